@@ -1,0 +1,91 @@
+"""The record that walks through the rooms of one training step, and the words parts may ask it for.
+
+A part asks for data by naming it: ``def rloo(rewards, group)`` is handed `Batch.rewards` and `Batch.group`.
+This file is therefore the whole vocabulary. Shapes: B rows (completions), T tokens of the longest completion.
+In the scoring room B counts every row of the generation batch, over all processes; in the learning room it
+counts the rows of one micro-batch of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SCORING = "scoring"
+"""Once per generation: shapers → filters → advantage. Sees every row of every process; no gradient."""
+LEARNING = "learning"
+"""Once per micro-batch: importance → policy loss → token weights → penalties → aggregator."""
+
+
+def _datum(shape: str, meaning: str, *rooms: str) -> Any:
+    return field(default=None, metadata={"shape": shape, "meaning": meaning, "rooms": rooms})
+
+
+@dataclass
+class Batch:
+    """Rows of completions with everything known about them so far; a field nobody asked for stays None."""
+
+    # -- who the rows are
+    group: Tensor = _datum("B", "number of the prompt a row answers; rows of one group share it", SCORING, LEARNING)
+    mask: Tensor = _datum("B T", "True where a token is trained on (no padding, no tool output)", SCORING, LEARNING)
+    truncated: Tensor = _datum("B", "True where the completion hit the length limit", SCORING, LEARNING)
+    max_completion_length: int = _datum("", "longest completion allowed, in tokens", SCORING, LEARNING)
+
+    # -- how good they were
+    rewards: Tensor = _datum("B", "reward of the row: weighted sum of all rewards, then shaped", SCORING, LEARNING)
+    named_rewards: dict[str, Tensor] = _datum("name → B", "each reward alone, unweighted and unshaped", SCORING)
+    token_rewards: Tensor = _datum("B T", "`rewards` spread over tokens: dense ones, the rest on the last", SCORING)
+    advantages: Tensor = _datum("B T or B 1", "how much better than expected", LEARNING)
+    returns: Tensor = _datum("B T", "what the critic should have predicted", LEARNING)
+
+    # -- how likely they are (log-probability of each sampled token, in nats)
+    logp: Tensor = _datum("B T", "under the policy now; carries the gradient", LEARNING)
+    old_logp: Tensor = _datum("B T", "under the policy at the start of this update", SCORING, LEARNING)
+    ref_logp: Tensor = _datum("B T", "under the frozen reference policy", SCORING, LEARNING)
+    rollout_logp: Tensor = _datum("B T", "as reported by the engine that sampled them (vLLM)", SCORING, LEARNING)
+    entropy: Tensor = _datum("B T", "entropy of the policy now, in nats; carries a gradient", LEARNING)
+    values: Tensor = _datum("B T", "the critic's prediction before each token", SCORING, LEARNING)
+    log_ratio: Tensor = _datum("B T or B 1", "log w: how far the policy has moved", LEARNING)
+    ratio: Tensor = _datum("B T or B 1", "w = exp(log_ratio)", LEARNING)
+
+    # -- how much they count: GLOBAL counts of one optimiser step, over micro-batches and processes
+    loss: Tensor = _datum("B T", "per-token objective to be summed up (aggregators only)", LEARNING)
+    tokens: Tensor = _datum("", "trained tokens in this optimiser step", LEARNING)
+    rows: Tensor = _datum("", "rows with at least one trained token in this optimiser step", LEARNING)
+    micro_batches: Tensor = _datum("", "micro-batches in this optimiser step", LEARNING)
+
+    # -- what a part wants written into the ledger
+    log: Callable[[str, Tensor], None] = _datum("name, B T →", "log(name, x): mean of x over trained tokens", LEARNING)
+
+
+SHAPES: dict[str, str] = {f.name: f.metadata["shape"] for f in fields(Batch)}
+"""Field name → shape."""
+
+MEANINGS: dict[str, str] = {f.name: f.metadata["meaning"] for f in fields(Batch)}
+"""Field name → one line of meaning and unit."""
+
+SAMPLE: dict[str, str] = {
+    "prompts": "list[str]: the question each row answers, as text",
+    "completions": "list[str]: what the model wrote, as text (of a chat: the assistant's words)",
+    "prompt_messages": "list: the prompts as TRL holds them (text, or a list of messages)",
+    "completion_messages": "list: the completions as TRL holds them",
+    "completion_ids": "list[list[int]]: the completions as token ids, no padding",
+    "trainer_state": "transformers' TrainerState: the step, the epoch",
+    "environments": "list: the environment instance of each row (multi-turn worlds)",
+    "log_extra": "function(column, values): adds a column to the completions table",
+    "log_metric": "function(name, value): adds a number to the metrics",
+}
+"""What a reward may name beside the columns of its data set."""
+
+
+def words(room: str) -> list[str]:
+    """Names that a part living in `room` may ask for.
+
+    >>> "ref_logp" in words(SCORING), "loss" in words(SCORING)
+    (True, False)
+    """
+    return [f.name for f in fields(Batch) if room in f.metadata["rooms"]]

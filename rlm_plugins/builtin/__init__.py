@@ -1,0 +1,30 @@
+"""Parts that need nothing but torch and TRL: one file per hook, of the same name."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+FILES = (
+    "environments",
+    "samplers",
+    "rewards",
+    "shapers",
+    "filters",
+    "advantages",
+    "importance",
+    "policy_losses",
+    "token_weights",
+    "penalties",
+    "aggregators",
+    "algorithms",
+    "trainers",
+    "models",
+    "callbacks",
+)
+"""In the order a batch meets them."""
+
+
+def modules() -> list[ModuleType]:
+    """The modules themselves; importing them imports neither torch nor TRL."""
+    return [importlib.import_module(f"{__name__}.{name}") for name in FILES]

@@ -1,0 +1,111 @@
+"""The algorithm table (hook ``rlm_algorithms``): each row one choice per symbol, with its source and its traps."""
+
+from __future__ import annotations
+
+from rlm_plugins import hookimpl
+from rlm_plugins.rows import Row
+
+sft = Row(
+    about="Supervised fine-tuning on the column `demonstration`: −log π of every demonstrated token.",
+    source="TRL's SFTTrainer",
+    trainer="sft",
+)
+
+reinforce = Row(
+    about="The policy gradient with the group's mean as baseline: no ratio, no clip, no division by a std.",
+    source="Williams 1992; grouped as in arXiv 2402.14740 §4",
+    pitfalls="On policy only: with several updates per batch nothing keeps the policy near its samples.",
+    advantage={"name": "group_relative", "scale": "none"},
+    policy_loss="reinforce",
+    aggregator="sequence_sum",
+)
+
+grpo = Row(
+    about="PPO's clip with the critic replaced by the mean and std of a group of answers.",
+    source="DeepSeekMath, arXiv 2402.03300 eq. 3–4",
+    pitfalls="Dividing by the group's std favours prompts that are almost solved or almost hopeless, 1/n favours "
+    "short right and long wrong answers (see dr_grpo). TRL's default is not this row but `dapo` with β = 0.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    penalties=({"name": "kl", "beta": 0.04},),
+    aggregator="sequence_mean",
+)
+
+dr_grpo = Row(
+    about="GRPO done right: without the two divisions that bias it (std of the group, length of the row).",
+    source="arXiv 2503.20783",
+    pitfalls="L is a constant of the recipe; divide by the padded width instead and padding changes the gradient.",
+    advantage={"name": "group_relative", "scale": "none"},
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    aggregator="fixed_length",
+)
+
+bnpo = Row(
+    about="GRPO with a token mean per micro-batch, the name TRL gives it.",
+    source="trl.GRPOConfig(loss_type='bnpo')",
+    pitfalls="Depends on how the batch is split into micro-batches; prefer `dapo`.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    aggregator="micro_batch_token_mean",
+)
+
+dapo = Row(
+    about="GRPO without KL, with a higher upper clip, token mean, only groups that differ, soft length limit.",
+    source="arXiv 2503.14476 eq. 8–13",
+    pitfalls="Filter on accuracy, before the length is punished: `filters: [{name: nonzero_spread, reward: …}]`.",
+    shapers=("overlong",),
+    filters=("nonzero_spread",),
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
+    aggregator="token_mean",
+)
+
+rloo = Row(
+    about="REINFORCE on whole completions; each row's baseline is the mean of the others.",
+    source="arXiv 2402.14740 eq. 5",
+    pitfalls="The completion is one action: its log-probability is a sum over tokens. TRL's RLOOTrainer clips a "
+    "sequence ratio instead; verl and OpenRLHF use a token ratio and a token mean.",
+    shapers=({"name": "kl_in_reward", "beta": 0.03},),
+    advantage="leave_one_out",
+    policy_loss="reinforce",
+    aggregator="sequence_sum",
+)
+
+gspo = Row(
+    about="GRPO whose ratio and clip belong to the whole sequence, like its reward.",
+    source="arXiv 2507.18071 eq. 5–7",
+    pitfalls="The clip range is a hundred times smaller than a token's. Only the sequence mean gives its gradient.",
+    advantage="group_relative",
+    importance="sequence",
+    policy_loss={"name": "clip", "epsilon": 3e-4, "epsilon_high": 4e-4},
+    aggregator="sequence_mean",
+)
+
+cispo = Row(
+    about="Clips the weight of a token, never its gradient: rare tokens that start a new thought keep teaching.",
+    source="MiniMax-M1, arXiv 2506.13585 eq. 4–5",
+    pitfalls="Libraries disagree on the cap: see the part `cispo`.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss="cispo",
+    aggregator="token_mean",
+)
+
+
+@hookimpl
+def rlm_algorithms() -> dict[str, Row]:
+    return {
+        "sft": sft,
+        "reinforce": reinforce,
+        "rloo": rloo,
+        "grpo": grpo,
+        "dr_grpo": dr_grpo,
+        "bnpo": bnpo,
+        "dapo": dapo,
+        "gspo": gspo,
+        "cispo": cispo,
+    }

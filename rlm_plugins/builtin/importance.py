@@ -1,0 +1,34 @@
+"""w: how far the policy has moved since the rows were written (hook ``rlm_importance``); parts return log w."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+
+from rlm_plugins import hookimpl
+
+
+def token(
+    logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"]
+) -> Float[torch.Tensor, "B T"]:
+    """One ratio per token: wᵢₜ = π(yₜ) / π_old(yₜ). PPO, arXiv 1707.06347 eq. 6.
+
+    On policy (logp = old_logp) w is 1 and its gradient is that of logp.
+    """
+    return logp - old_logp
+
+
+def sequence(
+    logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
+) -> Float[torch.Tensor, "B 1"]:
+    """One ratio per row, the geometric mean of its token ratios: sᵢ = exp(1/nᵢ Σₜ log wᵢₜ).
+
+    GSPO, arXiv 2507.18071 eq. 7. A row without trained tokens has ratio 1.
+    """
+    total = ((logp - old_logp) * mask).sum(-1)
+    return (total / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
+
+
+@hookimpl
+def rlm_importance() -> dict[str, object]:
+    return {"token": token, "sequence": sequence}

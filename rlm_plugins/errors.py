@@ -1,0 +1,48 @@
+"""The errors a user can meet: what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlmError(Exception):
+    """An error with a place and a remedy.
+
+    Args:
+        problem: What was found, in one sentence.
+        where: The recipe path (``rewards[0].weight``), plugin, file or sample it was found at.
+        allowed: What would be right there.
+        hint: What to do next.
+    """
+
+    def __init__(self, problem: str, *, where: str = "", allowed: str = "", hint: str = "") -> None:
+        self.problem, self.where, self.allowed, self.hint = problem, where, allowed, hint
+        lines = [f"{where}: {problem}" if where else problem]
+        lines += [f"  allowed: {allowed}"] if allowed else []
+        lines += [f"  hint: {hint}"] if hint else []
+        super().__init__("\n".join(lines))
+
+
+class RecipeError(RlmError):
+    """A recipe that cannot be run as written."""
+
+
+class PluginError(RlmError):
+    """A plugin that breaks the contract of :mod:`rlm_plugins.hookspecs`."""
+
+
+class PartError(RlmError):
+    """A part that failed, or returned something impossible, while a run was going."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The choice most like `word`, as a question to end an error with; empty when nothing is close.
+
+    >>> nearest("aplha", ["alpha", "beta"])
+    "did you mean 'alpha'?"
+    >>> nearest("zzz", ["alpha", "beta"])
+    ''
+    """
+    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else ""

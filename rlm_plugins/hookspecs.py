@@ -1,0 +1,349 @@
+"""Every seam of the framework, in the order a batch meets them.
+
+J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and
+returns ``{name: part}``; no hook is called inside the training loop. A part is a plain function (or, where the
+maths has memory, a class): **before the star the data it needs, by the names of** :mod:`rlm_plugins.batch`;
+**after the star the knobs a recipe may turn**, annotated. The signature is the schema. A data name with the
+default ``None`` is optional: given when something supplies it. Each docstring below ends in a complete part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from rlm_plugins.batch import LEARNING, SCORING
+
+if TYPE_CHECKING:
+    from rlm_plugins.rows import Row
+
+hookspec = pluggy.HookspecMarker("rlm")
+Parts = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What the machine knows of one seam beside its docstring.
+
+    Args:
+        key: The recipe key that names its parts.
+        symbol: Its symbol in the equation.
+        data: The room of the batch its parts live in, or the names they may ask for; None: any name.
+        many: Whether a recipe names a list of them.
+    """
+
+    key: str
+    symbol: str
+    data: str | tuple[str, ...] | None
+    many: bool = False
+
+
+HOOKS: dict[str, Hook] = {
+    "rlm_environments": Hook("environment", "x", ()),
+    "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed")),
+    "rlm_rollouts": Hook("rollouts", "y", ("prompts", "trainer")),
+    "rlm_rewards": Hook("rewards", "r", None, many=True),
+    "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
+    "rlm_filters": Hook("filters", "—", SCORING, many=True),
+    "rlm_advantages": Hook("advantage", "Â", SCORING),
+    "rlm_importance": Hook("importance", "w", LEARNING),
+    "rlm_policy_losses": Hook("policy_loss", "ℓ", LEARNING),
+    "rlm_token_weights": Hook("token_weights", "c", LEARNING, many=True),
+    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True),
+    "rlm_aggregators": Hook("aggregator", "1/Z", LEARNING),
+    "rlm_algorithms": Hook("algorithm", "row", ()),
+    "rlm_trainers": Hook("trainer", "—", ("stage",)),
+    "rlm_models": Hook("model", "π", ()),
+    "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
+}
+"""Hook name → what the machine knows of it, in batch order."""
+
+
+@hookspec
+def rlm_environments() -> Parts:
+    """x: where problems come from, and how the world answers.
+
+    A part returns a :class:`rlm_plugins.world.World`: rows to train on and rows to test on. A row is a dict with
+    ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
+    ``demonstration`` is what a supervised stage learns to write. It is built before any weight is loaded::
+
+        def doubling(*, highest: int = 99, held_out: int = 20):
+            \"\"\"Double a number.\"\"\"
+            rows = [{"prompt": f"2*{n}=", "answer": str(2 * n), "demonstration": str(2 * n)}
+                    for n in range(highest + 1)]
+            return World(train=rows[held_out:], test=rows[:held_out])
+
+        @hookimpl
+        def rlm_environments():
+            return {"doubling": doubling}
+    """
+
+
+@hookspec
+def rlm_samplers() -> Parts:
+    """Which problem next: the order in which one epoch visits the training rows.
+
+    Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns `size` indices or fewer. The
+    order may depend on nothing else, so that a resumed run meets the same problems::
+
+        def easy_first(size, epoch, *, epochs: int = 1):
+            \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"
+            return list(range(size)) if epoch < epochs else list(range(size))[::-1]
+
+        @hookimpl
+        def rlm_samplers():
+            return {"easy_first": easy_first}
+    """
+
+
+@hookspec
+def rlm_rollouts() -> Parts:
+    """y: who writes the rows. Without one, the policy itself through TRL (transformers or vLLM).
+
+    A part is TRL's ``rollout_func``: data ``prompts`` (one per row of this process, groups already repeated) and
+    ``trainer``. It returns lists of token ids and their log-probabilities, one entry per row; any further key is a
+    column for the rewards::
+
+        def scripted(prompts, trainer, *, text: str = "4"):
+            \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"
+            tokenizer = trainer.processing_class
+            ids = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
+            return {"prompt_ids": [tokenizer(p)["input_ids"] for p in prompts],
+                    "completion_ids": [ids] * len(prompts), "logprobs": [[0.0] * len(ids)] * len(prompts)}
+
+        @hookimpl
+        def rlm_rollouts():
+            return {"scripted": scripted}
+    """
+
+
+@hookspec
+def rlm_rewards() -> Parts:
+    """r: how good a completion was. Called with whole groups, on every process for its own rows.
+
+    Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
+    ``None`` means "does not apply here". `async def` works. A function that ends in ``**kwargs`` is taken for one
+    written for TRL and gets exactly what TRL passes::
+
+        def brevity(completions, *, characters: int = 200):
+            \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
+            return [max(0.0, 1 - len(text) / characters) for text in completions]
+
+        @hookimpl
+        def rlm_rewards():
+            return {"brevity": brevity}
+    """
+
+
+@hookspec
+def rlm_shapers() -> Parts:
+    """r′: how the raw score is bent before anyone compares. Shapers run in the order of the recipe.
+
+    Returns ``(B,)``, the new reward of each row, or ``(B, T)``, a dense reward that is *added* token by token::
+
+        def squashed(rewards, *, temperature: float = 1.0):
+            \"\"\"r′ = σ(r / temperature).\"\"\"
+            return torch.sigmoid(rewards / temperature)
+
+        @hookimpl
+        def rlm_shapers():
+            return {"squashed": squashed}
+    """
+
+
+@hookspec
+def rlm_filters() -> Parts:
+    """Which rows teach. Returns ``(B,)`` booleans; a row that is not kept trains nothing and is not counted.
+
+    ::
+
+        def solved_sometimes(rewards, group, *, at_least: float = 0.1):
+            \"\"\"Keeps the groups whose mean reward is at least `at_least`.\"\"\"
+            means = torch.stack([rewards[group == g].mean() for g in group])
+            return means >= at_least
+
+        @hookimpl
+        def rlm_filters():
+            return {"solved_sometimes": solved_sometimes}
+    """
+
+
+@hookspec
+def rlm_advantages() -> Parts:
+    """Â: how much better a row did than expected.
+
+    Returns ``(B,)`` (the same for all tokens of a row), ``(B, T)``, or the pair (advantages, returns) where a
+    critic learns from the returns. Rows no reward could score are left out before the call::
+
+        def median_baseline(rewards, group):
+            \"\"\"Âᵢ = rᵢ − median of its group: one lucky row does not move the baseline.\"\"\"
+            return rewards - torch.stack([rewards[group == g].median() for g in group])
+
+        @hookimpl
+        def rlm_advantages():
+            return {"median_baseline": median_baseline}
+    """
+
+
+@hookspec
+def rlm_importance() -> Parts:
+    """w: how far the policy has moved since the rows were written. Returns **log w**, ``(B, T)`` or ``(B, 1)``.
+
+    The machine computes ``ratio = exp(log w)`` once, for every part that names it::
+
+        def per_token(logp, old_logp):
+            \"\"\"log wᵢₜ = log π(yₜ) − log π_old(yₜ).\"\"\"
+            return logp - old_logp
+
+        @hookimpl
+        def rlm_importance():
+            return {"per_token": per_token}
+    """
+
+
+@hookspec
+def rlm_policy_losses() -> Parts:
+    """ℓ: what is done with w and Â. Returns the per-token loss to be *minimised*, ``(B, T)`` or ``(B, 1)``.
+
+    ::
+
+        def capped(ratio, advantages, *, cap: float = 2.0):
+            \"\"\"ℓ = −min(w, cap) · Â.\"\"\"
+            return -ratio.clamp(max=cap) * advantages
+
+        @hookimpl
+        def rlm_policy_losses():
+            return {"capped": capped}
+    """
+
+
+@hookspec
+def rlm_token_weights() -> Parts:
+    """c: how much a token of ℓ counts. Returns ``(B, T)`` or ``(B, 1)`` without gradient; several multiply.
+
+    Weights touch ℓ only: neither the penalties nor the counts in 1/Z::
+
+        def fading(logp, *, half_life: float = 100.0):
+            \"\"\"Early tokens count more: c halves every `half_life` tokens.\"\"\"
+            positions = torch.arange(logp.shape[1], device=logp.device)
+            return (0.5 ** (positions / half_life)).expand_as(logp)
+
+        @hookimpl
+        def rlm_token_weights():
+            return {"fading": fading}
+    """
+
+
+@hookspec
+def rlm_penalties() -> Parts:
+    """βΩ: what else is paid for. Returns the per-token cost Ω, ``(B, T)`` or ``(B, 1)``.
+
+    The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation::
+
+        def drift(logp, old_logp):
+            \"\"\"Ω = (log π − log π_old)² / 2.\"\"\"
+            return (logp - old_logp) ** 2 / 2
+
+        @hookimpl
+        def rlm_penalties():
+            return {"drift": drift}
+    """
+
+
+@hookspec
+def rlm_aggregators() -> Parts:
+    """1/Z: how per-token losses become one number. Returns a scalar; the machine sums it over micro-batches.
+
+    Divide by the counts that are handed in (``tokens``, ``rows``: global, of the whole optimiser step), never by
+    what you count yourself: then no way of splitting the batch changes a gradient::
+
+        def square_root_length(loss, mask, rows):
+            \"\"\"A row of n tokens weighs √n: between sequence mean and sequence sum.\"\"\"
+            lengths = mask.sum(1).clamp(min=1)
+            return ((loss * mask).sum(1) / lengths.sqrt()).sum() / rows
+
+        @hookimpl
+        def rlm_aggregators():
+            return {"square_root_length": square_root_length}
+    """
+
+
+@hookspec
+def rlm_algorithms() -> Mapping[str, Row]:
+    """A named row of the table: one choice for every symbol.
+
+    A row is data. What it does not name keeps the default of :class:`rlm_plugins.rows.Row`; a recipe overrides
+    it slot by slot::
+
+        bold_grpo = Row(
+            about="GRPO with a wide upper clip.",
+            source="this file",
+            advantage="group_relative",
+            policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 1.0},
+        )
+
+        @hookimpl
+        def rlm_algorithms():
+            return {"bold_grpo": bold_grpo}
+    """
+
+
+@hookspec
+def rlm_trainers() -> Parts:
+    """The engine that runs a stage. A row of the table names its engine.
+
+    An engine is a class: ``config_class()`` gives the dataclass that the recipe's ``trainer:`` fills, ``refused``
+    maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains::
+
+        class DryRun:
+            \"\"\"Builds everything, trains nothing.\"\"\"
+            refused: dict[str, str] = {}
+            def config_class(self):
+                return trl.GRPOConfig
+            def __call__(self, stage):
+                stage.save(stage.model(), stage.tokenizer)
+
+        @hookimpl
+        def rlm_trainers():
+            return {"dry_run": DryRun}
+    """
+
+
+@hookspec
+def rlm_models() -> Parts:
+    """π: what starts it. Returns a :class:`rlm_plugins.world.ModelSource`; no weight is loaded until it is asked.
+
+    ::
+
+        def tiny_gpt(*, path: str, layers: int = 2):
+            \"\"\"A GPT-2 of `layers` layers with random weights and the tokenizer at `path`.\"\"\"
+            config = transformers.GPT2Config(n_layer=layers)
+            return ModelSource(config=config, tokenizer=lambda: AutoTokenizer.from_pretrained(path),
+                               load=lambda: transformers.GPT2LMHeadModel(config))
+
+        @hookimpl
+        def rlm_models():
+            return {"tiny_gpt": tiny_gpt}
+    """
+
+
+@hookspec
+def rlm_callbacks() -> Parts:
+    """Who watches: transformers' ``TrainerCallback``s. Data: ``run``, the :class:`rlm_plugins.run.Run` folder.
+
+    ::
+
+        def stop_when_long(*, tokens: float = 500.0):
+            \"\"\"Stops a run whose completions grow beyond `tokens` on average.\"\"\"
+            class Watch(TrainerCallback):
+                def on_log(self, args, state, control, logs=None, **kwargs):
+                    control.should_training_stop |= (logs or {}).get("completions/mean_length", 0) > tokens
+            return Watch()
+
+        @hookimpl
+        def rlm_callbacks():
+            return {"stop_when_long": stop_when_long}
+    """

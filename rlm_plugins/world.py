@@ -1,0 +1,44 @@
+"""What an environment and a model part hand to the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+@dataclass
+class World:
+    """Problems to learn from, problems to be judged on, and how the world answers.
+
+    Args:
+        train: Rows with a ``prompt`` (text or chat messages) and any columns the rewards name.
+        test: Held-out rows for ``rlm eval`` and the learning curve; empty: no evaluation.
+        tools: Functions the model may call (TRL's ``tools``).
+        environment_factory: Makes one multi-turn world per row (TRL's ``environment_factory``).
+    """
+
+    train: Sequence[Mapping[str, Any]] | datasets.Dataset | datasets.IterableDataset
+    test: Sequence[Mapping[str, Any]] | datasets.Dataset = ()
+    tools: Sequence[Callable[..., Any]] = ()
+    environment_factory: Any = None
+
+
+@dataclass
+class ModelSource:
+    """A model that can be described before it is loaded.
+
+    Args:
+        config: Its transformers config (for the memory estimate).
+        tokenizer: Loads its tokenizer.
+        load: Loads or makes its weights; called once per stage, after every check has passed.
+        origin: Where its weights come from, for the run's manifest.
+    """
+
+    config: PretrainedConfig
+    tokenizer: Callable[[], PreTrainedTokenizerBase]
+    load: Callable[[], PreTrainedModel]
+    origin: str = ""
