@@ -1,25 +1,28 @@
-"""Lets a file say ``import torch`` and pay for it only when it is used.
+"""``from rlm_plugins.lazy import torch``: torch, imported when it is first used.
 
-Listing parts must not cost the seconds that importing torch takes, and a part must read like any other Python
-file. While plugins are imported, a heavy module stands in `sys.modules` unexecuted (the standard library's
-`LazyLoader`); the first attribute anyone takes from it loads it for real.
+Listing parts must not cost the second or more that importing torch takes, so the built-in parts take it from here.
+A guest may do the same, or simply write ``import torch``.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["torch"]
 
 
-@contextmanager
-def lazily(name: str) -> Iterator[None]:
-    """Within this block ``import name`` is free. Outside, and once loaded, nothing differs."""
-    if name not in sys.modules and (spec := importlib.util.find_spec(name)) and spec.loader:
-        loader = importlib.util.LazyLoader(spec.loader)
-        spec.loader = loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        loader.exec_module(module)
-    yield
+class _Lazy(ModuleType):
+    """Stands for a module until somebody takes an attribute from it."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = _Lazy("torch")

@@ -162,7 +162,7 @@ class Part:
         except pydantic.ValidationError as error:
             raise knob_error(error, self, where or self.full_name) from None
         knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
-        target = self.target(**knobs) if inspect.isclass(self.target) else self.target
+        target: Any = self.target(**knobs) if inspect.isclass(self.target) else self.target
         return Bound(part=self, knobs=knobs, target=target)
 
 
@@ -212,7 +212,9 @@ def knob_error(error: pydantic.ValidationError, part: Part, where: str) -> Recip
     if first["type"] == "missing":
         return RecipeError(f"'{part.name}' needs the knob '{knob}'", where=f"{where}.{knob}")
     path = ".".join([where, *map(str, first["loc"])])
-    return RecipeError(f"found {first['input']!r}: {first['msg'].lower()}", where=path, hint=text_number(first["input"]))
+    return RecipeError(
+        f"found {first['input']!r}: {first['msg'].lower()}", where=path, hint=text_number(first["input"])
+    )
 
 
 def text_number(value: object) -> str:

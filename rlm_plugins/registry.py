@@ -19,7 +19,6 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.lazy import lazily
 from rlm_plugins.parts import Part
 from rlm_plugins.rows import Row
 
@@ -70,9 +69,8 @@ class Registry:
 
     def _add_builtins(self) -> None:
         self.plugins[BUILTIN] = Plugin(BUILTIN, f"rlm-plugins {__version__}")
-        with lazily("torch"):
-            for module in builtin.modules():
-                self._adopt(BUILTIN, module)
+        for module in builtin.modules():
+            self._adopt(BUILTIN, module)
 
     def _add_installed(self, block: set[str]) -> None:
         points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
@@ -116,8 +114,7 @@ class Registry:
     def _import(self, name: str, load: Any) -> None:
         plugin = self.plugins[name]
         try:
-            with lazily("torch"):
-                module = load()
+            module = load()
         except (Exception, SystemExit) as error:
             plugin.error = error
             return
@@ -147,7 +144,7 @@ class Registry:
     @staticmethod
     def _check_hooks(name: str, module: Any) -> None:
         for attribute, value in vars(module).items():
-            if getattr(value, "rlm_impl", None) is None:
+            if not inspect.isfunction(value) or not hasattr(value, "rlm_impl"):
                 continue
             where = f"plugin '{name}' ({inspect.getsourcefile(value) or '?'})"
             if attribute not in HOOKS:
@@ -223,7 +220,9 @@ class Registry:
 def _part(hook: str, plugin: str, name: Any, target: Any) -> Part:
     part = Part(hook, name, plugin, target)
     if not isinstance(name, str) or not name or "/" in name:
-        raise PluginError(f"{hook} offers a part called {name!r}", where=f"plugin '{plugin}'", allowed="text without '/'")
+        raise PluginError(
+            f"{hook} offers a part called {name!r}", where=f"plugin '{plugin}'", allowed="text without '/'"
+        )
     if hook == "rlm_algorithms":
         if not isinstance(target, Row):
             raise PluginError(f"'{name}' is no Row", where=f"plugin '{plugin}', {hook}", allowed="rlm_plugins.rows.Row")
@@ -234,7 +233,8 @@ def _part(hook: str, plugin: str, name: Any, target: Any) -> Part:
 
 def _module_from(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"rlm_file_{path.stem}", path)
-    assert spec is not None and spec.loader is not None, path
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

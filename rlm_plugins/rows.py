@@ -46,7 +46,5 @@ class Row:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
-SLOTS: tuple[str, ...] = tuple(
-    f.name for f in fields(Row) if f.name not in ("about", "source", "pitfalls", "trainer")
-)
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.name not in ("about", "source", "pitfalls", "trainer"))
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -62,16 +63,18 @@ def score(batch: Batch, equation: Equation) -> Batch:
         PartError: A part returned another shape, or a number that is not finite.
     """
     scored = ~batch.rewards.isnan()
+    if not scored.any():
+        return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1))
     rows = _select(batch, scored)
     rows.token_rewards = _on_last_token(rows.rewards, rows.mask)
     for shaper in equation.shapers:
         rows = _shaped(rows, shaper)
     keep = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
-        keep = keep & _checked(sieve, sieve(rows), rows, finite=False).bool()
+        keep = keep & _checked(sieve, sieve(rows), rows, "B").bool()
     result = equation.advantage(rows)
     advantages, returns = result if isinstance(result, tuple) else (result, None)
-    advantages = _checked(equation.advantage, advantages, rows)
+    advantages = _finite(equation.advantage, _checked(equation.advantage, advantages, rows, "B", "B T"))
     spread = replace(
         batch,
         rewards=_back(rows.rewards, scored, fill=torch.nan),
@@ -80,13 +83,13 @@ def score(batch: Batch, equation: Equation) -> Batch:
         mask=batch.mask & _back(keep, scored, fill=True).unsqueeze(1),
     )
     if returns is not None:
-        spread.returns = _back(_checked(equation.advantage, returns, rows), scored)
+        spread.returns = _back(_checked(equation.advantage, returns, rows, "B T"), scored)
     return spread
 
 
 def _shaped(rows: Batch, shaper: Bound) -> Batch:
     """(B,) is the new reward, its change felt on the last token; (B, T) is added token by token."""
-    change = _checked(shaper, shaper(rows), rows)
+    change = _finite(shaper, _checked(shaper, shaper(rows), rows, "B", "B T"))
     if change.dim() == 2:
         dense = rows.token_rewards + change
         return replace(rows, token_rewards=dense, rewards=rows.rewards + (change * rows.mask).sum(1))
@@ -94,9 +97,7 @@ def _shaped(rows: Batch, shaper: Bound) -> Batch:
     return replace(rows, token_rewards=dense, rewards=change)
 
 
-def _on_last_token(
-    rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"]
-) -> Float[torch.Tensor, "B T"]:
+def _on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
     return rewards.unsqueeze(1) * last
 
@@ -115,14 +116,15 @@ def objective(batch: Batch, equation: Equation) -> torch.Tensor:
         PartError: A part returned another shape.
     """
     if equation.importance is not None:
-        batch.log_ratio = _checked(equation.importance, equation.importance(batch), batch, finite=False)
-        batch.ratio = batch.log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        log_ratio = _checked(equation.importance, equation.importance(batch), batch)
+        ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+        batch = replace(batch, log_ratio=log_ratio, ratio=ratio)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.
-    costs = [p.beta * _logged(batch, p, _checked(p, p(batch), batch, finite=False)) for p in equation.penalties]
-    loss = _checked(equation.policy_loss, equation.policy_loss(batch), batch, finite=False)
+    costs = [p.beta * _logged(batch, p, _checked(p, p(batch), batch)) for p in equation.penalties]
+    loss = _checked(equation.policy_loss, equation.policy_loss(batch), batch)
     for weight in equation.token_weights:
-        loss = loss * _checked(weight, weight(batch), batch, finite=False).detach()
+        loss = loss * _checked(weight, weight(batch), batch).detach()
     for cost in costs:
         loss = loss + cost
     total = equation.aggregator(replace(batch, loss=loss))
@@ -143,7 +145,7 @@ def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:
 def _select(batch: Batch, keep: Bool[torch.Tensor, "B"]) -> Batch:
     """The rows to keep, of every field that has rows."""
 
-    def pick(value: object) -> object:
+    def pick(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: pick(x) for name, x in value.items()}
         return value[keep] if isinstance(value, torch.Tensor) and value.dim() else value
@@ -158,14 +160,20 @@ def _back(x: torch.Tensor, places: Bool[torch.Tensor, "B"], fill: float | bool =
     return whole
 
 
-def _checked(part: Bound, x: object, batch: Batch, *, finite: bool = True) -> torch.Tensor:
-    """The result of a part, once its shape (and its finiteness) are right."""
+def _checked(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
+    """The result of a part, once its shape is one of `shapes` (per-token by default)."""
     rows, tokens = batch.mask.shape
-    if not isinstance(x, torch.Tensor) or tuple(x.shape) not in {(rows,), (rows, 1), (rows, tokens)}:
-        raise _wrong(part, x, f"a tensor of shape ({rows},), ({rows}, 1) or ({rows}, {tokens})")
-    if finite and not x.isfinite().all():
+    sizes = {"B": (rows,), "B 1": (rows, 1), "B T": (rows, tokens)}
+    allowed = {sizes[shape] for shape in shapes or ("B 1", "B T")}
+    if not isinstance(x, torch.Tensor) or tuple(x.shape) not in allowed:
+        raise _wrong(part, x, "a tensor of shape " + " or ".join(map(str, sorted(allowed))))
+    return x
+
+
+def _finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
+    if not x.isfinite().all():
         row = int((~x.isfinite()).nonzero()[0, 0])
-        raise PartError(f"returned {x[row].flatten()[0].item()} for row {row}", where=_place(part))
+        raise PartError(f"returned a number that is not finite for row {row}: {x[row].tolist()}", where=_place(part))
     return x
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import datasets
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+
 @dataclass
 class World:
     """Problems to learn from, problems to be judged on, and how the world answers.

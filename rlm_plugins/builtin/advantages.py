@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "none"]
 
@@ -40,9 +40,7 @@ def group_relative(
     return table.rows(centred.where(table.has_spread(), 0.0))
 
 
-def leave_one_out(
-    rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]
-) -> Float[torch.Tensor, "B"]:
+def leave_one_out(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of the *other* rows of its group: an unbiased baseline.
 
     Âᵢ = rᵢ − 1/(n−1) Σ_{j≠i} rⱼ = n/(n−1) · (rᵢ − mean_g). RLOO, arXiv 2402.14740 eq. 5.
@@ -117,7 +115,7 @@ def gae(
 # ---- shared arithmetic
 
 
-class by_group:  # noqa: N801 — reads as a verb: by_group(rewards, group)
+class by_group:
     """Rewards as a table, one line per group, NaN where a group has fewer rows than the largest.
 
     Attributes:

@@ -6,10 +6,10 @@ micro-batches is the same however the batch was split. A row without trained tok
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 
 def token_mean(

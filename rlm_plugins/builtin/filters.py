@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.advantages import by_group
 from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins.lazy import torch
 
 
 def nonzero_spread(

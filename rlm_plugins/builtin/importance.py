@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 
-def token(
-    logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"]
-) -> Float[torch.Tensor, "B T"]:
+def token(logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     """One ratio per token: wᵢₜ = π(yₜ) / π_old(yₜ). PPO, arXiv 1707.06347 eq. 6.
 
     On policy (logp = old_logp) w is 1 and its gradient is that of logp.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 Estimator = Literal["k1", "k2", "k3"]
 

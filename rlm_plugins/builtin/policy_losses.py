@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 Log = Callable[[str, torch.Tensor], None]
 
 
-def reinforce(
-    logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, "B #T"]
-) -> Float[torch.Tensor, "B T"]:
+def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, "B #T"]) -> Float[torch.Tensor, "B T"]:
     """ℓ = −Â · log π. The policy gradient itself (Williams 1992); no ratio, no clip."""
     return -advantages * logp
 

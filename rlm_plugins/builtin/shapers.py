@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.lazy import torch
 
 
 def overlong(
