@@ -21,6 +21,10 @@ LEARNING = "learning"
 """Once per micro-batch: importance → policy loss → token weights → penalties → aggregator."""
 
 
+Log = Callable[[str, Any], None]
+"""How a part writes into the ledger: ``log(name, x)`` logs the mean of `x` over the trained tokens."""
+
+
 def _datum(shape: str, meaning: str, *rooms: str) -> Any:
     return field(default=None, metadata={"shape": shape, "meaning": meaning, "rooms": rooms})
 
@@ -59,7 +63,7 @@ class Batch:
     micro_batches: Tensor = _datum("", "micro-batches in this optimiser step", LEARNING)
 
     # -- what a part wants written into the ledger
-    log: Callable[[str, Tensor], None] = _datum("name, B T →", "log(name, x): mean of x over trained tokens", LEARNING)
+    log: Log = _datum("name, B T →", "log(name, x): mean of x over trained tokens", LEARNING)
 
 
 SHAPES: dict[str, str] = {f.name: f.metadata["shape"] for f in fields(Batch)}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from jaxtyping import Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.batch import Log
 from rlm_plugins.lazy import torch
-
-Log = Callable[[str, torch.Tensor], None]
 
 
 def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, "B #T"]) -> Float[torch.Tensor, "B T"]:
