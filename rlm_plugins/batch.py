@@ -51,6 +51,7 @@ class Batch:
     old_logp: Tensor = _datum("B T", "under the policy at the start of this update", SCORING, LEARNING)
     ref_logp: Tensor = _datum("B T", "under the frozen reference policy", SCORING, LEARNING)
     rollout_logp: Tensor = _datum("B T", "as reported by the engine that sampled them (vLLM)", SCORING, LEARNING)
+    rollout_weight: Tensor = _datum("B T or B 1", "TRL's correction for vLLM's log-probabilities", LEARNING)
     entropy: Tensor = _datum("B T", "entropy of the policy now, in nats; carries a gradient", LEARNING)
     values: Tensor = _datum("B T", "the critic's prediction before each token", SCORING, LEARNING)
     log_ratio: Tensor = _datum("B T or B 1", "log w: how far the policy has moved", LEARNING)

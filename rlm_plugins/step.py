@@ -125,6 +125,8 @@ def objective(batch: Batch, equation: Equation) -> torch.Tensor:
     loss = _checked(equation.policy_loss, equation.policy_loss(batch), batch)
     for weight in equation.token_weights:
         loss = loss * _checked(weight, weight(batch), batch).detach()
+    if batch.rollout_weight is not None:
+        loss = loss * batch.rollout_weight
     for cost in costs:
         loss = loss + cost
     total = equation.aggregator(replace(batch, loss=loss))

@@ -1,0 +1,224 @@
+"""The one file that knows the inside of TRL's GRPOTrainer.
+
+TRL samples, rewards, pads, reads log-probabilities, accumulates and steps. Three narrow seams put the equation in:
+what the rewards were (`_calculate_rewards`), what the batch looks like after scoring
+(`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
+release of TRL changes what is relied on here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.checkpoint import DurableCheckpoints
+from rlm_plugins.prompts import PromptSampler
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation, objective, score
+
+PARTS_FILE = "parts.pt"
+Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
+
+
+class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`Equation`.
+
+    Args:
+        equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
+        rewards: The entries of ``rewards:`` in the order of `reward_funcs`.
+        order: (size, epoch, seed) → the order in which an epoch visits the problems.
+        observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
+        **trl: Everything GRPOTrainer takes.
+    """
+
+    _name = "rlm"
+    _tag_names = ("trl", "rlm-plugins")
+
+    def __init__(
+        self,
+        *,
+        equation: Equation,
+        rewards: Sequence[Reward],
+        order: Callable[[int, int, int], Sequence[int]],
+        observer: Observer | None = None,
+        **trl: Any,
+    ) -> None:
+        self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
+        super().__init__(**trl)
+
+    # ---- which problem next
+
+    def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
+        size = len(self.train_dataset if dataset is None else dataset)
+        return PromptSampler(
+            order=lambda epoch: self._order(size, epoch, self.args.seed),
+            size=size,
+            prompts=self.args.generation_batch_size // self.num_generations,
+            generations=self.num_generations,
+            repeats=self.num_iterations * self.args.steps_per_generation,
+        )
+
+    # ---- how good: remember what TRL throws away
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
+    ) -> torch.Tensor:
+        self._texts = prompts, completions
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
+        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        return self._rewards_per_func
+
+    # ---- how much better than expected: once per generation, over all processes
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        out = super()._generate_and_score_completions(inputs)
+        batch = self._scoring_batch(out)
+        scored = score(batch, self.equation)
+        mine = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
+        width = out["completion_ids"].shape[1]
+        for name in ("mask", "group", "truncated", "rewards", "returns", "advantages"):
+            value = getattr(scored, name)
+            if value is not None:
+                out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
+        out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
+        self._log_scores(batch, scored)
+        if self._observer is not None:
+            self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
+        return out
+
+    def _scoring_batch(self, out: dict[str, Any]) -> Batch:
+        """Every row of every process, with what the scoring parts named."""
+        generations = self.num_generations if self.model.training else self.num_generations_eval
+        weights = self.reward_weights.to(self._rewards_per_func.device)
+        rewards = (self._rewards_per_func * weights).nansum(1)
+        device = rewards.device
+        early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
+        if any("old_logp" in part.part.needs for part in early) and "old_per_token_logps" not in out:
+            with torch.no_grad():
+                out["old_per_token_logps"] = self._read(self.model, out, self.args.per_device_train_batch_size)[0]
+        return Batch(
+            group=torch.arange(len(rewards), device=device) // generations,
+            mask=self._gather_rows(_loss_mask(out)).bool(),
+            truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
+            max_completion_length=self.max_completion_length,
+            rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
+            named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
+            old_logp=self._gather_rows(out.get("old_per_token_logps")),
+            ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
+            rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
+        )
+
+    def _gather_rows(self, x: torch.Tensor | None) -> Any:
+        if x is None or self.accelerator.num_processes == 1:
+            return x
+        return self.accelerator.gather(self.accelerator.pad_across_processes(x, dim=1) if x.dim() == 2 else x)
+
+    # ---- how likely, how far, what it costs: once per micro-batch
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        mode = "train" if self.model.training else "eval"
+        logp, entropy, aux_loss = self._read(
+            model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+        )
+        old_logp = inputs.get("old_per_token_logps")
+        accumulation = self.current_gradient_accumulation_steps if mode == "train" else 1
+        window = accumulation / self.args.steps_per_generation if mode == "train" else 1
+        processes = self.accelerator.num_processes
+        batch = Batch(
+            group=inputs["group"],
+            mask=inputs["mask"],
+            truncated=inputs["truncated"],
+            max_completion_length=self.max_completion_length,
+            rewards=inputs["rewards"],
+            advantages=inputs["advantages"],
+            returns=inputs.get("returns"),  # type: ignore[arg-type]
+            logp=logp,
+            old_logp=logp.detach() if old_logp is None else old_logp,
+            ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
+            rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
+            rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
+            entropy=entropy,
+            tokens=inputs["tokens"].clamp(min=1.0) * window,
+            rows=inputs["rows"].clamp(min=1.0) * window,
+            micro_batches=torch.tensor(float(accumulation * processes), device=logp.device),
+            log=lambda name, x: self._log_mean(name, x, inputs["mask"]),
+        )
+        loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
+        if self.aux_loss_enabled:
+            loss = loss + self.router_aux_loss_coef * aux_loss / accumulation
+        batch.log("entropy", entropy.detach())
+        return loss
+
+    def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
+        """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
+        known = inspect.signature(self._get_per_token_logps_and_entropies).parameters
+        return self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+            inputs["completion_ids"].shape[1],
+            batch_size=batch_size,
+            **{name: inputs[name] for name in known if name in inputs},
+            **options,
+        )
+
+    # ---- ledger
+
+    def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
+        """The mean of `x` over the trained tokens of all processes."""
+        total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
+        total = self.accelerator.reduce(total.detach(), reduction="sum")
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())
+
+    def _log_scores(self, batch: Batch, scored: Batch) -> None:
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        live = scored.advantages.expand(scored.mask.shape)[scored.mask]
+        metrics["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
+        metrics["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
+        if self.equation.shapers:
+            metrics["shapers/reward"].append(scored.rewards.nanmean().item())
+        if self.equation.filters:
+            metrics["filters/kept"].append((scored.mask.any(1).sum() / batch.mask.any(1).sum().clamp(min=1)).item())
+        table = self._logs["advantages"]
+        for _ in range(min(len(table), len(scored.advantages))):
+            table.pop()  # TRL's own, which nobody trains on
+        table.extend(scored.advantages.mean(1).tolist())
+
+    # ---- memory of parts that have one
+
+    def _stateful(self) -> dict[str, Any]:
+        return {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(self.equation.parts()) if p.stateful}
+
+    def _write_extras(self, folder: Path) -> None:
+        if parts := self._stateful():
+            torch.save({name: part.state_dict() for name, part in parts.items()}, folder / PARTS_FILE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        parts = self._stateful()
+        if checkpoint and parts:
+            memory = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+            for name, part in parts.items():
+                part.load_state_dict(memory[name])
+
+
+def _loss_mask(out: dict[str, Any]) -> torch.Tensor:
+    mask: torch.Tensor = out["completion_mask"]
+    return mask * out["tool_mask"] if "tool_mask" in out else mask
+
+
+def _rows_of(batch: Batch, rows: slice) -> Batch:
+    return Batch(
+        rewards=batch.rewards[rows],
+        advantages=batch.advantages[rows],
+        named_rewards={name: x[rows] for name, x in batch.named_rewards.items()},
+        truncated=batch.truncated[rows],
+    )
