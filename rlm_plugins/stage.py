@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +38,14 @@ class Evaluation:
         every: Steps between evaluations while training; 0: only before and after.
         rows: How many held-out rows at most; 0: all.
         batch_size: Rows generated at once.
+        max_new_tokens: Longest answer in a stage whose `trainer:` has no `max_completion_length`, in tokens.
     """
 
     metric: str
     every: int = 0
     rows: int = 0
     batch_size: int = 64
+    max_new_tokens: int = 256
 
 
 @dataclass
@@ -65,6 +67,9 @@ class Stage:
         rollouts: Who writes the rows; None: the policy.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
+        watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
+        observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
+        resume: Whether to go on from the last checkpoint in `folder`.
     """
 
     name: str
@@ -80,4 +85,18 @@ class Stage:
     sampler: Bound | None = None
     rollouts: Bound | None = None
     callbacks: Sequence[Bound] = ()
-    folder: Path = field(default_factory=lambda: Path("runs"))
+    folder: Path = Path("runs")
+    watchers: Sequence[Any] = ()
+    observer: Callable[..., None] | None = None
+    resume: bool = False
+
+    @property
+    def output(self) -> Path:
+        """Where its result lies: an adapter with LoRA, else the whole model; the tokenizer beside it."""
+        return self.folder / ("adapter" if self.lora is not None else "model")
+
+    def parts(self) -> list[Bound]:
+        """Every part of the stage that has knobs, in batch order."""
+        single = [part for part in (self.sampler, self.rollouts) if part is not None]
+        equation = self.equation.parts() if self.equation is not None else []
+        return [*single, *(reward.part for reward in self.rewards), *equation, *self.callbacks]

@@ -1,0 +1,190 @@
+"""The engines that run a stage (hook ``rlm_trainers``): TRL's trainers behind one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlm_plugins import hookimpl
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.stage import Stage
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig, SFTConfig
+
+_LOSS = "say it in `algorithm.policy_loss`"
+_ADVANTAGE = "say it in `algorithm.advantage`"
+_ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
+
+
+class GRPO:
+    """Samples groups of completions and follows the equation: TRL's GRPOTrainer with the recipe's parts in it.
+
+    `trainer:` is word for word ``trl.GRPOConfig``; what the equation decides is refused there.
+    """
+
+    refused: Mapping[str, str] = {
+        "beta": "say `algorithm.penalties: [{name: kl, beta: …}]`",
+        "use_bias_correction_kl": "say `algorithm.penalties: [{name: kl, beta: …, importance_weighted: true}]`",
+        "loss_type": "say it by `algorithm.aggregator` (and `policy_loss`)",
+        "epsilon": _LOSS,
+        "epsilon_high": _LOSS,
+        "delta": _LOSS,
+        "sapo_temperature_neg": _LOSS,
+        "sapo_temperature_pos": _LOSS,
+        "vespo_k_pos": _LOSS,
+        "vespo_lambda_pos": _LOSS,
+        "vespo_k_neg": _LOSS,
+        "vespo_lambda_neg": _LOSS,
+        "importance_sampling_level": "say `algorithm.importance: token` or `sequence`",
+        "scale_rewards": _ADVANTAGE,
+        "multi_objective_aggregation": _ADVANTAGE,
+        "reward_weights": "give each entry of `rewards:` its `weight`",
+        "top_entropy_quantile": "say it in `algorithm.token_weights`",
+        "off_policy_mask_threshold": "say it in `algorithm.token_weights`",
+        "entropy_coef": _ENTROPY,
+        "use_adaptive_entropy": _ENTROPY,
+        "entropy_coef_min": _ENTROPY,
+        "entropy_coef_max": _ENTROPY,
+        "entropy_coef_delta": _ENTROPY,
+        "entropy_target": _ENTROPY,
+        "output_dir": "the run chooses it: `rlm train --out FOLDER`",
+    }
+
+    def config_class(self) -> type[GRPOConfig]:
+        """``trl.GRPOConfig``."""
+        from trl import GRPOConfig
+
+        return GRPOConfig
+
+    def __call__(self, stage: Stage) -> None:
+        """Trains the policy and saves it."""
+        from rlm_plugins import engine
+        from rlm_plugins.checkpoint import SaveWhenBufferIsEmpty
+        from rlm_plugins.judge import trl_reward
+        from rlm_plugins.trainer import EquationTrainer
+
+        assert stage.equation is not None
+        reads_reference = stage.equation.needs("ref_logp")
+        args = engine.arguments(
+            stage,
+            beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
+            reward_weights=[reward.weight for reward in stage.rewards],
+        )
+        model, tokenizer, lora = engine.weights(stage)
+        if reads_reference and lora is None:
+            _give_address(model, stage)
+        trainer = EquationTrainer(
+            equation=stage.equation,
+            rewards=stage.rewards,
+            order=_order(stage),
+            observer=stage.observer,
+            model=model,
+            args=args,
+            reward_funcs=[trl_reward(reward) for reward in stage.rewards],
+            train_dataset=_dataset(stage.world.train, without=("demonstration", "completion")),
+            processing_class=tokenizer,
+            peft_config=lora,
+            tools=list(stage.world.tools) or None,
+            environment_factory=stage.world.environment_factory,
+            rollout_func=_rollouts(stage),
+        )
+        micro_steps = args.steps_per_generation * args.num_iterations
+        trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
+        engine.run(trainer, stage)
+
+
+class SFT:
+    """Supervised fine-tuning on the column ``demonstration`` of the environment: TRL's SFTTrainer.
+
+    `trainer:` is word for word ``trl.SFTConfig``.
+    """
+
+    refused: Mapping[str, str] = {"output_dir": GRPO.refused["output_dir"]}
+
+    def config_class(self) -> type[SFTConfig]:
+        """``trl.SFTConfig``."""
+        from trl import SFTConfig
+
+        return SFTConfig
+
+    def __call__(self, stage: Stage) -> None:
+        """Trains on every demonstration and saves the model."""
+        from trl import SFTTrainer
+
+        from rlm_plugins import engine
+        from rlm_plugins.checkpoint import DurableCheckpoints
+
+        class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
+            """SFTTrainer with checkpoints that are whole or absent."""
+
+        args = engine.arguments(stage)
+        model, tokenizer, lora = engine.weights(stage)
+        data = _dataset(stage.world.train).map(_demonstrated, remove_columns=_columns(stage.world.train))
+        trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
+        engine.run(trainer, stage)
+
+
+def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as TRL's prompt-completion format has it, chat or plain like its prompt."""
+    prompt, text = row["prompt"], row["demonstration"]
+    chat = not isinstance(prompt, str)
+    return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
+
+
+def _dataset(rows: Any, without: Sequence[str] = ()) -> Any:
+    import datasets
+
+    data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
+    return data.remove_columns([name for name in without if name in (data.column_names or [])])
+
+
+def _columns(rows: Any) -> list[str]:
+    return list(rows[0]) if isinstance(rows, Sequence) else list(rows.column_names or [])
+
+
+def _order(stage: Stage) -> Any:
+    """The order of an epoch, by the recipe's sampler; TRL's own shuffle where it has none."""
+    sampler = stage.sampler
+    if sampler is None:
+        from rlm_plugins.builtin.samplers import in_order, shuffled
+
+        return shuffled if stage.settings.get("shuffle_dataset", True) else lambda size, epoch, seed: in_order(size)
+
+    def order(size: int, epoch: int, seed: int) -> list[int]:
+        given = {"size": size, "epoch": epoch, "seed": seed}
+        wanted = {name: given[name] for name in (*sampler.part.needs, *sampler.part.welcomes)}
+        indices = list(sampler.call(wanted))
+        if wrong := [i for i in indices if not 0 <= i < size]:
+            raise RecipeError(f"the sampler '{sampler.part.name}' chose row {wrong[0]} of {size}", where="sampler")
+        return indices
+
+    return order
+
+
+def _rollouts(stage: Stage) -> Any:
+    rollouts = stage.rollouts
+    if rollouts is None:
+        return None
+    wanted = rollouts.part.needs
+    return lambda prompts, trainer: rollouts.call(
+        {name: value for name, value in (("prompts", prompts), ("trainer", trainer)) if name in wanted}
+    )
+
+
+def _give_address(model: Any, stage: Stage) -> None:
+    """TRL loads the reference of a fully trained model from disk: one made or merged in memory is saved for it."""
+    from accelerate import PartialState
+
+    if stage.source.origin == model.config._name_or_path:
+        return
+    start = stage.folder / "start"
+    if PartialState().is_main_process:
+        model.save_pretrained(start)
+    PartialState().wait_for_everyone()
+    model.config._name_or_path = str(start)
+
+
+@hookimpl
+def rlm_trainers() -> dict[str, object]:
+    return {"grpo": GRPO, "sft": SFT}

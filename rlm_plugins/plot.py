@@ -1,0 +1,41 @@
+"""The learning curve as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
+    """Draws held-out score (with its 95 % interval) and training reward of one stage over its steps.
+
+    Args:
+        records: The lines of metrics.jsonl.
+        stage: Name of the stage to draw.
+        metric: Label of the reward that is the score.
+        file: Where the PNG goes.
+
+    Returns:
+        False when matplotlib is not installed (extra ``plot``).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    mine = [r for r in records if r["stage"] == stage]
+    held = [r for r in mine if f"held_out/{metric}" in r]
+    trained = [r for r in mine if r.get("reward") is not None]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    if trained:
+        axes.plot([r["step"] for r in trained], [r["reward"] for r in trained], color="0.6", label="training reward")
+    if held:
+        steps, scores = [r["step"] for r in held], [r[f"held_out/{metric}"] for r in held]
+        axes.fill_between(steps, [r["held_out/low"] for r in held], [r["held_out/high"] for r in held], alpha=0.25)
+        axes.plot(steps, scores, marker="o", label=f"held-out {metric} (95 % interval)")
+    axes.set(xlabel="step", ylabel="score", title=f"{file.parent.name}: {stage}")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=120)
+    return True
