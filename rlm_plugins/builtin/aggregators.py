@@ -40,7 +40,7 @@ def sequence_sum(
     loss: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax."""
-    return (loss * mask).sum() / rows
+    return (loss * mask).sum(-1).sum() / rows
 
 
 def fixed_length(
