@@ -60,8 +60,8 @@ def evaluate(
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
     """
-    from accelerate.utils import gather_object
     from accelerate import PartialState
+    from accelerate.utils import gather_object
 
     state = PartialState()
     mine = list(rows)[state.process_index :: state.num_processes]
