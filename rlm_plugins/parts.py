@@ -185,6 +185,9 @@ class Bound:
     def __call__(self, record: object) -> Any:
         """Calls the part with the fields of `record` that it names."""
         given = {name: getattr(record, name) for name in (*self.part.needs, *self.part.welcomes)}
+        if given.get("log") is not None:
+            write, key = given["log"], HOOKS[self.part.hook].key
+            given["log"] = lambda name, x: write(f"{key}/{name}", x)
         return self.call(given)
 
     def call(self, given: Mapping[str, Any]) -> Any:
