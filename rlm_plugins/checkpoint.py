@@ -28,6 +28,9 @@ class DurableCheckpoints:
     def _save_checkpoint(self, model: Any, trial: Any = None) -> None:
         run = Path(super()._get_output_dir(trial=trial))  # type: ignore[misc]
         self._aside = run / ".saving"
+        if self.args.should_save:  # type: ignore[attr-defined]
+            shutil.rmtree(self._aside, ignore_errors=True)
+        self.accelerator.wait_for_everyone()  # type: ignore[attr-defined]
         try:
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
             if self.args.should_save:  # type: ignore[attr-defined]

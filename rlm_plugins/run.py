@@ -20,7 +20,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +44,12 @@ class Run:
     Args:
         folder: Where it lies.
         main: Whether this process writes.
+        held_out: The latest held-out score of each reward, on every process.
     """
 
     folder: Path
     main: bool = True
+    held_out: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

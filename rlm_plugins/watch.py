@@ -72,6 +72,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         )
         self.seconds += time.perf_counter() - began
         self.before, self.now = self.before or report, report
+        self._run.held_out = dict(report.rewards)
         self._run.log(
             stage=self._stage.name,
             step=state.global_step,

@@ -1,0 +1,155 @@
+"""Checkpoints are whole or absent, and a resumed run ends where the uninterrupted one does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from trl import GRPOConfig
+
+from rlm_plugins.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.judge import trl_reward
+from rlm_plugins.parts import Part
+from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer import EquationTrainer
+
+REGISTRY = Registry()
+
+
+def eighths(completions: list[str]) -> list[float]:
+    """Differs between rows, exact in binary."""
+    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+
+
+class RunningBaseline:
+    """A part with a memory: the mean of all rewards it has seen."""
+
+    def __init__(self, *, decay: float = 0.5) -> None:
+        self.decay, self.mean = decay, 0.0
+
+    def __call__(self, rewards: torch.Tensor) -> torch.Tensor:
+        self.mean = self.decay * self.mean + (1 - self.decay) * rewards.mean().item()
+        return rewards - self.mean
+
+    def state_dict(self) -> dict[str, float]:
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.mean = state["mean"]
+
+
+def trainer(folder: Path, **changes: Any) -> EquationTrainer:
+    """Twelve problems, so that three steps of four are an epoch; a stateful advantage."""
+    torch.set_num_threads(1)
+    args = GRPOConfig(
+        **tiny.settings(
+            **{"output_dir": str(folder), "max_steps": 8, "save_strategy": "steps", "save_steps": 1, **changes},
+            per_device_train_batch_size=16,
+        )
+    )
+    reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
+    made = EquationTrainer(
+        equation=Equation(
+            advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}),
+            importance=REGISTRY.find("rlm_importance", "token").bind({}),
+            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
+            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
+        ),
+        rewards=[reward],
+        order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        model=tiny.model(),
+        args=args,
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=tiny.problems(12),
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+    micro = args.steps_per_generation * args.num_iterations
+    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buffer", [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2}])
+def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int]) -> None:
+    whole = trainer(tmp_path / "whole", **buffer)
+    whole.train()
+    end = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
+    saved = checkpoints(tmp_path / "whole")
+    assert len(saved) >= 4
+    for checkpoint in saved[:-1]:
+        again = trainer(tmp_path / checkpoint.name, **buffer)
+        again.train(resume_from_checkpoint=str(checkpoint))
+        assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters()), checkpoint.name
+        assert again.equation.advantage.target.mean == whole.equation.advantage.target.mean
+
+
+def test_saves_wait_until_the_buffer_is_empty() -> None:
+    callback = SaveWhenBufferIsEmpty(micro_steps=4, accumulation=1)
+    saved = []
+    for step in range(1, 11):
+        control = SimpleNamespace(should_save=step in (1, 6))
+        callback.on_step_end(None, SimpleNamespace(global_step=step), control)
+        saved += [step] if control.should_save else []
+    assert saved == [4, 8]
+
+
+class FakeTrainer:
+    """A trainer that only saves; the second file may fail."""
+
+    def __init__(self, run: Path, fail: bool = False) -> None:
+        self.run, self.fail = run, fail
+        self.args = SimpleNamespace(should_save=True, save_total_limit=2)
+        self.state = SimpleNamespace(global_step=1)
+        self.accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        return str(self.run)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        folder.mkdir(parents=True)
+        (folder / "weights").write_text("w")
+        if self.fail:
+            raise OSError(28, "No space left on device")
+        (folder / "optimizer").write_text("o")
+
+
+class Saver(DurableCheckpoints, FakeTrainer):
+    """What the real trainers are, without the training."""
+
+
+def test_a_failed_save_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    saver = Saver(tmp_path)
+    saver._save_checkpoint(None)
+    saver.state.global_step, saver.fail = 2, True
+    with pytest.raises(OSError, match="No space"):
+        saver._save_checkpoint(None)
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-1"]
+    saver.fail = False
+    saver._save_checkpoint(None)
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-1", "checkpoint-2"]
+    assert {p.name for p in (tmp_path / "checkpoint-2").iterdir()} == {"weights", "optimizer"}
+    assert not (tmp_path / ".saving").exists()
+
+
+def test_the_oldest_beyond_the_limit_go(tmp_path: Path) -> None:
+    saver = Saver(tmp_path)
+    for step in (9, 10, 11):
+        saver.state.global_step = step
+        saver._save_checkpoint(None)
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-11"]
+
+
+def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-best").mkdir()
+    assert checkpoints(tmp_path) == []
+    shutil.rmtree(tmp_path)
+    assert checkpoints(tmp_path) == []
