@@ -1,0 +1,42 @@
+"""The address of a value in a recipe: ``stages[1].trainer.learning_rate``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+Path = tuple[str | int, ...]
+"""Keys of mappings and positions in lists, from the top of the document."""
+
+
+def spell(path: Path) -> str:
+    """The address as errors print it.
+
+    >>> spell(("stages", 1, "rewards", 0, "weight"))
+    'stages[1].rewards[0].weight'
+    """
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The steps of an address as the command line writes it; ``rewards[0]`` and ``rewards.0`` are the same.
+
+    >>> split("stages[1].rewards.accuracy.weight")
+    ('stages', '1', 'rewards', 'accuracy', 'weight')
+    """
+    return tuple(re.sub(r"\[(\d+)\]", r".\1", text.strip()).split("."))
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value below `value` that contains no other, with its address; an empty list or mapping is one.
+
+    >>> list(leaves({"a": [1, {}], "b": None}))
+    [(('a', 0), 1), (('a', 1), {}), (('b',), None)]
+    """
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not value or not isinstance(value, dict | list):
+        yield path, value
+    for step, inner in below:
+        yield from leaves(inner, (*path, step))

@@ -1,0 +1,320 @@
+"""Recipes are shared between strangers: hostile YAML is refused with a line, quickly, and without running anything."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins import yaml_strict
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.yaml_scalars import dump, is_text, plain
+
+ODD_BUT_RIGHT = {
+    "a: 1e-6": 1e-6,
+    "a: 1E5": 1e5,
+    "a: 1.": 1.0,
+    "a: .5": 0.5,
+    "a: +12": 12,
+    "a: 010": 10,
+    "a: 0o17": 15,
+    "a: 0xFF": 255,
+    "a: 1_000": "1_000",
+    "a: 1:30": "1:30",
+    "a: 190:20:30": "190:20:30",
+    "a: no": "no",
+    "a: yes": "yes",
+    "a: on": "on",
+    "a: off": "off",
+    "a: Y": "Y",
+    "a: tRUE": "tRUE",
+    "a: True": True,
+    "a: FALSE": False,
+    "a: ~": None,
+    "a: NULL": None,
+    "a:": None,
+    "a: '1e-6'": "1e-6",
+    'a: "null"': "null",
+    "a: |\n  1\n": "1\n",
+    "a: 2026-11-20": "2026-11-20",
+    "a: ==": "==",
+    "a: 1e": "1e",
+    "a: 0b1": "0b1",
+    "a: -0xFF": "-0xFF",
+    "a: <<": "<<",
+    "---\na: 1\n...\n": 1,
+    "%YAML 1.2\n---\na: 1": 1,
+    "\ufeffa: 1": 1,
+    "a: 1\r\nb: 2\r\n": 1,
+    "a: é 数": "é 数",
+}
+
+
+@pytest.mark.parametrize("text", ODD_BUT_RIGHT, ids=repr)
+def test_scalars_mean_what_yaml_1_2_says(text: str, tmp_path: Path) -> None:
+    found = yaml_strict.read(write(tmp_path, text)).data["a"]
+    assert found == ODD_BUT_RIGHT[text]
+    assert type(found) is type(ODD_BUT_RIGHT[text])
+
+
+HOSTILE: list[tuple[str | bytes, int, str]] = [
+    # tags: nothing is constructed, whatever they name
+    ("a: !!python/object/apply:os.system ['touch /tmp/owned']", 1, "tags are not read"),
+    ("a: !!python/name:os.system", 1, "tags are not read"),
+    ("a: 1\nb: !!python/object/new:os.system [ls]", 2, "tags are not read"),
+    ("!!map {a: 1}", 1, "tags are not read"),
+    ("a: !!str 1", 1, "tags are not read"),
+    ("a: ! 1", 1, "tags are not read"),
+    ("a: !env HOME", 1, "tags are not read"),
+    ("a: !include /etc/passwd", 1, "tags are not read"),
+    ("a: !!binary aGk=", 1, "tags are not read"),
+    ("a: !!set {x, y}", 1, "tags are not read"),
+    ("!!str a: 1", 1, "tags are not read"),
+    ("%TAG ! tag:x,2000:\n---\na: !b 1", 3, "tags are not read"),
+    # anchors, aliases, merges: no bombs, no action at a distance
+    ("a: &x 1\nb: *x", 1, "anchors and aliases"),
+    ("a: 1\nb: *x", 2, "anchors and aliases"),
+    ("a: &x [*x]", 1, "anchors and aliases"),
+    ("&x a: 1", 1, "anchors and aliases"),
+    ("a: {<<: *base, b: 1}", 1, "anchors and aliases"),
+    ("base: &b {x: 1}\na:\n  <<: *b", 1, "anchors and aliases"),
+    ("a: &a [l,o,l]\nb: &b [*a,*a,*a]\nc: &c [*b,*b,*b]\nd: [*c,*c,*c]", 1, "anchors and aliases"),
+    # keys
+    ("a: 1\nb: 2\na: 3", 3, "stands here already, on line 1"),
+    ("t:\n  x: 1\n  y: 2\n  x: 1", 4, "t.x: the key 'x' stands here already, on line 2"),
+    ("a: {x: 1, x: 1}", 1, "the key 'x' stands here already"),
+    ("a: 1\n'a': 2", 2, "stands here already"),
+    ("1: a", 1, "this key is no text"),
+    ("true: a", 1, "this key is no text"),
+    ("null: a", 1, "this key is no text"),
+    ("~: a", 1, "this key is no text"),
+    ("1e-6: a", 1, "this key is no text"),
+    ("? [x, y]\n: 1", 1, "this key is no text"),
+    ("? {x: y}\n: 1", 1, "this key is no text"),
+    ("a: {[]: 1}", 1, "this key is no text"),
+    # numbers that are none
+    ("a: .nan", 1, "no finite number"),
+    ("a: .NaN", 1, "no finite number"),
+    ("a: .inf", 1, "no finite number"),
+    ("a: -.INF", 1, "no finite number"),
+    ("a: 1e999", 1, "no finite number"),
+    ("a: -1e999", 1, "no finite number"),
+    ("a: " + "9" * 5000, 1, "too many digits"),
+    ("a: 0x" + "F" * 5000, 1, "too many digits"),
+    ("a: 1." + "0" * 5000, 1, "too many digits"),
+    # not one mapping
+    ("", 1, "the recipe is empty"),
+    ("# nothing\n", 1, "the recipe is empty"),
+    ("null", 1, "the recipe is empty"),
+    ("- a\n- b", 1, "found a list"),
+    ("grpo", 1, "found the text 'grpo'"),
+    ("42", 1, "found the number 42"),
+    ("a: 1\n---\nb: 2", 2, "a second document"),
+    ("a: 1\n---\n", 2, "a second document"),
+    # size and depth
+    ("a: " + "[" * 21 + "]" * 21, 1, "more than 20 levels deep"),
+    ("[" * 200_000, 1, "more than 20 levels deep"),
+    ("{a: " * 50_000, 1, "more than 20 levels deep"),
+    ("- " * 100_000, 1, "more than 20 levels deep"),
+    ("a: [" + "1," * 20_000 + "1]", 1, "more than 10000 values"),
+    ("#" * 256_001, 0, "larger than 256 kB"),
+    (b"a: 1\n" * 4_000_000, 0, "larger than 256 kB"),
+    # broken text
+    ("a: [1, 2", 1, "expected ',' or ']'"),
+    ("a: 'x", 1, "unexpected end of stream"),
+    ("a: b: c", 1, "mapping values are not allowed here"),
+    ("a:\n\tb: 1", 2, "indents with spaces"),
+    ("a: 1\n  b: 2", 2, "mapping values are not allowed"),
+    ("a: 1\nb", 2, "could not find expected ':'"),
+    ("a: @x", 1, "cannot start any token"),
+    ("a: %x", 1, "cannot start any token"),
+    ("a: }", 1, "expected"),
+    ('a: "\\q"', 1, "unknown escape"),
+    ('a: "\\UFFFFFFFF"', 0, "cannot be read"),
+    ('a: "\\ud800"', 1, "is no text"),
+    ('a: "x\\0y"', 1, "is no text"),
+    ("a: \x01", 1, "U+0001 is no text"),
+    ("a: 1\nb: \x7f", 2, "U+007F is no text"),
+    ("%YAML 9.9\n---\na: 1", 1, "incompatible YAML document"),
+    ("%YAML 1." + "9" * 5000 + "\n---\na: 1", 0, "cannot be read"),
+    (b"a: \xff\xfe", 1, "not UTF-8"),
+    (b"a: 1\nb: \xc3\x28", 2, "not UTF-8"),
+    ("a: 1".encode("utf-16"), 1, "not UTF-8"),
+    (b"\x89PNG\r\n\x1a\n\x00\x00", 1, "not UTF-8"),
+    (b"PK\x03\x04\x00\x00", 1, "U+0003 is no text"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words"), HOSTILE, ids=[repr(text[:30]) for text, _, _ in HOSTILE])
+def test_hostile_files_are_refused_with_their_line_at_once(
+    text: str | bytes, line: int, words: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, text)
+    start = time.process_time()
+    with pytest.raises(RecipeError) as caught:
+        yaml_strict.read(path)
+    assert time.process_time() - start < 1.0
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(f"{path} line {line}" if line else str(path))
+    assert len(str(caught.value)) < 500
+
+
+def test_there_are_sixty_hostile_files_and_none_left_a_trace() -> None:
+    assert len(HOSTILE) >= 60
+    assert not Path("/tmp/owned").exists()
+
+
+def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path, "a: 1", "recipe.yaml")
+    with pytest.raises(RecipeError, match=r"no such file[\s\S]*did you mean 'recipe.yaml'"):
+        yaml_strict.read(tmp_path / "recpie.yaml")
+    for path in (tmp_path, tmp_path / "no" / "such" / "place.yaml", Path("/dev/zero"), Path("a\0b")):
+        with pytest.raises(RecipeError, match="no such file"):
+            yaml_strict.read(path)
+
+
+def test_every_value_knows_its_line(tmp_path: Path) -> None:
+    document = yaml_strict.read(write(tmp_path, "a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n"))
+    assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
+    assert document.lines == {
+        (): 1,
+        ("a",): 1,
+        ("b",): 3,
+        ("b", 0): 3,
+        ("b", 1): 4,
+        ("b", 1, "c"): 4,
+        ("b", 1, "d"): 5,
+    }
+
+
+@pytest.mark.parametrize("size", [yaml_strict.LARGEST])
+@pytest.mark.parametrize(
+    "block",
+    [
+        "a",
+        "a: ",
+        "\n",
+        "# ",
+        "- ",
+        "? ",
+        "[",
+        "{",
+        "'",
+        '"',
+        ",",
+        "&a ",
+        "*a ",
+        "!a ",
+        "%",
+        "|\n ",
+        ":\n",
+        "a b: ",
+        "\t",
+    ],
+)
+def test_the_largest_file_of_anything_is_read_or_refused_within_a_second(block: str, size: int, tmp_path: Path) -> None:
+    for prefix in ("", "a: ", 'a: "', "a: [", "a: >\n "):
+        path = write(tmp_path, (prefix + block * size)[:size])
+        start = time.process_time()
+        assert len(str(refusal(path))) < 500
+        assert time.process_time() - start < 1.0
+
+
+yamlish = st.lists(
+    st.sampled_from(
+        [
+            *"abc019:-?[]{},#&*!|>'\"%@`\\\n\t ~.<=",
+            ": ",
+            "- ",
+            "\n  ",
+            "\n- ",
+            "a: ",
+            "1e-6",
+            "---\n",
+            "...\n",
+            "\\u",
+            "&x ",
+            "*x",
+            "!!",
+            "<<: ",
+        ]
+    )
+    | st.characters(),
+    max_size=60,
+).map("".join)
+
+
+@settings(max_examples=1500, deadline=1000)
+@given(yamlish)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(RecipeError):
+        found = yaml_strict.parse(text, "fuzz.yaml").data
+        assert yaml_strict.parse(dump(found), "again").data == found
+
+
+@settings(max_examples=300, deadline=1000)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_bytes(raw)
+    assert refusal(path) is None or str(refusal(path)).startswith(str(path))
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Co"), exclude_characters="\ufeff"))
+scalars = st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False, allow_infinity=False)
+words = st.sampled_from(["1e-6", "no", "010", "1_0", ".inf", "~", "", "0o7", "1:30", "true", " x", "a: b", "- a", "#"])
+
+
+@settings(max_examples=100, deadline=1000)
+@given(
+    st.dictionaries(
+        texts | words,
+        st.recursive(
+            scalars | texts | words, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8
+        ),
+    )
+)
+def test_what_is_dumped_reads_back(data: dict[str, object]) -> None:
+    assert yaml_strict.parse(dump(data), "dumped").data == data
+
+
+def test_dumping_repeats_shared_values_instead_of_anchoring_them() -> None:
+    shared = ["x"]
+    assert "&" not in dump({"a": shared, "b": shared})
+
+
+@settings(max_examples=500)
+@given(st.from_regex(r"[-+]?[0-9._eExXoO:]{1,12}", fullmatch=True))
+def test_a_plain_number_is_one_for_python_too(text: str) -> None:
+    value = plain(text)
+    assert isinstance(value, str) == is_text(text)
+    if isinstance(value, float) and math.isfinite(value):
+        assert value == float(text)
+    if isinstance(value, int) and text.lstrip("+-").isdigit():
+        assert value == int(text)
+
+
+def test_pyyaml_is_not_asked_to_construct_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("construct_document", "get_single_data", "construct_object"):
+        monkeypatch.delattr(yaml.constructor.BaseConstructor, name)
+    assert yaml_strict.read(write(tmp_path, "a: [1, {b: 2}]")).data == {"a": [1, {"b": 2}]}
+
+
+def refusal(path: Path) -> RecipeError | None:
+    try:
+        assert isinstance(yaml_strict.read(path).data, dict)
+    except RecipeError as error:
+        return error
+    return None
+
+
+def write(folder: Path, text: str | bytes, name: str = "recipe.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
