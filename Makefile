@@ -1,0 +1,40 @@
+# Two commands on a fresh machine; each does all of its own set-up, and nothing twice.
+#   make demo   trains the quickstart and shows what it learned
+#   make test   lints, checks types, runs every test
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# Small models are faster on one thread per process, and results do not depend on the number of cores.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_OFFLINE ?= 1
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+
+.PHONY: demo test lint format clean
+
+demo: $(READY)
+	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; say make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(addprefix -e ./,$(dir $(wildcard plugins/*/pyproject.toml)))
+	touch $(READY)
