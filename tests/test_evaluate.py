@@ -1,0 +1,109 @@
+"""Held-out scores: greedy, repeatable, leaving the model as it was, with an honest interval."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from rlm_plugins.evaluate import evaluate, interval
+from rlm_plugins.parts import Part
+from rlm_plugins.stage import Reward
+
+
+def reward(function: Any, label: str = "it") -> Reward:
+    return Reward(label, Part("rlm_rewards", label, "test", function).bind({}))
+
+
+def long(completions: list[str], answer: list[str]) -> list[float]:
+    """Uses a column, so that columns are seen to arrive."""
+    return [float(len(text) + len(a) > 3) for text, a in zip(completions, answer, strict=True)]
+
+
+def some(completions: list[str], answer: list[str]) -> list[float | None]:
+    """Applies to answers of one digit."""
+    return [2.0 if len(a) == 1 else None for a in answer]
+
+
+async def slow(completions: list[str]) -> list[float]:
+    """An asynchronous reward."""
+    return [0.5] * len(completions)
+
+
+def judged(**changes: Any) -> Any:
+    model = tiny.model()
+    rewards = [reward(long, "long"), reward(some, "some"), reward(slow, "slow")]
+    settings = {"metric": "long", "batch_size": 5, "max_new_tokens": 6, **changes}
+    return evaluate(model, tiny.tokenizer(), list(tiny.problems(12)), rewards, **settings)
+
+
+def test_report() -> None:
+    report = judged()
+    assert report.rows == len(report.samples) == 12
+    assert report.score == report.rewards["long"] == sum(s["rewards"]["long"] for s in report.samples) / 12
+    assert report.rewards["slow"] == 0.5
+    told = [s["rewards"]["some"] for s in report.samples]
+    assert None in told
+    assert report.rewards["some"] == 2.0, "a mean is over the rows a reward applies to"
+    assert report.low <= report.score <= report.high
+    assert report.samples[0]["prompt"] == "0+3="
+
+
+def test_batches_of_any_size_give_the_same_answers() -> None:
+    answers = [[s["completion"] for s in judged(batch_size=size).samples] for size in (1, 5, 12)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_no_answer_is_longer_than_allowed() -> None:
+    assert max(s["tokens"] for s in judged(max_new_tokens=3).samples) <= 3
+
+
+def test_neither_mode_nor_random_numbers_are_touched() -> None:
+    model = tiny.model().train()
+    state = torch.random.get_rng_state()
+    evaluate(
+        model,
+        tiny.tokenizer(),
+        list(tiny.problems(4)),
+        [reward(long, "long")],
+        metric="long",
+        batch_size=4,
+        max_new_tokens=4,
+    )
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_metric_that_never_applies_is_no_number() -> None:
+    def never(completions: list[str]) -> list[None]:
+        return [None] * len(completions)
+
+    report = evaluate(
+        tiny.model(),
+        tiny.tokenizer(),
+        list(tiny.problems(4)),
+        [reward(never, "never")],
+        metric="never",
+        batch_size=4,
+        max_new_tokens=2,
+    )
+    assert math.isnan(report.score)
+    assert math.isnan(report.low)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662)],
+)
+def test_wilson_against_published_values(successes: int, trials: int, low: float, high: float) -> None:
+    found = interval([1.0] * successes + [0.0] * (trials - successes))
+    assert found == pytest.approx((low, high), abs=5e-5)
+
+
+def test_interval_of_scores_that_are_no_zeros_and_ones() -> None:
+    low, high = interval([0.0, 0.5, 1.0, 0.5])
+    assert (low + high) / 2 == pytest.approx(0.5)
+    assert high - 0.5 == pytest.approx(1.959964 * math.sqrt(0.5 / 3 / 4))

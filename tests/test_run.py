@@ -1,0 +1,101 @@
+"""The run folder: what it holds, and that nothing is ever written over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.errors import RlmError
+from rlm_plugins.parts import Part
+from rlm_plugins.run import Run, fresh_folder
+from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.world import World
+
+
+def constant(completions: list[str]) -> list[float]:
+    """A reward."""
+    return [1.0] * len(completions)
+
+
+def stage() -> Stage:
+    rewards = [
+        Reward(name, Part("rlm_rewards", name, "t", constant).bind({}), w) for name, w in (("a", 2.0), ("b", 0.1))
+    ]
+    source: object = None
+    return Stage("01-x", {}, None, {}, World(train=[]), source, rewards=rewards)  # type: ignore[arg-type]
+
+
+def test_opening(tmp_path: Path) -> None:
+    part = tmp_path / "part.py"
+    part.write_text("# a part")
+    run = Run(tmp_path / "run")
+    run.open({"name": "x", "rewards": ["ä"]}, {"builtin": "rlm-plugins 0"}, [part])
+    assert yaml.safe_load((run.folder / "recipe.yaml").read_text()) == {"name": "x", "rewards": ["ä"]}
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert manifest["packages"]["trl"].startswith("1.16")
+    assert manifest["plugins"] == {"builtin": "rlm-plugins 0"}
+    assert (run.folder / "plugins" / "part.py").read_text() == "# a part"
+    assert run.name == "run"
+
+
+def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.log(stage="s", step=1, loss=float("nan"), nested={"x": [float("nan"), 1.0]})
+    run.log(stage="s", step=2, loss=0.5)
+    assert run.records() == [
+        {"stage": "s", "step": 1, "loss": None, "nested": {"x": [None, 1.0]}},
+        {"stage": "s", "step": 2, "loss": 0.5},
+    ]
+
+
+def test_samples_show_each_rewards_share(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    batch = Batch(
+        rewards=torch.tensor([2.05, 0.0]),
+        advantages=torch.tensor([[1.0, 1.0], [-1.0, -1.0]]),
+        named_rewards={"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([0.5, 0.0])},
+    )
+    run.observe(stage(), 3, ["q", "q"], [[{"role": "assistant", "content": "y"}], "n"], batch)
+    first, second = run.records("samples.jsonl")
+    assert first["completion"] == "y"
+    assert first["rewards"] == {"a": 1.0, "b": 0.5}
+    assert first["shares"] == {"a": 2.0, "b": 0.05}
+    assert (second["advantage"], second["step"], second["stage"]) == (-1.0, 3, "01-x")
+
+
+def test_only_the_main_process_writes(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", main=False)
+    run.open({}, {})
+    run.log(step=1)
+    run.summarise(x=1)
+    run.finish(stage())
+    assert not run.folder.exists()
+
+
+def test_finished_stages(tmp_path: Path) -> None:
+    run, done = Run(tmp_path), stage()
+    (tmp_path / done.name).mkdir()
+    assert not run.finished(done)
+    run.finish(done)
+    assert run.finished(done)
+
+
+def test_a_fresh_folder_is_fresh(tmp_path: Path) -> None:
+    wanted = tmp_path / "demo"
+    assert fresh_folder(wanted) == wanted
+    wanted.mkdir()
+    assert fresh_folder(wanted) == wanted, "an empty folder holds no run"
+    (wanted / "recipe.yaml").touch()
+    assert fresh_folder(wanted).name == "demo-2"
+    (tmp_path / "demo-2").mkdir()
+    (tmp_path / "demo-2" / "x").touch()
+    assert fresh_folder(wanted).name == "demo-3"
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(RlmError, match="this is a file"):
+        fresh_folder(file)
