@@ -1,0 +1,44 @@
+"""A plugin for tests: completions that depend on the prompt and the row's place in its group, on nothing random.
+
+So two processes see the same global batch as one, whatever their random streams do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rlm_plugins import hookimpl
+
+
+def canned(prompts: Any, trainer: Any, *, longest: int = 10) -> dict[str, Any]:
+    """Digits of a number made from the prompt and the place in the group, then the end token."""
+    tokenizer = trainer.processing_class
+    seen: Counter[str] = Counter()
+    rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
+    for prompt in prompts:
+        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        place = seen[text]
+        seen[text] += 1
+        number = str((sum(map(ord, text)) * 7919 + place * 104729) ** 2)[: 1 + (place * 5 + len(text)) % longest]
+        answer = text.split("=")[0].split("+") if place % 3 == 0 else [number]
+        ids = tokenizer(f"<answer>{answer[-1][-3:]}</answer>" if place % 2 else number, add_special_tokens=False)
+        rows["prompt_ids"].append(tokenizer(text, add_special_tokens=False)["input_ids"])
+        rows["completion_ids"].append([*ids["input_ids"], tokenizer.eos_token_id])
+        rows["logprobs"].append([0.0] * (len(ids["input_ids"]) + 1))
+    return rows
+
+
+def digits(completions: list[str]) -> list[float]:
+    """How many of the characters are the digit 7, in eighths."""
+    return [min(text.count("7"), 8) / 8 for text in completions]
+
+
+@hookimpl
+def rlm_rollouts() -> dict[str, object]:
+    return {"canned": canned}
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    return {"digits": digits}

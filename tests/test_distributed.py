@@ -1,0 +1,91 @@
+"""Two processes on the CPU: the same loss as one on the same global batch, and a run that goes through."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+LESSON = ROOT / "recipes" / "lessons" / "01-addition.yaml"
+pytestmark = pytest.mark.slow
+
+
+def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
+    """`rlm train`, under `accelerate launch` when there are several processes."""
+    door = [sys.executable, "-m"]
+    if processes > 1:
+        options = ["--cpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
+        door += ["accelerate.commands.launch", *options, "--dynamo_backend", "no", "--main_process_port", "0", "-m"]
+    command = [*door, "rlm_plugins", "train", str(recipe), "--out", str(folder), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(command, cwd=folder.parent, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return folder
+
+
+def first_step(folder: Path, stage: str) -> dict[str, float]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return next(line for line in lines if line["stage"] == stage and line["step"] == 1 and "loss" in line)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart's supervised stage, cut short: a start both sides share."""
+    folder = tmp_path_factory.mktemp("start")
+    recipe = yaml.safe_load(LESSON.read_text())
+    recipe["stages"] = recipe["stages"][:1]
+    file = folder / "start.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    return launch(file, folder / "run", 1, "stages.0.trainer.max_steps=30") / "01-sft" / "model"
+
+
+def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
+    """The quickstart's second stage as a recipe of its own, on canned completions or on its own."""
+    recipe = yaml.safe_load(LESSON.read_text())
+    body = {**{k: v for k, v in recipe.items() if k != "stages"}, **recipe["stages"][1]}
+    body["model"] = {"name": "pretrained", "path": str(start), **body["model"]}
+    body["trainer"] = {**body["trainer"], "learning_rate": 5e-4, "max_steps": 2, "save_strategy": "no"}
+    if canned:
+        body["plugins"] = {"load": [str(ROOT / "tests" / "canned.py")]}
+        body["rollouts"] = "canned"
+        body["rewards"] = ["digits", "accuracy"]
+        body["evaluation"] = {"metric": "digits", "rows": 8, "max_new_tokens": 4}
+    else:
+        body["evaluation"] = {"metric": "accuracy", "rows": 16, "max_new_tokens": 8}
+    file = folder / "rl.yaml"
+    file.write_text(yaml.safe_dump(body))
+    return file
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
+        ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
+    ],
+    ids=["lesson", "kl-sequence-mean", "whitened-filtered"],
+)
+def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
+    recipe = reinforcement(tmp_path, start, canned=True)
+    one = first_step(launch(recipe, tmp_path / "one", 1, *overrides), "01-grpo")
+    halves = "trainer.per_device_train_batch_size=32"
+    two = first_step(launch(recipe, tmp_path / "two", 2, halves, *overrides), "01-grpo")
+    assert one["grad_norm"] > 1e-3, "nothing to compare"
+    for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
+        assert two[name] == pytest.approx(one[name], rel=2e-5, abs=1e-7), name
+
+
+def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
+    recipe = reinforcement(tmp_path, start, canned=False)
+    folder = launch(recipe, tmp_path / "run", 2, "trainer.per_device_train_batch_size=32")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["held_out_rows"] == 16
+    assert (folder / "01-grpo" / "adapter" / "adapter_model.safetensors").exists()
+    assert len({line for line in (folder / "metrics.jsonl").read_text().splitlines()}) >= 4
