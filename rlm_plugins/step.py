@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -74,12 +75,14 @@ def score(batch: Batch, equation: Equation) -> Batch:
     for sieve in equation.filters:
         keep = keep & ask(sieve, rows, "B").bool()
     advantages, returns = _compared(rows, keep, equation.advantage)
+    if returns is not None:
+        returns = put(returns, scored, batch.values)
     return replace(
         batch,
         rewards=put(rows.rewards, scored, torch.nan),
         token_rewards=put(rows.token_rewards, scored),
         advantages=put(advantages, scored),
-        returns=None if returns is None else put(returns, scored, batch.values),
+        returns=returns,
         mask=batch.mask & put(keep, scored, True).unsqueeze(1),
     )
 

@@ -7,66 +7,80 @@ micro-batches is the same however the batch was split. A row without trained tok
 from __future__ import annotations
 
 from jaxtyping import Bool, Float
+from pydantic import PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.lazy import torch
 
 
 def token_mean(
-    loss: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"], tokens: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], tokens: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Σ x / Σ n: every token weighs the same, a long row more than a short one. DAPO, arXiv 2503.14476 eq. 12.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> token_mean(loss, mask, torch.tensor(3.0)).item()
+    >>> token_mean(loss, mask, tokens=torch.tensor(3.0)).item()
     2.0
     """
-    return (loss * mask).sum() / tokens
+    return loss.where(mask, 0.0).sum() / tokens
 
 
 def sequence_mean(
-    loss: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x / nᵢ ): every row weighs the same, a token of a long row less. GRPO, arXiv 2402.03300 eq. 3.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> sequence_mean(loss, mask, torch.tensor(2.0)).item()
+    >>> sequence_mean(loss, mask, rows=torch.tensor(2.0)).item()
     2.0
     """
-    return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / rows
+    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / rows
 
 
 def sequence_sum(
-    loss: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
-    """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax."""
-    return (loss * mask).sum(-1).sum() / rows
+    """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax, 2310.10505.
+
+    >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
+    >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
+    3.0
+    """
+    return loss.where(mask, 0.0).sum() / rows
 
 
 def fixed_length(
-    loss: Float[torch.Tensor, "B #T"],
+    loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     rows: Float[torch.Tensor, ""],
     max_completion_length: int,
     *,
-    length: int | None = None,
+    length: PositiveInt | None = None,
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ) / L with a constant L, so that no row's length changes its weight. Dr. GRPO, 2503.20783.
 
     `length`: L in tokens; by default the longest completion allowed. Never the width of the padding, which would
     change with the batch (verl's default).
+
+    >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
+    >>> fixed_length(loss, mask, rows=torch.tensor(2.0), max_completion_length=6).item()
+    0.5
     """
-    return (loss * mask).sum() / (rows * (length or max_completion_length))
+    return loss.where(mask, 0.0).sum() / (rows * (length or max_completion_length))
 
 
 def micro_batch_token_mean(
-    loss: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"], micro_batches: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], micro_batches: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Mean over micro-batches of their own token means: depends on how the batch is split.
 
     BNPO as TRL computes it (`loss_type="bnpo"`; arXiv 2506.02864 is the name's origin). Prefer `token_mean`.
+
+    >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
+    >>> micro_batch_token_mean(loss, mask, micro_batches=torch.tensor(2.0)).item()
+    1.0
     """
-    return (loss * mask).sum() / mask.sum().clamp(min=1.0) / micro_batches
+    return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / micro_batches
 
 
 @hookimpl

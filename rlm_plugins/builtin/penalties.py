@@ -7,6 +7,7 @@ from typing import Literal
 from jaxtyping import Float
 
 from rlm_plugins import hookimpl
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
 
 Estimator = Literal["k1", "k2", "k3"]
@@ -27,15 +28,29 @@ def kl(
     logp = ref_logp value and gradient of k2 and k3 are 0.
 
     `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not.
+
+    >>> kl(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), estimator="k2").item()
+    2.0
     """
     estimate = kl_estimate(logp, ref_logp, estimator)
-    return estimate * ratio if importance_weighted and ratio is not None else estimate
+    if not importance_weighted:
+        return estimate
+    if ratio is None:
+        raise RecipeError(
+            "`importance_weighted` multiplies by a ratio that nothing computes",
+            where="penalties: kl.importance_weighted",
+            hint="choose an `importance`, or leave this knob off",
+        )
+    return estimate * ratio
 
 
 def kl_old(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], *, estimator: Estimator = "k3"
 ) -> Float[torch.Tensor, "B T"]:
-    """Distance to the policy at the start of this update: the adaptive-penalty PPO, arXiv 1707.06347 eq. 8."""
+    """Distance to the policy at the start of this update: the adaptive-penalty PPO, arXiv 1707.06347 eq. 8.
+
+    The estimators are those of `kl`; the sign convention too: d = log π − log π_old.
+    """
     return kl_estimate(logp, old_logp, estimator)
 
 
@@ -50,14 +65,17 @@ def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
 def kl_estimate(
     logp: Float[torch.Tensor, "B T"], other: Float[torch.Tensor, "B T"], estimator: Estimator
 ) -> Float[torch.Tensor, "B T"]:
-    """k1, k2 or k3 of log π against `other`; log-ratios beyond ±20 are clamped before exp."""
-    difference = logp - other
+    """k1, k2 or k3 of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
     if estimator == "k1":
-        return difference
+        return logp - other
     if estimator == "k2":
-        return difference**2 / 2
-    gap = (other - logp).clamp(-20.0, 20.0)
-    return torch.exp(gap) - gap - 1
+        return (logp - other) ** 2 / 2
+
+    def gap() -> torch.Tensor:
+        return (other - logp).clamp(-20.0, 20.0)
+
+    # Computed twice, because TRL does: autograd then adds the two halves of the gradient to others in TRL's order.
+    return torch.exp(gap()) - gap() - 1
 
 
 @hookimpl

@@ -1,0 +1,91 @@
+"""Arithmetic that estimators share: groups as a table, statistics of what is there, sums over the future."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float, Int
+
+from rlm_plugins.lazy import torch
+
+
+class Groups:
+    """Numbers of rows as a table, one line per group, NaN where a group has fewer rows than the largest.
+
+    Rows may stand in any order, groups may be of any size.
+
+    Attributes:
+        cells: (P, G) the numbers.
+
+    >>> groups = Groups(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([7, 2, 7]))
+    >>> groups.cells.tolist()
+    [[5.0, nan], [1.0, 3.0]]
+    >>> groups.rows(groups.cells.nanmean(1, keepdim=True)).tolist()
+    [2.0, 5.0, 2.0]
+    """
+
+    def __init__(self, x: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> None:
+        _, self._line, sizes = torch.unique(group, return_inverse=True, return_counts=True)
+        order = self._line.argsort(stable=True)
+        first = sizes.cumsum(0) - sizes
+        self._column = torch.empty_like(order)
+        self._column[order] = torch.arange(len(order), device=order.device) - first.repeat_interleave(sizes)
+        self.cells = x.new_full((len(sizes), int(sizes.max())), torch.nan)
+        self.cells[self._line, self._column] = x
+
+    def rows(self, cells: torch.Tensor) -> torch.Tensor:
+        """Takes a table (P, G), or a column (P, 1), back to one entry per row."""
+        return cells.expand_as(self.cells)[self._line, self._column]
+
+    def has_spread(self) -> Bool[torch.Tensor, "P 1"]:
+        """Which groups hold two different numbers. (Rounding gives equal numbers a std above 0: max ≠ min does not.)"""
+        low = self.cells.nan_to_num(nan=torch.inf).amin(1, keepdim=True)
+        high = self.cells.nan_to_num(nan=-torch.inf).amax(1, keepdim=True)
+        return high > low
+
+
+def nanstd(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Standard deviation over the numbers that are there, divided by n − 1 (Bessel); NaN for fewer than two.
+
+    >>> nanstd(torch.tensor([1.0, torch.nan, 3.0]), 0).item()
+    1.4142135381698608
+    """
+    variance = ((x - x.nanmean(dim, keepdim=True)) ** 2).nanmean(dim, keepdim=True)
+    count = (~x.isnan()).sum(dim, keepdim=True)
+    return (variance * (count / (count - 1))).sqrt()
+
+
+def whiten(
+    x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, eps: float = 1e-8
+) -> Float[torch.Tensor, "B T"]:
+    """(x − mean) / √(var + eps) over the mask (Bessel), 0 outside it, and 0 everywhere when x has no spread."""
+    live = x[mask]
+    if live.numel() < 2 or live.max() == live.min():
+        return torch.zeros_like(x)
+    return ((x - live.mean()) * (live.var() + eps).rsqrt()).where(mask, 0.0)
+
+
+def discounted(
+    x: Float[torch.Tensor, "B T"], factor: float, live: Bool[torch.Tensor, "B T"]
+) -> Float[torch.Tensor, "B T"]:
+    """Σₗ factorˡ xₜ₊ₗ over the live tokens from t on; a token that is not live is stepped over.
+
+    >>> discounted(torch.tensor([[4.0, 9.0, 2.0]]), 0.5, torch.tensor([[True, False, True]])).tolist()
+    [[5.0, 2.0, 2.0]]
+    """
+    total, totals = x.new_zeros(len(x)), []
+    for t in reversed(range(x.shape[1])):
+        total = (x[:, t] + factor * total).where(live[:, t], total)
+        totals.append(total)
+    return torch.stack(totals[::-1], 1)
+
+
+def following(x: Float[torch.Tensor, "B T"], live: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
+    """x at the next live token, 0 after the last.
+
+    >>> following(torch.tensor([[4.0, 9.0, 2.0]]), torch.tensor([[True, False, True]])).tolist()
+    [[2.0, 2.0, 0.0]]
+    """
+    width = x.shape[1]
+    places = torch.arange(width, device=x.device).where(live, width)
+    upcoming = places.flip(1).cummin(1).values.flip(1)
+    after = torch.nn.functional.pad(upcoming[:, 1:], (0, 1), value=width)
+    return torch.nn.functional.pad(x, (0, 1)).gather(1, after)
