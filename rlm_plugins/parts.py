@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import pydantic
+import pydantic_core
 
 from rlm_plugins.batch import LEARNING, SCORING, words
 from rlm_plugins.errors import PluginError, RecipeError, nearest
@@ -158,7 +159,8 @@ class Part:
             RecipeError: An unknown knob or a value of the wrong type.
         """
         try:
-            model = self.knobs.model_validate(dict(settings))
+            # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
+            model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
         except pydantic.ValidationError as error:
             raise knob_error(error, self, where or self.full_name) from None
         knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
