@@ -31,6 +31,7 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         resume: Pass finished stages by and go on from the last checkpoint of the interrupted one.
     """
     began = time.perf_counter()
+    _quiet()
     main = PartialState().is_main_process
     console = Console(quiet=not main)
     stages = compose(recipe, registry)
@@ -49,6 +50,15 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         run.finish(stage)
     _report(run, stages[-1], curve, time.perf_counter() - began, console)
     return run
+
+
+def _quiet() -> None:
+    """One progress bar is enough: ours."""
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
 
 
 def _train_stage(run: Run, stage: Stage, title: str, registry: Registry, console: Console) -> LearningCurve:

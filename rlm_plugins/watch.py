@@ -82,7 +82,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
 
 
 class Screen(TrainerCallback):  # type: ignore[misc]
-    """A progress bar that says what is happening and how good the model is; plain lines without a terminal."""
+    """A progress bar that says what is happening and how good the model is; ten plain lines without a terminal."""
 
     def __init__(self, stage: Stage, title: str, curve: LearningCurve, console: Console) -> None:
         self._stage, self._title, self._curve, self._console = stage, title, curve, console
@@ -96,33 +96,35 @@ class Screen(TrainerCallback):  # type: ignore[misc]
             disable=not console.is_terminal,
         )
         self._task: Any = None
-        self._reward: float | None = None
+        self._logged = ""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Opens the bar."""
         self._bar.start()
         self._task = self._bar.add_task(self._title, total=state.max_steps, completed=state.global_step, news="")
-        self._tell(state)
+        self._tell(state, line=True)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
-        """The latest reward or loss."""
-        self._reward = logs.get("reward", self._reward)
-        self._loss = logs.get("loss")
+        """Keeps the latest reward, or where there are none the loss."""
+        for name in ("reward", "loss"):
+            if isinstance(logs.get(name), float):
+                self._logged = f"{name} {logs[name]:.2f}"
+                return
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Moves the bar."""
-        self._tell(state)
+        tenth = max(1, state.max_steps // 10)
+        self._tell(state, line=state.global_step % tenth == 0 and state.global_step < state.max_steps)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Closes the bar."""
-        self._tell(state)
+        self._tell(state, line=True)
         self._bar.stop()
 
-    def _tell(self, state: Any) -> None:
-        news = [f"reward {self._reward:.2f}"] if self._reward is not None else []
+    def _tell(self, state: Any, line: bool) -> None:
+        news = [self._logged] if self._logged else []
         if self._curve.now is not None and self._stage.evaluation is not None:
             news.append(f"held-out {self._stage.evaluation.metric} {self._curve.now.score:.1%}")
         self._bar.update(self._task, completed=state.global_step, news="  ".join(news))
-        ten_lines = max(1, state.max_steps // 10)
-        if not self._console.is_terminal and state.global_step % ten_lines == 0:
+        if line and not self._console.is_terminal:
             self._console.print(f"{self._title}  step {state.global_step}/{state.max_steps}  {'  '.join(news)}")
