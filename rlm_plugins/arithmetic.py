@@ -49,7 +49,7 @@ def nanstd(x: torch.Tensor, dim: int) -> torch.Tensor:
     1.4142135381698608
     """
     variance = ((x - x.nanmean(dim, keepdim=True)) ** 2).nanmean(dim, keepdim=True)
-    count = (~x.isnan()).sum(dim, keepdim=True)
+    count = (~x.isnan()).sum(dim, keepdim=True).to(x.dtype)
     return (variance * (count / (count - 1))).sqrt()
 
 
