@@ -1,0 +1,108 @@
+"""r: how good a completion was (hook ``rlm_rewards``). Plain text and counting: linear time, no model, no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlm_plugins import hookimpl
+from rlm_plugins.answers import Untagged, committed, number, same_number, same_text
+from rlm_plugins.errors import PartError
+
+Mode = Literal["auto", "exact", "numeric"]
+Tags = Annotated[Sequence[str], Field(min_length=1)]
+Tolerance = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+
+
+def accuracy(
+    completions: Sequence[str],
+    answer: Sequence[object],
+    *,
+    mode: Mode = "auto",
+    tolerance: Tolerance = 0.0,
+    casefold: bool = False,
+    tag: str = "answer",
+    untagged: Untagged = "last_line",
+) -> list[float | None]:
+    """1 if the completion commits to the right answer and to no other, else 0.
+
+    The answer is what ``<answer>…</answer>`` holds (`tag` names it), after all thinking. Several blocks must all be
+    right: who writes two different answers has not chosen one. Without a block the last line must be the answer and
+    nothing else; `untagged` may ask for the last word with a digit instead ("last_number": lenient, it also reads
+    "5 or 6" as 6), or refuse ("wrong").
+
+    `mode` "exact" compares text (`casefold`: in any case), "numeric" numbers, exactly or up to an absolute
+    `tolerance`; "auto" compares numbers wherever the data set's answer is one. See `rlm_plugins.answers.number` for
+    what counts as a number. A row without an answer (None, NaN, empty) is not scored: None.
+
+    >>> accuracy(["<think>…</think><answer>1,000</answer>", "<answer>9</answer><answer>1000</answer>"], ["1000"] * 2)
+    [1.0, 0.0]
+    """
+    rights = [_judge(gold, row, mode, tolerance, casefold) for row, gold in enumerate(answer)]
+    texts = [committed(text, tag, untagged) for text in completions]
+    return [
+        None if right is None else float(bool(found) and all(map(right, found)))
+        for right, found in zip(rights, texts, strict=True)
+    ]
+
+
+def _judge(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool) -> Callable[[str], bool] | None:
+    """The test an answer must pass, or None where the data set has no answer."""
+    text = "" if gold is None else str(gold).strip()
+    if not text or (isinstance(gold, float) and not math.isfinite(gold)):
+        return None
+    value = None if mode == "exact" else number(text)
+    if value is not None:
+        return same_number(value, tolerance=tolerance)
+    if mode == "numeric":
+        raise PartError(f"sample {row}: the data set's answer {text[:80]!r} is no number", hint="mode: auto, or exact")
+    if not isinstance(gold, str | int | float):
+        raise PartError(f"sample {row}: the data set's answer is a {type(gold).__name__}", allowed="text or a number")
+    return same_text(text, casefold=casefold)
+
+
+def format(completions: Sequence[str], *, tags: Tags = ("think", "answer"), prefilled: bool = False) -> list[float]:
+    """1 if the text is ``<think>…</think><answer>…</answer>`` and nothing else, else 0.
+
+    Each of `tags` must stand exactly once, in this order, around something that is not blank, with at most white
+    space between the blocks. `prefilled`: the chat template has already opened the first tag (DeepSeek-R1 and other
+    thinking models), so the completion starts inside it.
+
+    >>> format(["<think>2+2</think><answer>4</answer>", "<think></think><answer>4</answer>", "4"])
+    [1.0, 0.0, 0.0]
+    """
+    opened = f"<{tags[0]}>" if prefilled else ""
+    return [float(_is_tagged(opened + text, tags)) for text in completions]
+
+
+def _is_tagged(text: str, tags: Sequence[str]) -> bool:
+    marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
+    rest = text.strip()
+    for tag in tags:
+        before, _, inside = rest.partition(f"<{tag}>")
+        body, closed, rest = inside.partition(f"</{tag}>")
+        if before.strip() or not closed or not body.strip() or any(mark in body for mark in marks):
+            return False
+    return not rest
+
+
+def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, target: Natural = 0) -> list[float]:
+    """How far a completion is from `target` tokens: r = −min(|n − target| / limit, 1).
+
+    0 at the target, −1 from `limit` tokens away on. With the default target 0 shorter is better, empty is best:
+    combine it with a reward for being right.
+
+    >>> length([[1, 2, 3], [1], []], limit=4)
+    [-0.75, -0.25, 0.0]
+    """
+    return [max(-abs(len(ids) - target) / limit, -1.0) for ids in completion_ids]
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    return {"accuracy": accuracy, "format": format, "length": length}

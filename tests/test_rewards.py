@@ -1,0 +1,206 @@
+"""Rewards: no wrong answer scores, no right one is lost for its spelling, and hostile texts cost nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from rlm_plugins.builtin.rewards import accuracy, format, length, rlm_rewards
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.parts import Part
+
+
+def one(text: str, answer: object, **knobs: Any) -> float | None:
+    return accuracy([text], [answer], **knobs)[0]
+
+
+# ---- accuracy
+
+
+@pytest.mark.parametrize("answer", ["632", 632, 632.0, " 632 ", Decimal(632)])
+def test_a_right_answer_scores_however_the_data_set_writes_it(answer: object) -> None:
+    assert one("<think>7+5+0=12</think><answer>632</answer>", answer) == 1.0
+
+
+@pytest.mark.parametrize("text", ["632", "632.0", " 632\n", "+632", "1264/2", "6.32e2"])
+def test_numbers_are_compared_by_value(text: str) -> None:
+    assert one(f"<answer>{text}</answer>", "632") == 1.0
+    assert one(f"<answer>{text}</answer>", "632", mode="numeric") == 1.0
+    assert one(f"<answer>{text}</answer>", "632", mode="exact") == float(text.strip() == "632")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<answer>633</answer>",
+        "<answer>-632</answer>",
+        "<answer></answer>",
+        "<answer>632 or 633</answer>",
+        "<answer>632</answer><answer>633</answer>",  # a hedge
+        "<answer>633</answer><answer>632</answer>",  # … in either order
+        "<answer>632</answer><answer>",
+        "<answer>632",
+        "<think><answer>632</answer></think>",
+        "<think>632",
+        "<think>632</think>",
+        "<answer>632</answer><think>",
+        "<answer>632 cm</answer>",
+        "<answer>632%</answer>",
+        "<answer>600+32</answer>",
+        "<answer>63²</answer>",
+        "<answer>nan</answer>",
+        "<answer>inf</answer>",
+        "The answer is 632.",
+        "632\nor so",
+        "",
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
+def test_nothing_else_scores(text: str, mode: Any) -> None:
+    assert one(text, "632", mode=mode) == 0.0
+
+
+def test_saying_the_same_twice_is_no_hedge() -> None:
+    assert one("<answer>1000</answer> that is <answer>1,000</answer>", "1000") == 1.0
+
+
+def test_without_a_block_the_last_line_must_be_the_answer() -> None:
+    assert one("347+285\n632", "632") == 1.0
+    assert one("347+285\n632", "632", untagged="wrong") == 0.0
+    assert one("So the sum is **632**.", "632", untagged="last_number") == 1.0
+
+
+def test_text_answers() -> None:
+    assert one("<answer> Paris </answer>", "Paris") == 1.0
+    assert one("<answer>paris</answer>", "Paris") == 0.0
+    assert one("<answer>paris</answer>", "Paris", casefold=True) == 1.0
+    assert one("<answer>True</answer>", True) == 1.0
+
+
+def test_another_tag() -> None:
+    assert one("<result>4</result>", "4", tag="result", untagged="wrong") == 1.0
+
+
+def test_tolerance() -> None:
+    assert one("<answer>3.14</answer>", math.pi, tolerance=0.01) == 1.0
+    assert one("<answer>3.1</answer>", math.pi, tolerance=0.01) == 0.0
+
+
+@pytest.mark.parametrize("answer", [None, "", "  ", math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
+def test_a_row_without_an_answer_is_not_scored(answer: object, mode: Any) -> None:
+    assert one("<answer>nan</answer>", answer, mode=mode) is None
+    assert one("<answer></answer>", answer, mode=mode) is None
+    assert one("inf", answer, mode=mode) is None
+
+
+def test_an_answer_that_is_no_number_is_named() -> None:
+    with pytest.raises(PartError, match=r"sample 1: the data set's answer '2x' is no number\n  hint: mode: auto"):
+        accuracy(["1", "2x"], ["1", "2x"], mode="numeric")
+
+
+def test_an_answer_that_is_a_list_is_named() -> None:
+    with pytest.raises(PartError, match="sample 0: the data set's answer is a list"):
+        accuracy(["4"], [["4", "four"]])
+
+
+def test_rows_are_scored_alone() -> None:
+    assert accuracy(["<answer>1</answer>", "<answer>1</answer>", "x"], ["1", "2", None]) == [1.0, 0.0, None]
+
+
+# ---- format
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("<think>a</think><answer>b</answer>", 1.0),
+        ("  <think>a\nb</think>\n\n<answer> b </answer>\n", 1.0),
+        ("<think>1 < 2 > 0</think><answer><b>4</b></answer>", 1.0),
+        ("<think></think><answer>b</answer>", 0.0),
+        ("<think> \n</think><answer>b</answer>", 0.0),
+        ("<think>a</think><answer></answer>", 0.0),
+        ("<think>a</think>", 0.0),
+        ("<answer>b</answer>", 0.0),
+        ("<think>a<answer>b</answer></think>", 0.0),
+        ("<think><answer>b</answer></think><answer>b</answer>", 0.0),
+        ("<think>a</think>b</think><answer>c</answer>", 0.0),
+        ("<think>a<think>b</think><answer>c</answer>", 0.0),
+        ("<think>a</think><answer>b</answer><answer>c</answer>", 0.0),
+        ("<think>a</think><answer>b</answer></answer>", 0.0),
+        ("<answer>b</answer><think>a</think>", 0.0),
+        ("<think>a</think> so <answer>b</answer>", 0.0),
+        ("Well <think>a</think><answer>b</answer>", 0.0),
+        ("<think>a</think><answer>b</answer> done", 0.0),
+        ("<think>a</think><answer>b", 0.0),
+        ("<Think>a</Think><answer>b</answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_format(text: str, score: float) -> None:
+    assert format([text]) == [score]
+
+
+def test_format_with_other_tags() -> None:
+    assert format(["<plan>a</plan><do>b</do><check>c</check>"], tags=["plan", "do", "check"]) == [1.0]
+    assert format(["<answer>4</answer>"], tags=["answer"]) == [1.0]
+
+
+def test_format_when_the_template_opens_the_thought() -> None:
+    assert format(["a</think><answer>b</answer>", "<think>a</think><answer>b</answer>"], prefilled=True) == [1.0, 0.0]
+
+
+# ---- length
+
+
+def test_length_counts_tokens_from_the_target() -> None:
+    rows = [[0] * n for n in (0, 5, 10, 15, 40)]
+    assert length(rows, limit=10, target=10) == [-1.0, -0.5, 0.0, -0.5, -1.0]
+    assert length(rows, limit=20) == [0.0, -0.25, -0.5, -0.75, -1.0]
+
+
+# ---- all of them
+
+
+@pytest.mark.parametrize("wrap", ["{}", "<think>{}", "<answer>{}</answer>", "<think>a</think><answer>{}"])
+@pytest.mark.parametrize("piece", ["<think>", "<answer>", "</answer>", "<think></think>", "<", "1", "1,", "a ", " "])
+def test_hostile_texts_score_nothing_and_take_no_time(piece: str, wrap: str) -> None:
+    text = wrap.format(piece * (200_000 // len(piece)))
+    begun = time.perf_counter()
+    for untagged in ("last_line", "last_number", "wrong"):
+        assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
+    assert format([text]) == format([text], prefilled=True) == [0.0]
+    assert time.perf_counter() - begun < 1.0
+
+
+@pytest.mark.parametrize("name", sorted(rlm_rewards()))
+def test_each_keeps_the_contract(name: str) -> None:
+    part = Part("rlm_rewards", name, "builtin", rlm_rewards()[name])
+    part.check()
+    part.bind({})
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("accuracy", {"mode": "fuzzy"}),
+        ("accuracy", {"tolerance": -0.1}),
+        ("accuracy", {"tolerance": math.inf}),
+        ("format", {"tags": []}),
+        ("format", {"tags": "think"}),
+        ("length", {"limit": 0}),
+        ("length", {"target": -1}),
+    ],
+)
+def test_impossible_knobs_are_refused(name: str, knobs: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(knobs))):
+        Part("rlm_rewards", name, "builtin", rlm_rewards()[name]).bind(knobs)
+
+
+def test_tags_may_be_a_list_as_yaml_gives_them() -> None:
+    bound = Part("rlm_rewards", "format", "builtin", format).bind({"tags": ["answer"]})
+    assert bound.call({"completions": ["<answer>4</answer>"]}) == [1.0]

@@ -1,0 +1,48 @@
+"""Samplers: TRL's own order in every epoch, and an order that depends on nothing but epoch and seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trl.trainer.utils import RepeatSampler
+
+from rlm_plugins.builtin.samplers import in_order, rlm_samplers, shuffled
+from rlm_plugins.parts import Part
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_shuffled_is_trls_order_in_every_epoch(size: int, seed: int) -> None:
+    stock = RepeatSampler(range(size), mini_repeat_count=1, batch_size=1, seed=seed)
+    for epoch in range(3):
+        assert shuffled(size, epoch, seed) == list(stock)
+
+
+def test_shuffled_visits_every_row_once() -> None:
+    for epoch in range(4):
+        assert sorted(shuffled(50, epoch, 3)) == list(range(50))
+
+
+def test_shuffled_depends_on_epoch_and_seed_alone() -> None:
+    first = shuffled(20, 2, 5)
+    torch.manual_seed(123)
+    torch.rand(10)
+    assert shuffled(20, 2, 5) == first
+    assert shuffled(20, 1, 5) != first
+    assert shuffled(20, 2, 6) != first
+
+
+def test_shuffled_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    shuffled(20, 3, 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_in_order() -> None:
+    assert in_order(4) == [0, 1, 2, 3]
+    assert in_order(0) == []
+
+
+@pytest.mark.parametrize("name", sorted(rlm_samplers()))
+def test_each_keeps_the_contract(name: str) -> None:
+    Part("rlm_samplers", name, "builtin", rlm_samplers()[name]).check()
