@@ -57,7 +57,7 @@ def fixed_length(
     *,
     length: PositiveInt | None = None,
 ) -> Float[torch.Tensor, ""]:
-    """mean_i( Σₜ x ) / L with a constant L, so that no row's length changes its weight. Dr. GRPO, 2503.20783.
+    """mean_i( Σₜ x ) / L: a constant L, so that no row's length changes its weight. Dr. GRPO, arXiv 2503.20783.
 
     `length`: L in tokens; by default the longest completion allowed. Never the width of the padding, which would
     change with the batch (verl's default).

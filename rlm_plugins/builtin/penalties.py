@@ -23,8 +23,8 @@ def kl(
 ) -> Float[torch.Tensor, "B T"]:
     """Distance to the frozen reference policy, estimated from the sampled tokens.
 
-    With d = log π − log π_ref: k1 = d, k2 = d²/2, k3 = exp(−d) + d − 1 (Schulman, "Approximating KL divergence",
-    2020; GRPO uses k3, arXiv 2402.03300 eq. 4). As a loss k1 has a gradient of zero mean: use k2 or k3. At
+    Ω = d (k1), d²/2 (k2) or exp(−d) + d − 1 (k3), with d = log π − log π_ref. Schulman, "Approximating KL divergence",
+    2020; GRPO uses k3, arXiv 2402.03300 eq. 4. As a loss k1 has a gradient of zero mean: use k2 or k3. At
     logp = ref_logp value and gradient of k2 and k3 are 0.
 
     `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not.
@@ -49,7 +49,7 @@ def kl_old(
 ) -> Float[torch.Tensor, "B T"]:
     """Distance to the policy at the start of this update: the adaptive-penalty PPO, arXiv 1707.06347 eq. 8.
 
-    The estimators are those of `kl`; the sign convention too: d = log π − log π_old.
+    Ω = d, d²/2 or exp(−d) + d − 1, with d = log π − log π_old and the estimators called as in `kl`.
     """
     return kl_estimate(logp, old_logp, estimator)
 
