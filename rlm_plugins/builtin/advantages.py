@@ -29,7 +29,7 @@ def group_relative(
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group and measured in standard deviations.
 
-    Âᵢ = (rᵢ − mean_g) / (std + eps), with Bessel's n − 1 in the std.
+    Âᵢ = (rᵢ − mean_g) / s, with s = std + eps (Bessel's n − 1 in the std), or 1 for the scale "none".
 
     `scale` says whose std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch
     (LitePPO, 2508.08221), or none, the centred reward (Dr. GRPO, 2503.20783). The paper has no `eps` and does not
