@@ -27,6 +27,7 @@ class Questioner:
         asks: The columns `write` reads.
         system: Instructions that precede each conversation.
         chat: Whether text becomes the message of a user.
+        knob: The knob that named the columns, for errors.
     """
 
     columns: Mapping[str, str]
@@ -34,6 +35,7 @@ class Questioner:
     asks: Sequence[str]
     system: str | None
     chat: bool
+    knob: str
 
     def __call__(self, rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
         """`rows` with a ``prompt`` each; columns the machine has its own meaning for are left behind."""
@@ -45,7 +47,7 @@ class Questioner:
                     f"'{new}' means something else to a reward: {SAMPLE[new]}", where="environment.columns"
                 )
         for column in self.asks:
-            _require(column, [*there, *self.columns], where="environment.prompt")
+            _require(column, [*there, *self.columns], where=f"environment.{self.knob}")
         return rows.map(self.row, with_indices=True, remove_columns=[name for name in there if name in SAMPLE])
 
     def row(self, row: Row, number: int) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class Questioner:
 
     def _prompt(self, row: Row, where: str) -> Any:
         for column in self.asks:
-            if row[column] is None or row[column] == [] or str(row[column]).isspace() or row[column] == "":
+            if row[column] in (None, []) or not str(row[column]).strip():
                 raise RecipeError(f"column '{column}' is empty ({row[column]!r})", where=where)
         prompt = self.write(row)
         if isinstance(prompt, list) and self.chat:
@@ -89,14 +91,14 @@ def questioner(
         raise RecipeError("`system` needs a conversation", where="environment.system", hint="put it into `template`")
     if template is None:
         column = prompt or "prompt"
-        return Questioner(columns, lambda row: row[column], [column], system, chat)
+        return Questioner(columns, lambda row: row[column], [column], system, chat, "prompt")
     pieces = parse(template)
     names = [name for _, name in pieces if name]
 
     def write(row: Row) -> str:
         return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
 
-    return Questioner(columns, write, names, system, chat)
+    return Questioner(columns, write, names, system, chat, "template")
 
 
 def parse(template: str) -> list[tuple[str, str]]:

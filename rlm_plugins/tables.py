@@ -57,6 +57,9 @@ def open_table(
 def _load(path: str, place: Path | None, **settings: Any) -> Dataset | IterableDataset:
     import datasets
 
+    if place is not None:
+        # it would report each load to the hub, of local files too, and wait for an answer
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     if place is None or place.is_dir():
         return datasets.load_dataset(str(place or path), **settings)
     suffix = next((s for s in reversed(place.suffixes) if s not in (".gz", ".bz2", ".xz", ".zst")), "")
@@ -84,7 +87,7 @@ def _saved(place: Path, split: str, streaming: bool) -> Dataset | IterableDatase
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, StopIteration):
-        return "it is empty"
+    if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+        return "it has no rows"
     root = error.__cause__ if type(error).__name__ == "DatasetGenerationError" and error.__cause__ else error
     return " ".join(str(root).split())

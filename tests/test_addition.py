@@ -1,0 +1,132 @@
+"""Column addition: uniform problems of a chosen difficulty, honest work, sloppy work, a split nothing crosses."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import islice, product
+
+import pytest
+
+from rlm_plugins.addition import Kind, Problem, count, draw
+from rlm_plugins.errors import RecipeError
+
+
+def carries(problem: Problem) -> int:
+    """Counted without looking at columns: each carry turns ten ones into one, so nine units of digit sum vanish."""
+    digit_sum = [sum(map(int, str(n))) for n in (problem.a, problem.b, problem.a + problem.b)]
+    return (digit_sum[0] + digit_sum[1] - digit_sum[2]) // 9
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_count_is_what_enumeration_finds(digits: int) -> None:
+    numbers = range(10 ** (digits - 1), 10**digits)
+    found = Counter(carries(Problem(a, b)) for a, b in product(numbers, numbers))
+    for low, high in product(range(digits + 2), range(digits + 2)):
+        assert count(digits, low, high) == sum(n for k, n in found.items() if low <= k <= high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 5), (0, 0), (5, 5), (2, 3)])
+def test_draw_keeps_length_and_carries(low: int, high: int) -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        problem = draw(rng, 5, low, high)
+        assert len(str(problem.a)) == len(str(problem.b)) == 5
+        assert low <= carries(problem) <= high
+
+
+def test_draw_gives_every_problem_the_same_chance() -> None:
+    rng, times = random.Random(0), 40_000
+    drawn = Counter(draw(rng, 2, 1, 1) for _ in range(times))
+    every = count(2, 1, 1)
+    # chi-square over n cells has mean n − 1 and variance 2 (n − 1)
+    expected = times / every
+    missing = every - len(drawn)
+    chi_square = sum((n - expected) ** 2 / expected for n in drawn.values()) + missing * expected
+    assert missing >= 0
+    assert abs(chi_square - (every - 1)) < 5 * (2 * (every - 1)) ** 0.5
+
+
+@pytest.mark.parametrize(("a", "b"), [(347, 285), (999, 1), (5, 12345), (0, 0), (10**40 - 1, 10**40 - 1)])
+def test_work_is_right(a: int, b: int) -> None:
+    columns, result = Problem(a, b).work()
+    assert result == str(a + b)
+    for column in columns.split(";"):
+        terms, total = column.split("=")
+        assert sum(map(int, terms.split("+"))) == int(total)
+
+
+def test_forgotten_carries_carry_through_to_the_result() -> None:
+    answers = iter([True, False])
+    columns, result = Problem(777, 777).work(forget=lambda: next(answers))
+    assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
+
+
+def test_forget_is_asked_only_when_a_carry_is_due() -> None:
+    asked: list[int] = []
+
+    def forget() -> bool:
+        asked.append(1)
+        return False
+
+    Problem(5432, 1234).work(forget)
+    assert asked == []
+    Problem(9999, 1111).work(forget)
+    assert len(asked) == 3  # the last carry is written down in front
+
+
+def test_one_problem_in_eight_is_held_out() -> None:
+    held = [Problem(a, b).held_out for a in range(100, 400) for b in range(a, 400)]
+    assert sum(held) / len(held) == pytest.approx(1 / 8, abs=0.005)
+
+
+def test_the_split_never_moves() -> None:
+    """Published figures rest on it."""
+    held = [p for p in product(range(10, 13), range(10, 20)) if Problem(*p).held_out]
+    assert held == [(11, 13), (11, 14), (12, 16)]
+
+
+@pytest.mark.parametrize("kind", [Kind(range(3, 4), 0, 3), Kind(range(1, 4), 0, 3), Kind(range(2, 3), 1, 1)])
+def test_no_seed_trains_on_a_test_problem(kind: Kind) -> None:
+    tests = {tuple(sorted(problem)) for problem in kind.tests(50)}
+    assert len(tests) == 50
+    for seed in range(40):
+        trained = {tuple(sorted(problem)) for problem in islice(kind.training(seed), 1000)}
+        assert not trained & tests
+
+
+def test_more_tests_begin_with_the_fewer() -> None:
+    kind = Kind(range(3, 4), 0, 3)
+    assert kind.tests(100)[:10] == kind.tests(10)
+    assert kind.tests(0) == []
+
+
+def test_seeds_draw_different_problems_and_one_seed_the_same() -> None:
+    kind = Kind(range(3, 4), 0, 3)
+    first, again, other = (list(islice(kind.training(seed), 20)) for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_every_length_is_drawn() -> None:
+    lengths = Counter(len(str(p.a)) for p in islice(Kind(range(2, 5), 0, 9).training(0), 600))
+    assert set(lengths) == {2, 3, 4}
+    assert min(lengths.values()) > 150
+
+
+def test_asking_for_more_tests_than_there_are() -> None:
+    with pytest.raises(RecipeError, match=r"only \d+ different problems .* 100 are asked for"):
+        Kind(range(1, 2), 0, 1).tests(100)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "low", "high", "complaint"),
+    [
+        (range(3, 4), 4, 9, "no 3-digit sum carries between 4 and 9 times"),
+        (range(1, 4), 2, 3, "no 1-digit sum"),
+        (range(3, 4), 2, 1, "no 3-digit sum"),
+        (range(4, 4), 0, 3, "`min_digits` exceeds `digits`"),
+    ],
+)
+def test_impossible_kinds_are_refused(lengths: range, low: int, high: int, complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        Kind(lengths, low, high)

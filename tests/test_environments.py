@@ -1,0 +1,367 @@
+"""Worlds: what their rows hold, what is held out, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+
+from rlm_plugins.builtin.environments import addition, dataset, rlm_environments
+from rlm_plugins.builtin.rewards import accuracy, format
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.parts import Part
+
+ROWS = [{"question": f"What is {n} + {n}?", "solution": str(2 * n), "level": n % 3} for n in range(20)]
+
+
+# ---- addition
+
+
+def test_addition_rows() -> None:
+    world = addition(train_rows=50, test_rows=20)
+    assert (len(world.train), len(world.test)) == (50, 20)
+    for row in [*world.train, *world.test]:
+        assert set(row) == {"prompt", "answer", "demonstration"}
+        [message] = row["prompt"]
+        a, b = message["content"].removesuffix("=?").split("+")
+        assert message["role"] == "user"
+        assert row["answer"] == str(int(a) + int(b))
+        assert len(a) == len(b) == 3
+
+
+def test_addition_demonstrations_earn_both_rewards() -> None:
+    world = addition(train_rows=200, test_rows=50, min_digits=1, digits=5)
+    rows = [*world.train, *world.test]
+    texts = [row["demonstration"] for row in rows]
+    assert accuracy(texts, [row["answer"] for row in rows], mode="exact", untagged="wrong") == [1.0] * 250
+    assert format(texts) == [1.0] * 250
+
+
+def test_addition_without_thinking_answers_at_once() -> None:
+    row = addition(train_rows=1, test_rows=0, thinking=False).train[0]
+    assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
+
+
+def test_addition_slips_in_training_only_and_only_where_a_carry_is_due() -> None:
+    careful, sloppy = (addition(train_rows=3000, test_rows=50, slip=slip) for slip in (0.0, 0.75))
+    assert [row["prompt"] for row in careful.train] == [row["prompt"] for row in sloppy.train]
+    assert list(careful.test) == list(sloppy.test)
+    due = forgotten = 0
+    for right, wrong in zip(careful.train, sloppy.train, strict=True):
+        columns = wrong["demonstration"].removeprefix("<think>").split("</think>")[0].split(";")
+        for before, after in pairwise(columns):
+            owed = int(before.split("=")[1]) >= 10
+            due, forgotten = due + owed, forgotten + (owed and "+0=" in after)
+        assert format([wrong["demonstration"]]) == [1.0]
+        follows = "".join(column[-1] for column in columns[::-1])
+        lead = "1" if int(columns[-1].split("=")[1]) >= 10 else ""
+        assert wrong["demonstration"].endswith(f"<answer>{lead}{follows}</answer>")
+        assert wrong["answer"] == right["answer"]
+    assert forgotten / due == pytest.approx(0.75, abs=0.05)
+
+
+def test_addition_holds_out_the_same_problems_for_every_seed() -> None:
+    worlds = [addition(seed=seed, train_rows=3000, slip=0.5) for seed in range(5)]
+    assert all(list(world.test) == list(worlds[0].test) for world in worlds)
+    tested = {row["prompt"][0]["content"] for row in worlds[0].test}
+    assert len(tested) == 256
+    for world in worlds:
+        assert not tested & {row["prompt"][0]["content"] for row in world.train}
+    assert list(worlds[0].train) != list(worlds[1].train)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"digits": 0}, {"digits": 101}, {"slip": 1.5}, {"slip": math.nan}, {"train_rows": 0}, {"test_rows": -1}]
+)
+def test_addition_refuses_impossible_knobs(knobs: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(knobs))):
+        Part("rlm_environments", "addition", "builtin", addition).bind(knobs)
+
+
+@pytest.mark.parametrize("name", sorted(rlm_environments()))
+def test_each_keeps_the_contract(name: str) -> None:
+    part = Part("rlm_environments", name, "builtin", rlm_environments()[name])
+    part.check()
+    part.bind({"path": "x", "columns": {"answer": "solution"}} if name == "dataset" else {})
+
+
+# ---- dataset: where it is read from
+
+
+def _jsonl(folder: Path) -> str:
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    return str(folder / "rows.jsonl")
+
+
+def _json(folder: Path) -> str:
+    (folder / "rows.v2.json").write_text(json.dumps(ROWS))
+    return str(folder / "rows.v2.json")
+
+
+def _csv(folder: Path) -> str:
+    datasets.Dataset.from_list(ROWS).to_csv(folder / "rows.csv", index=False)
+    return str(folder / "rows.csv")
+
+
+def _tsv(folder: Path) -> str:
+    datasets.Dataset.from_list(ROWS).to_csv(folder / "rows.tsv", index=False, sep="\t")
+    return str(folder / "rows.tsv")
+
+
+def _parquet(folder: Path) -> str:
+    datasets.Dataset.from_list(ROWS).to_parquet(folder / "rows.parquet")
+    return str(folder / "rows.parquet")
+
+
+def _saved(folder: Path) -> str:
+    datasets.Dataset.from_list(ROWS).save_to_disk(folder / "saved")
+    return str(folder / "saved")
+
+
+def _saved_splits(folder: Path) -> str:
+    rows = datasets.Dataset.from_list(ROWS)
+    datasets.DatasetDict(train=rows, test=rows.select(range(4))).save_to_disk(folder / "splits")
+    return str(folder / "splits")
+
+
+def _folder(folder: Path) -> str:
+    (folder / "data").mkdir()
+    (folder / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (folder / "data" / "test.jsonl").write_text("\n".join(map(json.dumps, ROWS[:4])))
+    return str(folder / "data")
+
+
+KINDS = [_jsonl, _json, _csv, _tsv, _parquet, _saved, _saved_splits, _folder]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a test stays in the user's own cache."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return _jsonl(tmp_path)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("write", KINDS)
+def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
+    columns = {"answer": "solution"}
+    world = dataset(path=write(tmp_path), prompt="question", columns=columns, streaming=streaming)
+    rows = list(world.train)
+    assert [row["prompt"] for row in rows] == [[{"role": "user", "content": row["question"]}] for row in ROWS]
+    assert [str(row["answer"]) for row in rows] == [row["solution"] for row in ROWS]
+    assert [row["level"] for row in rows] == [row["level"] for row in ROWS]
+    assert list(world.test) == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("write", [_saved_splits, _folder])
+def test_a_test_split(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
+    where = write(tmp_path)
+    whole = dataset(path=where, prompt="question", test_split="test", streaming=streaming)
+    part = dataset(path=where, prompt="question", test_split="test", test_rows=2, streaming=streaming)
+    assert len(list(whole.train)) == 20
+    assert (len(whole.test), len(part.test)) == (4, 2)
+    assert whole.test[0]["prompt"][0]["content"] == ROWS[0]["question"]
+
+
+def test_a_path_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _jsonl(tmp_path)
+    assert len(dataset(path="~/rows.jsonl", prompt="question").train) == 20
+
+
+def test_a_large_set_is_streamed_lazily(path: str) -> None:
+    with Path(path).open("a") as file:
+        file.write('\n{"question": null, "solution": "", "level": 0}')
+    world = dataset(path=path, prompt="question", streaming=True)
+    assert len(list(islice(world.train, 20))) == 20
+    with pytest.raises(RecipeError, match="row 20"):
+        list(world.train)
+
+
+# ---- dataset: what is asked
+
+
+def test_a_template_asks_with_several_columns(path: str) -> None:
+    world = dataset(path=path, template="Level {level}: {question} Use \\boxed{{}}.", chat=False)
+    assert world.train[1]["prompt"] == "Level 1: What is 1 + 1? Use \\boxed{}."
+
+
+def test_a_template_may_use_copied_columns(path: str) -> None:
+    world = dataset(path=path, template="{q}", columns={"q": "question"}, chat=False)
+    assert world.train[1]["prompt"] == "What is 1 + 1?"
+
+
+def test_values_in_a_template_are_never_templates(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"q": "{secret} {0.__class__}", "secret": "s"}))
+    world = dataset(path=str(tmp_path / "a.jsonl"), template="{q}", chat=False)
+    assert world.train[0]["prompt"] == "{secret} {0.__class__}"
+
+
+def test_a_system_message_precedes(path: str) -> None:
+    world = dataset(path=path, prompt="question", system="Think.")
+    assert world.train[0]["prompt"] == [
+        {"role": "system", "content": "Think."},
+        {"role": "user", "content": "What is 0 + 0?"},
+    ]
+
+
+def test_a_column_of_conversations_stays_one(tmp_path: Path) -> None:
+    talks = [
+        [{"role": "user", "content": "Hi"}],
+        [{"role": "system", "content": "Own."}, {"role": "user", "content": "Ho"}],
+    ]
+    datasets.Dataset.from_list([{"prompt": talk} for talk in talks]).to_parquet(tmp_path / "a.parquet")
+    plain = dataset(path=str(tmp_path / "a.parquet"))
+    told = dataset(path=str(tmp_path / "a.parquet"), system="Ours.")
+    assert [row["prompt"] for row in plain.train] == talks
+    assert [row["prompt"][0]["content"] for row in told.train] == ["Ours.", "Own."]
+    with pytest.raises(RecipeError, match=r"row 0.*: the prompt is list, not text\n  hint: .*`chat: true`"):
+        dataset(path=str(tmp_path / "a.parquet"), chat=False)
+
+
+def test_columns_whose_names_the_machine_uses_are_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompts": "2+2?", "completions": "4", "x": 1}))
+    world = dataset(path=str(tmp_path / "a.jsonl"), prompt="prompts", columns={"answer": "completions"})
+    assert world.train[0] == {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4", "x": 1}
+
+
+def test_max_rows(path: str) -> None:
+    for streaming in (False, True):
+        assert len(list(dataset(path=path, prompt="question", max_rows=7, streaming=streaming).train)) == 7
+    assert len(dataset(path=path, prompt="question", max_rows=99).train) == 20
+
+
+# ---- dataset: what is held out
+
+
+def test_held_out_rows_are_drawn_by_seed_and_not_trained_on(path: str) -> None:
+    def asked(rows: Any) -> list[str]:
+        return [row["question"] for row in rows]
+
+    every = [row["question"] for row in ROWS]
+    splits = set()
+    for seed in range(6):
+        world = dataset(path=path, prompt="question", test_rows=5, seed=seed)
+        train, test = asked(world.train), asked(world.test)
+        assert len(test) == 5
+        assert sorted(train + test) == sorted(every)
+        assert train == [q for q in every if q in train]  # in the order of the file
+        splits.add(tuple(test))
+    assert len(splits) > 1
+    assert asked(dataset(path=path, prompt="question", test_rows=5, seed=5).test) == test
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_held_out_question_is_not_trained_on_where_it_is_repeated(tmp_path: Path, streaming: bool) -> None:
+    rows = [{"prompt": f"question {n % 10}", "n": n} for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    world = dataset(path=str(tmp_path / "a.jsonl"), test_rows=3, streaming=streaming)
+    tested = {row["prompt"][0]["content"] for row in world.test}
+    trained = {row["prompt"][0]["content"] for row in world.train}
+    assert len(world.test) == 3
+    assert not tested & trained
+    assert tested | trained == {row["prompt"] for row in rows}
+
+
+def test_holding_out_everything_is_refused(path: str) -> None:
+    with pytest.raises(RecipeError, match=r"test_rows: 20 of 20 rows are held out, which leaves none"):
+        dataset(path=path, prompt="question", test_rows=20)
+
+
+# ---- dataset: errors that teach
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"prompt": "qestion"}, r"environment.prompt: there is no column 'qestion'.*solution, level.*'question'\?"),
+        ({}, r"environment.prompt: there is no column 'prompt'\n  allowed: question, solution, level"),
+        ({"columns": {"answer": "solutoin"}}, r"environment.columns.answer: .*'solutoin'.*did you mean 'solution'\?"),
+        ({"columns": {"completions": "solution"}}, "'completions' means something else to a reward"),
+        ({"template": "{qestion}"}, r"environment.template: there is no column 'qestion'.*did you mean 'question'\?"),
+        ({"template": "{question.__class__}"}, "there is no column 'question.__class__'"),
+        ({"template": "\\boxed{}"}, r"environment.template: braces hold something else.*written twice"),
+        ({"template": "{question!r}"}, "braces hold something else"),
+        ({"template": "{question:>9}"}, "braces hold something else"),
+        ({"template": "{question"}, r"environment.template: it cannot be read: expected '}'"),
+        ({"template": "{question}", "prompt": "question"}, "both say what to ask"),
+        ({"prompt": "question", "system": "Hi", "chat": False}, "environment.system: `system` needs a conversation"),
+        ({"prompt": "level"}, r"row 0 \(counted from 0\): the prompt is int, not text or messages"),
+        ({"prompt": "question", "split": "tran"}, r"rows.jsonl' cannot be read: Unknown split .tran.*'train'"),
+        ({"prompt": "question", "test_split": "test"}, r"cannot be read: Unknown split .test.*'train'"),
+        ({"prompt": "question", "revision": "v1"}, "environment.revision: .* no revisions"),
+        ({"prompt": "question", "config": "main"}, "environment.config: .* no configs"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_recipe(path: str, knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match="(?s)" + message):
+        dataset(path=path, **knobs)
+
+
+@pytest.mark.parametrize("value", [None, "", "  \n"])
+@pytest.mark.parametrize("ask", [{"prompt": "q"}, {"template": "Solve {q}"}])
+def test_an_empty_question_is_named_by_its_row(tmp_path: Path, value: str | None, ask: dict[str, Any]) -> None:
+    datasets.Dataset.from_list([{"q": "1+1"}, {"q": "2+2"}, {"q": value}]).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(RecipeError, match=r"row 2 \(counted from 0\): column 'q' is empty"):
+        dataset(path=str(tmp_path / "a.parquet"), **ask)
+
+
+def test_an_empty_conversation_is_named_by_its_row(tmp_path: Path) -> None:
+    talks = [[{"role": "user", "content": "1+1"}], []]
+    datasets.Dataset.from_list([{"prompt": talk} for talk in talks]).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(RecipeError, match=r"row 1 \(counted from 0\): column 'prompt' is empty"):
+        dataset(path=str(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("bad.json", "{nope", "bad.json' cannot be read: JSON parse error"),
+        ("empty.jsonl", "", "empty.jsonl' cannot be read: it has no rows"),
+        ("head.csv", "question,answer\n", "head.csv' cannot be read: it has no rows"),
+        ("rows.xlsx", "x", r"rows.xlsx' ends in '.xlsx'\n  allowed: .json, .jsonl"),
+        ("rows", "x", r"ends in ''\n  allowed: .json"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RecipeError, match=message):
+        dataset(path=str(tmp_path / name), prompt="question")
+
+
+def test_a_missing_file_and_its_neighbour(path: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"there is no file or folder .*\n  hint: did you mean 'rows.jsonl'\?"):
+        dataset(path=str(tmp_path / "row.jsonl"))
+    with pytest.raises(RecipeError, match=r"(?s)there is no file or folder 'nowhere.json'.*looked in /"):
+        dataset(path="nowhere.json")
+
+
+def test_a_folder_without_data(tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(RecipeError, match=r"bare' cannot be read: .* doesn't contain any data files"):
+        dataset(path=str(tmp_path / "bare"))
+
+
+def test_a_saved_set_without_that_split(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"has no split 'tests'\n  allowed: train, test\n  hint: did you mean 'test'"):
+        dataset(path=_saved_splits(tmp_path), prompt="question", split="tests")
+
+
+def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    with pytest.raises(RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* gave no answer in 5 s"):
+        dataset(path="someone/something")
