@@ -19,12 +19,16 @@ def check_fit(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> Non
             tokenizer does not know.
     """
     text = _written(tokenizer, row["prompt"]) + (row.get("demonstration") or "")
-    unknown = tokenizer.unk_token_id
-    if unknown is None or unknown not in tokenizer(text, add_special_tokens=False)["input_ids"]:
+    if tokenizer.unk_token is None or not tokenizer.is_fast:
         return
-    strange = [c for c in dict.fromkeys(text) if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]]
+    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans = zip(read["input_ids"], read["offset_mapping"], strict=True)
+    unknown = dict.fromkeys(text[start:end] for token, (start, end) in spans if token == tokenizer.unk_token_id)
+    unknown.pop(tokenizer.unk_token, None)  # written on purpose: some use one token for unknown and end
+    if not unknown:
+        return
     raise RecipeError(
-        f"the tokenizer does not know {', '.join(map(repr, strange)) or 'a word'} in {text[:80]!r}",
+        f"the tokenizer does not know {', '.join(map(repr, unknown))} in {text[:80]!r}",
         where="model",
         hint="add the characters to the knob `characters` of a model from scratch, or start from a pretrained one",
     )

@@ -44,15 +44,20 @@ class Checkpoint:
         from transformers import AutoTokenizer
 
         tokenizer = self._read("tokenizer", AutoTokenizer.from_pretrained, padding_side="left")
+        # without files transformers makes up a tokenizer that knows its special tokens and nothing else
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise self._unusable("has no vocabulary", "save the tokenizer into the same folder as the model")
         if tokenizer.eos_token_id is None:
-            raise RecipeError(
-                f"the tokenizer of '{self.path}' has no end token (eos_token): completions would never end",
-                where=WHERE,
-                hint='add "eos_token" to its tokenizer_config.json',
+            raise self._unusable(
+                "has no end token (eos_token): completions would never end",
+                "name it in tokenizer_config.json",
             )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         return tokenizer
+
+    def _unusable(self, problem: str, hint: str) -> RecipeError:
+        return RecipeError(f"the tokenizer of '{self.path}' {problem}", where=WHERE, hint=hint)
 
     def model(self, **how: Any) -> PreTrainedModel:
         """Its weights; `how` goes to ``from_pretrained``."""

@@ -1,0 +1,324 @@
+"""Models: a tiny one from nothing, a checkpoint from a folder, and words for everything that can be missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from transformers import AutoTokenizer
+from trl.chat_template_utils import is_chat_template_prefix_preserving
+from trl.data_utils import apply_chat_template
+
+from rlm_plugins.builtin.environments import addition
+from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.fit import check_fit
+from rlm_plugins.parts import Part
+from rlm_plugins.scratch import CHARACTERS, TAGS
+
+SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
+ROW = addition(train_rows=1, test_rows=0).train[0]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as a run would leave it."""
+    folder = tmp_path_factory.mktemp("model")
+    source = scratch(**SMALL, seed=3)
+    source.load().save_pretrained(folder)
+    source.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def damaged(saved: Path, tmp_path: Path) -> Path:
+    """A copy to take something away from."""
+    return Path(shutil.copytree(saved, tmp_path / "damaged"))
+
+
+# ---- scratch: the tokenizer
+
+
+@pytest.mark.parametrize("row", addition(train_rows=20, test_rows=0, slip=0.5, min_digits=1, digits=6).train)
+def test_prompts_and_demonstrations_come_back_unchanged(row: dict[str, Any], saved: Path) -> None:
+    for tokenizer in (scratch().tokenizer(), AutoTokenizer.from_pretrained(saved)):
+        for text in (row["prompt"][0]["content"], row["demonstration"]):
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.decode(ids) == text
+            assert tokenizer.decode(ids, skip_special_tokens=True) == text
+            assert tokenizer.unk_token_id not in ids
+
+
+def test_one_token_per_tag_and_per_character() -> None:
+    tokenizer = scratch().tokenizer()
+    assert len(tokenizer) == 5 + len(TAGS) + len(CHARACTERS)
+    assert tokenizer.tokenize("<think>1  2</think>") == ["<think>", "1", " ", " ", "2", "</think>"]
+    assert len(tokenizer("".join(TAGS))["input_ids"]) == len(TAGS)
+
+
+def test_characters_are_the_recipes_choice() -> None:
+    tokenizer = scratch(characters="ab\nb<>t").tokenizer()
+    text = "a\n\nb<t><think>"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert tokenizer.tokenize("<t>") == ["<", "t", ">"]
+    assert tokenizer("1")["input_ids"] == [tokenizer.unk_token_id]
+
+
+def test_a_saved_tokenizer_is_the_same(saved: Path) -> None:
+    before, after = scratch().tokenizer(), AutoTokenizer.from_pretrained(saved)
+    assert after.get_vocab() == before.get_vocab()
+    assert after.chat_template == before.chat_template
+    assert (after.pad_token, after.eos_token, after.padding_side) == ("<|pad|>", "<|end|>", "left")
+    conversation = [*ROW["prompt"], {"role": "assistant", "content": ROW["demonstration"]}]
+    for start in (False, True):
+        ids = [t.apply_chat_template(conversation, add_generation_prompt=start)["input_ids"] for t in (before, after)]
+        assert ids[0] == ids[1]
+
+
+def test_specials_disappear_from_completions() -> None:
+    tokenizer = scratch().tokenizer()
+    ids = tokenizer("<answer>4</answer><|end|><|pad|><|pad|>")["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "<answer>4</answer>"
+
+
+def test_the_chat_template_serves_trl() -> None:
+    tokenizer = scratch().tokenizer()
+    completion = [{"role": "assistant", "content": ROW["demonstration"]}]
+    question = ROW["prompt"][0]["content"]
+    written = apply_chat_template({"prompt": ROW["prompt"], "completion": completion}, tokenizer)
+    assert written["prompt"] == f"<|user|>{question}<|assistant|>"
+    assert written["completion"] == f"{ROW['demonstration']}<|end|>"
+    assert is_chat_template_prefix_preserving(tokenizer)
+    start = tokenizer.apply_chat_template(ROW["prompt"], add_generation_prompt=True)["input_ids"]
+    whole = tokenizer.apply_chat_template([*ROW["prompt"], *completion])["input_ids"]
+    assert whole[: len(start)] == start
+    assert whole[-1] == tokenizer.eos_token_id
+    assert whole.count(tokenizer.eos_token_id) == 1
+
+
+# ---- scratch: the weights
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+def test_weights_depend_on_the_seed_alone(architecture: Any) -> None:
+    first = scratch(**SMALL, architecture=architecture, seed=5)
+    torch.manual_seed(1)
+    one = first.load().state_dict()
+    torch.manual_seed(2)
+    two = first.load().state_dict()
+    other = scratch(**SMALL, architecture=architecture, seed=6).load().state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["lm_head.weight"], other["lm_head.weight"])
+    assert {weight.dtype for weight in one.values()} == {torch.float32}
+
+
+def test_nobody_elses_random_numbers_are_used() -> None:
+    before = torch.get_rng_state()
+    scratch(**SMALL).load()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_config_is_the_models() -> None:
+    source = scratch(architecture="llama", max_positions=64)
+    model = source.load()
+    assert model.config.to_dict() == source.config.to_dict()
+    assert source.config.model_type == "llama"
+    assert source.config.max_position_embeddings == 64
+    assert not source.config.tie_word_embeddings
+    assert sum(p.numel() for p in scratch().load().parameters()) == 434_176
+    assert source.origin == "llama from scratch, 2 layers of 128, seed 0"
+
+
+def test_it_generates_and_stops() -> None:
+    source = scratch(**SMALL)
+    tokenizer, model = source.tokenizer(), source.load()
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+    with torch.no_grad():
+        # an end token that outweighs everything else must end the answer at once
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[tokenizer.eos_token_id] = model.model(torch.tensor([[4]]))[0][0, -1]
+    output = model.generate(torch.tensor([[4]]), max_new_tokens=8, do_sample=False)
+    assert output.tolist() == [[4, tokenizer.eos_token_id]]
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(128, 3), (12, 4)])
+def test_sizes_that_do_not_divide_are_refused(hidden: int, heads: int) -> None:
+    with pytest.raises(RecipeError, match=rf"model.hidden: {hidden} hidden .*\n  allowed: a multiple of {2 * heads}"):
+        scratch(hidden=hidden, heads=heads)
+
+
+# ---- pretrained: a folder
+
+
+def test_a_saved_model_comes_back(saved: Path) -> None:
+    source = pretrained(path=str(saved))
+    before, after = scratch(**SMALL, seed=3).load().state_dict(), source.load().state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert source.config.model_type == "qwen3"
+    assert source.origin == str(saved)
+    tokenizer = source.tokenizer()
+    assert (tokenizer.pad_token, tokenizer.padding_side) == ("<|pad|>", "left")
+
+
+def test_dtype(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrained(path=str(saved), dtype="bfloat16").load().save_pretrained(tmp_path)
+    for there, auto in ((False, torch.float32), (True, torch.bfloat16)):
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda there=there: there)
+        assert pretrained(path=str(tmp_path)).load().dtype == auto
+        assert pretrained(path=str(tmp_path), dtype="float32").load().dtype == torch.float32
+        assert pretrained(path=str(tmp_path), dtype="float16").load().dtype == torch.float16
+
+
+def test_attention_is_passed_on(saved: Path) -> None:
+    model = pretrained(path=str(saved), attn_implementation="eager").load()
+    assert model.config._attn_implementation == "eager"
+
+
+def _change(file: Path, **values: Any) -> None:
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({k: v for k, v in {**settings, **values}.items() if v is not None}))
+
+
+def test_a_tokenizer_without_pad_token_pads_with_the_end(damaged: Path) -> None:
+    _change(damaged / "tokenizer_config.json", pad_token=None)
+    tokenizer = pretrained(path=str(damaged)).tokenizer()
+    assert tokenizer.pad_token == tokenizer.eos_token == "<|end|>"
+
+
+# ---- pretrained: what can be missing
+
+
+def test_no_such_folder(saved: Path) -> None:
+    with pytest.raises(RecipeError, match=r"(?s)model.path: there is no file or folder .*hint: did you mean 'model"):
+        pretrained(path=str(saved.parent / (saved.name + "s")))
+    with pytest.raises(RecipeError, match=r"(?s)there is no file or folder '\./nowhere'.*looked in /"):
+        pretrained(path="./nowhere")
+
+
+def test_a_folder_without_model(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"holds no config.json\n  allowed: a folder written by save_pretrained"):
+        pretrained(path=str(tmp_path))
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(RecipeError, match=r"(?s)holds a LoRA adapter, not a model.*hint: merge"):
+        pretrained(path=str(tmp_path))
+    with pytest.raises(RecipeError, match=r"adapter_config.json' is a file"):
+        pretrained(path=str(tmp_path / "adapter_config.json"))
+
+
+def test_a_config_of_no_known_model(damaged: Path) -> None:
+    (damaged / "config.json").write_text('{"model_type": "qwen99"}')
+    with pytest.raises(RecipeError, match=r"(?s)model.path: the config of .* cannot be loaded: .*qwen99"):
+        pretrained(path=str(damaged))
+
+
+def test_no_weights(damaged: Path) -> None:
+    (damaged / "model.safetensors").unlink()
+    source = pretrained(path=str(damaged))
+    with pytest.raises(RecipeError, match=r"the model of .* cannot be loaded: .*no file named model.safetensors"):
+        source.load()
+
+
+def test_no_tokenizer(damaged: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (damaged / name).unlink()
+    with pytest.raises(RecipeError, match=r"(?s)the tokenizer of .* has no vocabulary.*hint: save the tokenizer"):
+        pretrained(path=str(damaged)).tokenizer()
+
+
+def test_a_broken_tokenizer(damaged: Path) -> None:
+    (damaged / "tokenizer_config.json").write_text("{nope")
+    with pytest.raises(RecipeError, match=r"the tokenizer of .* cannot be loaded"):
+        pretrained(path=str(damaged)).tokenizer()
+
+
+def test_no_end_token(damaged: Path) -> None:
+    _change(damaged / "tokenizer_config.json", eos_token=None)
+    with pytest.raises(
+        RecipeError, match=r"no end token \(eos_token\): completions would never end\n  hint: name it in"
+    ):
+        pretrained(path=str(damaged)).tokenizer()
+
+
+def test_four_bits_without_bitsandbytes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"(?s)model.load_in_4bit: 4-bit weights need .*hint: pip install bitsand"):
+        pretrained(path=str(saved), load_in_4bit=True)
+
+
+def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    begun = time.perf_counter()
+    with pytest.raises(RecipeError, match=r"(?s)config of 'someone/something'.*hint: .*gave no answer in 5 s"):
+        pretrained(path="someone/something")
+    assert time.perf_counter() - begun < 6
+
+
+def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", never)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(RecipeError, match="HF_HUB_OFFLINE is set"):
+        pretrained(path="someone/something", revision="v1")
+
+
+# ---- model and world together
+
+
+def test_a_fitting_row_passes() -> None:
+    check_fit(scratch().tokenizer(), ROW)
+    check_fit(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
+    check_fit(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
+
+
+def test_unknown_characters_are_named() -> None:
+    row = {"prompt": [{"role": "user", "content": "Add 2"}], "demonstration": "two: 2"}
+    with pytest.raises(RecipeError, match="does not know 'A', 'd', 't', 'w', 'o', ':' in"):
+        check_fit(scratch().tokenizer(), row)
+
+
+def test_a_conversation_needs_a_chat_template() -> None:
+    tokenizer = scratch().tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(RecipeError, match=r"no chat template\n  hint: start from an instruct model"):
+        check_fit(tokenizer, ROW)
+    check_fit(tokenizer, {"prompt": "1+1="})
+
+
+# ---- the contract
+
+
+@pytest.mark.parametrize("name", sorted(rlm_models()))
+def test_each_keeps_the_contract(name: str) -> None:
+    part = Part("rlm_models", name, "builtin", rlm_models()[name])
+    part.check()
+    part.bind({"path": "x"} if name == "pretrained" else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [("scratch", {"architecture": "gpt2"}), ("scratch", {"layers": 0}), ("pretrained", {"dtype": "int8", "path": "x"})],
+)
+def test_impossible_knobs_are_refused(name: str, knobs: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(knobs))):
+        Part("rlm_models", name, "builtin", rlm_models()[name]).bind(knobs)
+
+
+@pytest.mark.parametrize("file", ["environments", "rewards", "models", "samplers"])
+def test_listing_parts_imports_nothing_heavy(file: str) -> None:
+    heavy = ("torch", "trl", "transformers", "datasets", "peft", "huggingface_hub")
+    code = f"import sys, rlm_plugins.builtin.{file} as m; m.rlm_{file}(); print(sys.modules.keys() & {heavy})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
