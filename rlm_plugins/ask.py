@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError, RlmError
@@ -43,6 +43,12 @@ def put(x: torch.Tensor, places: Bool[torch.Tensor, "B"], rest: torch.Tensor | f
     whole = rest.clone() if isinstance(rest, torch.Tensor) else x.new_full((len(places), *x.shape[1:]), rest or 0)
     whole[places] = x.to(whole.dtype)
     return whole
+
+
+def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
+    """The reward of a row where GAE and its like expect it: on the last trained token, 0 elsewhere."""
+    last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+    return rewards.unsqueeze(1) * last
 
 
 def ask(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:

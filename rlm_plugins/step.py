@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 
-from rlm_plugins.ask import answer, ask, checked, finite, put, select, without_padding
+from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, put, select, without_padding
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.parts import Bound
@@ -68,7 +68,7 @@ def score(batch: Batch, equation: Equation) -> Batch:
     if not scored.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     rows = select(without_padding(batch), scored)
-    rows.token_rewards = _on_last_token(rows.rewards, rows.mask)
+    rows.token_rewards = on_last_token(rows.rewards, rows.mask)
     for shaper in equation.shapers:
         rows = _shaped(rows, shaper)
     keep = torch.ones_like(rows.group, dtype=torch.bool)
@@ -93,7 +93,7 @@ def _shaped(rows: Batch, shaper: Bound) -> Batch:
     if change.dim() == 2:
         change = finite(shaper, change.where(rows.mask, 0.0))
         return replace(rows, token_rewards=rows.token_rewards + change, rewards=rows.rewards + change.sum(1))
-    dense = rows.token_rewards + _on_last_token(finite(shaper, change) - rows.rewards, rows.mask)
+    dense = rows.token_rewards + on_last_token(finite(shaper, change) - rows.rewards, rows.mask)
     return replace(rows, token_rewards=dense, rewards=change)
 
 
@@ -121,11 +121,6 @@ def _refuse_infinite(batch: Batch) -> None:
             where=f"reward '{guilty[0]}'" if guilty else "",
             allowed="a finite number, or None where the reward does not apply",
         )
-
-
-def _on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
-    last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
-    return rewards.unsqueeze(1) * last
 
 
 # ------------------------------------------------------------------ once per micro-batch

@@ -1,0 +1,109 @@
+"""Batches as hypothesis draws them: ragged, interleaved, with holes, empty rows and ties; small, to be readable."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from hypothesis import strategies as st
+
+from rlm_plugins.ask import on_last_token
+from rlm_plugins.batch import Batch
+
+LEVELS = (0.0, 1.0, 0.5, 0.3, -1.0)
+"""Rewards are drawn from few levels, so that ties are common."""
+
+Noise = Callable[..., torch.Tensor]
+
+# Making a strategy costs as much as drawing from it: each is made once.
+_COIN = st.booleans()
+_UP_TO = functools.cache(st.integers)
+
+
+@functools.cache
+def _sizes(groups: int, group_size: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(1, group_size), min_size=1, max_size=groups)
+
+
+@functools.cache
+def _missing(rows: int, width: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, width), min_size=rows, max_size=rows)
+
+
+@functools.cache
+def _rewards(rows: int) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.sampled_from(LEVELS), min_size=rows, max_size=rows)
+
+
+@st.composite
+def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: int = 5, wild: bool = False) -> Batch:
+    """Batches with every field filled, in float64 on the CPU.
+
+    Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
+    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply.
+
+    Args:
+        draw: Given by hypothesis.
+        groups: How many groups at most.
+        group_size: How many rows per group at most.
+        tokens: How many columns at most.
+        wild: Log-probabilities down to −100, ratios up to e²⁰, rewards and values in the thousands.
+    """
+    sizes = draw(_sizes(groups, group_size))
+    rows, width = sum(sizes), draw(_UP_TO(1, tokens))
+    missing, rewards = draw(_missing(rows, width)), draw(_rewards(rows))
+    holes, interleaved, thin = draw(_COIN), draw(_COIN), draw(_COIN)
+    generator = torch.Generator().manual_seed(draw(_UP_TO(0, 999)))
+
+    def noise(*shape: int, size: float = 1.0) -> torch.Tensor:
+        raw = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return (raw * size * (30.0 if wild else 1.0)).round(decimals=2)
+
+    mask = torch.arange(width) < width - torch.tensor(missing).unsqueeze(1)
+    if holes:
+        mask &= torch.rand(mask.shape, generator=generator) < 0.7
+    group = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)) * 3
+    if interleaved:
+        group = group[torch.randperm(rows, generator=generator)]
+    score = torch.tensor(rewards, dtype=torch.float64) * (1000.0 if wild else 1.0)
+    return _filled(noise, group, mask, score, columns=1 if thin else width, limit=width + draw(_UP_TO(0, 3)))
+
+
+def _filled(
+    noise: Noise, group: torch.Tensor, mask: torch.Tensor, rewards: torch.Tensor, columns: int, limit: int
+) -> Batch:
+    """Every other field; `columns` is the width of what may be (B, T) or (B, 1), `limit` the longest completion."""
+    rows, width = mask.shape
+    logp = -noise(rows, width).abs() - 0.01
+    log_ratio = noise(rows, columns, size=0.3)
+    applies = noise(rows) > -1.0
+    return Batch(
+        group=group,
+        mask=mask,
+        truncated=noise(rows) > 1.0,
+        max_completion_length=limit,
+        rewards=rewards,
+        named_rewards={"accuracy": rewards.clone(), "format": noise(rows).where(applies, torch.nan)},
+        token_rewards=on_last_token(rewards, mask),
+        advantages=noise(rows, columns),
+        returns=noise(rows, width),
+        logp=logp,
+        old_logp=logp + noise(rows, width, size=0.3),
+        ref_logp=logp + noise(rows, width, size=0.3),
+        rollout_logp=logp + noise(rows, width, size=0.1),
+        rollout_weight=noise(rows, columns).abs(),
+        entropy=noise(rows, width).abs(),
+        values=noise(rows, width),
+        log_ratio=log_ratio,
+        ratio=log_ratio.clamp(-20.0, 20.0).exp(),
+        loss=noise(rows, width),
+        tokens=(mask.sum() + 2).double(),
+        rows=(mask.any(1).sum() + 1).double(),
+        micro_batches=torch.tensor(2.0).double(),
+        log=_listen,
+    )
+
+
+def _listen(name: str, x: torch.Tensor) -> None:
+    """What parts log goes nowhere."""

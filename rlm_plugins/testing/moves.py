@@ -1,0 +1,78 @@
+"""What may be done to a batch without changing what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from rlm_plugins.batch import Batch
+
+Change = Callable[[str, torch.Tensor], Any]
+
+
+def each(batch: Batch, change: Change) -> Batch:
+    """The batch with `change(name, tensor)` in place of every tensor."""
+
+    def apply(name: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: apply(name, x) for key, x in value.items()}
+        return change(name, value) if isinstance(value, torch.Tensor) else value
+
+    return Batch(**{f.name: apply(f.name, getattr(batch, f.name)) for f in fields(batch)})
+
+
+def copied(batch: Batch) -> Batch:
+    """The same numbers in other memory."""
+    return each(batch, lambda _, x: x.detach().clone())
+
+
+def cast(batch: Batch, dtype: torch.dtype) -> Batch:
+    """Every floating-point field in `dtype`."""
+    return each(batch, lambda _, x: x.to(dtype) if x.is_floating_point() else x)
+
+
+def dirty(batch: Batch, seed: int) -> Batch:
+    """Other numbers, large ones, wherever the mask is False."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(_: str, x: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point() or x.shape != batch.mask.shape:
+            return x
+        return x.where(batch.mask, torch.randn(x.shape, generator=generator, dtype=x.dtype) * 1e3)
+
+    return each(batch, change)
+
+
+def wider(batch: Batch, columns: int) -> Batch:
+    """More columns of padding on the right."""
+
+    def change(name: str, x: torch.Tensor) -> torch.Tensor:
+        thin = name in ("advantages", "log_ratio", "ratio", "rollout_weight") and x.shape[1] == 1
+        return x if x.dim() != 2 or thin else torch.nn.functional.pad(x, (0, columns))
+
+    return each(batch, change)
+
+
+def reordered(batch: Batch, order: torch.Tensor) -> Batch:
+    """The rows in another order, or some of them."""
+    return each(batch, lambda _, x: x[order] if x.dim() else x)
+
+
+def relabelled(batch: Batch) -> Batch:
+    """Other numbers for the same groups, in another order."""
+    return replace(batch, group=1000 - 7 * batch.group)
+
+
+def with_empty_row(batch: Batch) -> Batch:
+    """One more row, in the last row's group, without a trained token."""
+    more = each(batch, lambda _, x: torch.cat([x, x[-1:]]) if x.dim() else x)
+    more.mask[-1] = False
+    return more
+
+
+def without_tokens(batch: Batch) -> Batch:
+    """The same rows, none of which has a trained token."""
+    return replace(batch, mask=torch.zeros_like(batch.mask), token_rewards=torch.zeros_like(batch.token_rewards))
