@@ -97,6 +97,7 @@ class Evaluation(Keys):
     every: int = Field(0, ge=0)
     rows: int = Field(0, ge=0)
     batch_size: int = Field(64, ge=1)
+    max_new_tokens: int = Field(256, ge=1)
 
 
 class Plugins(Keys):

@@ -6,7 +6,8 @@ from typing import Any
 
 from rlm_plugins import yaml_strict
 from rlm_plugins.draft import Draft
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.entries import position
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.grammar_check import spell_out
 from rlm_plugins.inheritance import inherited
 from rlm_plugins.paths import Path, spell, split
@@ -70,16 +71,7 @@ def _key(draft: Draft, here: Any, step: str, path: Path) -> str | int:
         return step
     if not isinstance(here, list):
         raise draft.error(f"is {found(here)}: there is no '{step}' in it", path)
-    if step.isdecimal() and int(step) < len(here):
-        return int(step)
-    names = [_name(entry) for entry in here]
-    if names.count(step) == 1:
-        return names.index(step)
-    problem = f"several entries are called '{step}'" if step in names else f"there is no entry '{step}'"
-    allowed = ", ".join(f"{i} ({name})" if name else str(i) for i, name in enumerate(names)) or "nothing: it is empty"
-    raise draft.error(problem, path, allowed=allowed, hint=nearest(step, filter(None, names)))
-
-
-def _name(entry: Any) -> str | None:
-    """What an entry of a list goes by: its label, else its name."""
-    return str(entry.get("as") or entry.get("name") or "") or None if isinstance(entry, dict) else None
+    try:
+        return position(here, step)
+    except RecipeError as error:
+        raise draft.error(error.problem, path, allowed=error.allowed, hint=error.hint) from None

@@ -6,6 +6,7 @@ The walls behind this one need the registry (:mod:`rlm_plugins.compose`) and TRL
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ class Recipe:
 
     def locate(self, error: RecipeError) -> RecipeError:
         """`error` with the line of the recipe beside the address it is about."""
-        address = error.where
+        address = error.where.partition(" ")[0]
         while address and address not in self.origins:
             address = address[: max(address.rfind("."), address.rfind("["), 0)]
         if not address:
@@ -80,7 +81,7 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
     plugins = draft.data.get("plugins") or {}
     return Recipe(
         path=file,
-        name=draft.data.get("name") or file.stem,
+        name=draft.data.get("name") or re.sub(r"[^A-Za-z0-9]+", "-", file.stem).strip("-") or "recipe",
         load=[_plugin_file(draft, file.parent, i) for i in range(len(plugins.get("load", ())))],
         block=plugins.get("block", []),
         bodies=bodies,
