@@ -46,7 +46,7 @@ def sequence_sum(
     >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
     3.0
     """
-    return loss.where(mask, 0.0).sum() / rows
+    return loss.where(mask, 0.0).sum(-1).sum() / rows
 
 
 def fixed_length(
