@@ -1,7 +1,4 @@
-"""A part: a function whose signature says what it needs and what may be turned.
-
-Before the star: data, by the names of the batch (default ``None``: optional). After the star: knobs.
-"""
+"""A part: a function whose signature says what it needs and what may be turned, and the same with its knobs turned."""
 
 from __future__ import annotations
 
@@ -9,17 +6,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import Parameter
 from typing import Any
 
 import pydantic
 import pydantic_core
 
-from rlm_plugins.batch import LEARNING, SCORING, words
-from rlm_plugins.errors import PluginError, RecipeError, nearest
+from rlm_plugins import signature_check
+from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.knob_errors import in_words, text_number
+from rlm_plugins.signature import data_of, file_of, schema_of
 
-_KINDS = inspect.Parameter
-_STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+__all__ = ["Bound", "Part", "text_number"]
 
 
 @dataclass(frozen=True)
@@ -46,29 +45,21 @@ class Part:
     @cached_property
     def file(self) -> str:
         """The source file it stands in, for error messages and ``rlm explain``."""
-        try:
-            return inspect.getsourcefile(inspect.unwrap(self.target)) or "?"
-        except TypeError:
-            return "?"
+        return file_of(self.target)
+
+    @property
+    def where(self) -> str:
+        """Plugin, hook, name and file, for error messages."""
+        return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
 
     @cached_property
-    def _data(self) -> list[inspect.Parameter]:
-        call = self.target.__call__ if inspect.isclass(self.target) else self.target
-        parameters = list(inspect.signature(call).parameters.values())
-        if inspect.isclass(self.target):
-            parameters = parameters[1:]
-        return [p for p in parameters if p.kind is not _KINDS.KEYWORD_ONLY]
-
-    @cached_property
-    def _knobs(self) -> list[inspect.Parameter]:
-        parameters = inspect.signature(self.target).parameters.values()
-        return [p for p in parameters if p.kind is _KINDS.KEYWORD_ONLY]
+    def _data(self) -> list[Parameter]:
+        return data_of(self.target)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the data it cannot do without."""
-        plain = (p for p in self._data if p.kind is not _KINDS.VAR_KEYWORD)
-        return tuple(p.name for p in plain if p.default is _KINDS.empty)
+        return tuple(p.name for p in self._data if p.kind is not p.VAR_KEYWORD and p.default is p.empty)
 
     @property
     def welcomes(self) -> tuple[str, ...]:
@@ -78,7 +69,7 @@ class Part:
     @property
     def takes_everything(self) -> bool:
         """Whether it ends in ``**kwargs``: a reward written for TRL."""
-        return any(p.kind is _KINDS.VAR_KEYWORD for p in self._data)
+        return any(p.kind is p.VAR_KEYWORD for p in self._data)
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
@@ -87,66 +78,15 @@ class Part:
         Raises:
             PluginError: An annotation that means nothing.
         """
-        scope = getattr(inspect.unwrap(self._knob_owner), "__globals__", {})
-        fields: dict[str, Any] = {}
-        for knob in self._knobs:
-            try:
-                kind = eval(knob.annotation, scope) if isinstance(knob.annotation, str) else knob.annotation
-            except Exception as error:
-                raise PluginError(
-                    f"knob '{knob.name}' is annotated '{knob.annotation}', which cannot be read ({error})",
-                    where=self._where,
-                    hint="annotate knobs with builtin types, or import the type at the top of the file",
-                ) from error
-            fields[knob.name] = (kind, ... if knob.default is _KINDS.empty else knob.default)
-        try:
-            return pydantic.create_model(self.name, __config__=_STRICT, **fields)
-        except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
-            raise PluginError(f"its knobs make no schema: {error}", where=self._where) from error
-
-    @property
-    def _knob_owner(self) -> Any:
-        return self.target.__init__ if inspect.isclass(self.target) else self.target
-
-    @property
-    def _where(self) -> str:
-        return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
+        return schema_of(self.name, self.target, where=self.where)
 
     def check(self) -> None:
         """Holds the signature against the contract of its hook.
 
         Raises:
-            PluginError: A target that cannot be called, ``*args``, ``**kwargs``, a knob without annotation, or a
-                data name the hook does not know.
+            PluginError: It breaks it.
         """
-        if not callable(self.target):
-            raise PluginError(f"{type(self.target).__name__} is not a function", where=self._where)
-        room = HOOKS[self.hook].data
-        known = words(room) if room in (SCORING, LEARNING) else room
-        for p in self._data:
-            free = p.kind is _KINDS.VAR_KEYWORD and self.hook == "rlm_rewards"
-            if p.kind in (_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD) and not free:
-                raise PluginError(
-                    f"takes *{p.name}",
-                    where=self._where,
-                    hint="name every piece of data before the star and every knob after it",
-                )
-            if known is not None and p.name not in known and not free:
-                knob_like = p.default is not _KINDS.empty
-                raise PluginError(
-                    f"asks for '{p.name}', which {HOOKS[self.hook].key} is never given",
-                    where=self._where,
-                    allowed=", ".join(known) or "no data, only knobs after the star",
-                    hint=nearest(p.name, known) or ("is it a knob? put it behind `*,`" if knob_like else ""),
-                )
-        for knob in self._knobs:
-            if knob.annotation is _KINDS.empty:
-                raise PluginError(
-                    f"knob '{knob.name}' has no annotation",
-                    where=self._where,
-                    hint=f"write `{knob.name}: float = …`: the annotation is what recipes are checked against",
-                )
-        self.knobs.model_rebuild()
+        signature_check.check(self)
 
     def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
         """Checks the knobs and makes the part ready to be called.
@@ -156,16 +96,28 @@ class Part:
             where: Recipe path, for the error.
 
         Raises:
-            RecipeError: An unknown knob or a value of the wrong type.
+            RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
         """
+        where = where or self.full_name
         try:
             # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
             model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
         except pydantic.ValidationError as error:
-            raise knob_error(error, self, where or self.full_name) from None
+            raise in_words(error, self.name, list(self.knobs.model_fields), settings, where) from None
         knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
-        target: Any = self.target(**knobs) if inspect.isclass(self.target) else self.target
-        return Bound(part=self, knobs=knobs, target=target)
+        return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
+
+    def _made(self, knobs: Mapping[str, Any], where: str) -> Any:
+        if not inspect.isclass(self.target):
+            return self.target
+        try:
+            return self.target(**knobs)
+        except RlmError:
+            raise
+        except Exception as error:
+            raise RecipeError(
+                f"'{self.name}' refuses its knobs: {type(error).__name__}: {error}", where=where
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -200,38 +152,3 @@ class Bound:
     def stateful(self) -> bool:
         """Whether the part is a class, made once per run."""
         return inspect.isclass(self.part.target)
-
-
-def knob_error(error: pydantic.ValidationError, part: Part, where: str) -> RecipeError:
-    """The first complaint of pydantic, as a sentence that names the place, the finding and the remedy."""
-    first = error.errors()[0]
-    knob = str(first["loc"][0])
-    names = list(part.knobs.model_fields)
-    if first["type"] == "extra_forbidden":
-        return RecipeError(
-            f"'{part.name}' has no knob '{knob}'",
-            where=f"{where}.{knob}",
-            allowed=", ".join(names) or "no knobs",
-            hint=nearest(knob, names),
-        )
-    if first["type"] == "missing":
-        return RecipeError(f"'{part.name}' needs the knob '{knob}'", where=f"{where}.{knob}")
-    path = ".".join([where, *map(str, first["loc"])])
-    return RecipeError(
-        f"found {first['input']!r}: {first['msg'].lower()}", where=path, hint=text_number(first["input"])
-    )
-
-
-def text_number(value: object) -> str:
-    """A hint for numbers that were written as text.
-
-    >>> text_number("1e-6")
-    'this is text that looks like a number: remove the quotes'
-    >>> text_number("grpo")
-    ''
-    """
-    try:
-        float(value) if isinstance(value, str) else int("")
-    except ValueError:
-        return ""
-    return "this is text that looks like a number: remove the quotes"
