@@ -37,12 +37,15 @@ class PartError(RlmError):
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """The choice most like `word`, as a question to end an error with; empty when nothing is close.
+    """The choice most like `word`, in any case, as a question to end an error with; empty when nothing is close.
 
     >>> nearest("aplha", ["alpha", "beta"])
     "did you mean 'alpha'?"
+    >>> nearest("GRPO", ["rloo", "grpo"])
+    "did you mean 'grpo'?"
     >>> nearest("zzz", ["alpha", "beta"])
     ''
     """
-    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else ""
+    spelled = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
+    return f"did you mean '{spelled[close[0]]}'?" if close else ""
