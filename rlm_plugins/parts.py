@@ -29,13 +29,15 @@ class Part:
         hook: The hook it came through (``rlm_rewards``).
         name: Its bare name (``accuracy``).
         plugin: The plugin that offers it; ``plugin/name`` is its full name.
-        target: The function, or the class where the maths has memory.
+        target: The function, or the class where the maths has memory; for ``rlm_algorithms`` a row.
+        offered_in: The file of the hook that offers it.
     """
 
     hook: str
     name: str
     plugin: str
     target: Any
+    offered_in: str = field(default="?", compare=False, kw_only=True)
 
     @property
     def full_name(self) -> str:
@@ -45,7 +47,7 @@ class Part:
     @cached_property
     def file(self) -> str:
         """The source file it stands in, for error messages and ``rlm explain``."""
-        return file_of(self.target)
+        return file_of(self.target) or self.offered_in
 
     @property
     def where(self) -> str:

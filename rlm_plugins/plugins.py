@@ -71,17 +71,18 @@ def line_of(error: BaseException, path: Path) -> str:
     return f"line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
 
 
-def hooks_of(plugin: str, module: Any) -> set[str]:
-    """The hooks a module implements.
+def hooks_of(plugin: str, module: Any) -> dict[str, str]:
+    """The hooks a module implements, each with the file it stands in.
 
     Raises:
         PluginError: A hook that does not exist, takes arguments or is not marked; or no hook at all.
     """
-    hooks = set()
+    hooks = {}
     for name, function in _functions(module):
         mark = getattr(function, "rlm_impl", None)
         hook = mark and (mark.get("specname") or name)
-        where = f"plugin '{plugin}' ({file_of(function)})"
+        file = file_of(function)
+        where = f"plugin '{plugin}' ({file})"
         if hook is None:
             if name in HOOKS and not hasattr(function, "rlm_spec"):
                 hint = f"write `@hookimpl` above `def {name}`"
@@ -93,10 +94,10 @@ def hooks_of(plugin: str, module: Any) -> set[str]:
         elif inspect.signature(function).parameters:
             raise PluginError(f"hook '{hook}' takes no arguments", where=where, hint=f"def {name}():")
         else:
-            hooks.add(hook)
+            hooks[hook] = file
     if not hooks:
         raise _no_hook(plugin, module)
-    return hooks
+    return {hook: hooks[hook] for hook in HOOKS if hook in hooks}
 
 
 def _functions(module: Any) -> Iterator[tuple[str, Any]]:
@@ -116,13 +117,13 @@ def _no_hook(plugin: str, module: Any) -> PluginError:
     )
 
 
-def offers_of(plugin: str, hook: str, offer: object) -> Mapping[str, Any]:
-    """What a hook returned, once it is a mapping from names to parts.
+def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, Any]:
+    """What a hook in `file` returned, once it is a mapping from names to parts.
 
     Raises:
         PluginError: It is none, or has a name that a recipe could not write.
     """
-    where = f"plugin '{plugin}', {hook}"
+    where = f"plugin '{plugin}', {hook} ({file})"
     if not isinstance(offer, Mapping):
         raise PluginError(f"returned {type(offer).__name__}", where=where, allowed='{"name": part, …}')
     for name in offer:

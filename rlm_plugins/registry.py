@@ -13,7 +13,6 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.catalogue import BUILTIN, Catalogue
 from rlm_plugins.errors import PluginError, RecipeError, nearest
-from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.parts import Part
 from rlm_plugins.plugins import Plugin, hooks_of, installed, line_of, offers_of, single_file
 
@@ -105,10 +104,10 @@ class Registry(Catalogue):
         others = self._manager.get_plugins()
         self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
         found: list[Part] = []
-        for hook in (hook for hook in HOOKS if hook in hooks):
-            offers = self._manager.subset_hook_caller(hook, others)() or [None]
-            for offer in offers:
-                found += [Part(hook, part, name, target) for part, target in offers_of(name, hook, offer).items()]
+        for hook, file in hooks.items():
+            for offer in self._manager.subset_hook_caller(hook, others)() or [None]:
+                offers = offers_of(name, hook, file, offer).items()
+                found += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
         for part in found:
             part.check()
         for part in found:

@@ -45,11 +45,11 @@ def code_of(target: Any) -> Callable[..., Any]:
 
 
 def file_of(target: Any) -> str:
-    """The source file it stands in, ``?`` where Python cannot tell."""
+    """The source file it stands in; empty where Python cannot tell."""
     try:
-        return inspect.getsourcefile(target if inspect.isclass(target) else code_of(target)) or "?"
+        return inspect.getsourcefile(target if inspect.isclass(target) else code_of(target)) or ""
     except (TypeError, AttributeError):
-        return "?"
+        return ""
 
 
 def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:

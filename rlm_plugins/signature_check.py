@@ -29,7 +29,9 @@ def check(part: Part) -> None:
     """
     if part.hook == "rlm_algorithms":
         if not isinstance(part.target, Row):
-            raise PluginError(f"is a {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.rows.Row")
+            raise PluginError(
+                f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.rows.Row"
+            )
         return
     _check_call(part)
     if inspect.isclass(part.target):
@@ -42,7 +44,7 @@ def check(part: Part) -> None:
 def _check_call(part: Part) -> None:
     """It can be called, and Python can say with what."""
     if not callable(part.target):
-        raise PluginError(f"is a {type(part.target).__name__}", where=part.where, allowed="a function or a class")
+        raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a function or a class")
     try:
         inspect.signature(part.target)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,58 @@
+"""Plugins for tests: packages that are installed without pip, as a module and a dist-info folder on ``sys.path``."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from pathlib import Path
+
+import pytest
+
+_number = itertools.count()
+
+
+class Installer:
+    """Installs guests for the length of one test, each under a module name of its own.
+
+    Args:
+        folder: Where they are written.
+        monkeypatch: Takes them off ``sys.path`` again.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._monkeypatch = folder, monkeypatch
+
+    def __call__(self, entry_point: str, source: str, *, distribution: str = "", version: str = "1.0") -> Path:
+        """Writes a module and registers it; returns the module's file."""
+        module = f"guest_module_{next(_number)}"
+        site = self._folder / f"site_{module}"
+        site.mkdir()
+        file = site / f"{module}.py"
+        file.write_text(textwrap.dedent(source), encoding="utf-8")
+        register(site, distribution or f"rlm-{entry_point}", version, {entry_point: module})
+        self._monkeypatch.syspath_prepend(str(site))
+        return file
+
+
+def register(site: Path, distribution: str, version: str, entry_points: dict[str, str]) -> None:
+    """What pip leaves of a wheel for `importlib.metadata`: its name, its version and its entry points."""
+    info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    lines = [f"{name} = {value}" for name, value in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[rlm]", *lines, ""]))
+
+
+def reward(name: str = "brevity", body: str = "return [0.0] * len(completions)") -> str:
+    """The source of a plugin that offers one reward."""
+    return f'''
+from rlm_plugins import hookimpl
+
+def {name}(completions, *, characters: int = 200):
+    """A reward."""
+    {body}
+
+@hookimpl
+def rlm_rewards():
+    return {{"{name}": {name}}}
+'''
