@@ -15,7 +15,7 @@ def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
     Raises:
         RecipeError: A later stage that names a model of its own.
     """
-    if "stages" not in draft.data:
+    if draft.data.get("stages") is None:
         return [{key: value for key, value in draft.data.items() if key in SECTIONS}], [()]
     bodies = [(place, body) for place, body in draft.bodies() if place]
     return [_complete(draft, place, body) for place, body in bodies], [place for place, _ in bodies]

@@ -1,0 +1,374 @@
+"""The first wall: what a recipe may say, what its stages take from each other, and what the command line changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins import recipe
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.grammar import SECTIONS, Algorithm, Body, Evaluation
+from rlm_plugins.paths import spell, split
+from rlm_plugins.recipe import Recipe
+from rlm_plugins.rows import SLOTS
+from rlm_plugins.stage import Evaluation as StageEvaluation
+
+SMALL = """\
+model: {name: scratch, hidden: 64}
+environment: addition
+rewards: [accuracy, {name: format, weight: 0.1}]
+algorithm: grpo
+trainer: {learning_rate: 1e-6}
+"""
+STAGES = """\
+model: {name: scratch, lora: {r: 8}}
+environment: {name: addition, digits: 3}
+rewards: [accuracy]
+trainer: {learning_rate: 1e-3, lr_scheduler_kwargs: {a: 1}}
+stages:
+  - name: warm-up
+    algorithm: sft
+    model: {name: scratch}
+    trainer: {max_steps: 9, lr_scheduler_kwargs: {b: 2}}
+  - algorithm: {name: grpo, policy_loss: {epsilon: 0.3}}
+    rewards: [{name: format}]
+    evaluation: null
+"""
+
+
+def read(folder: Path, text: str, *overrides: str) -> Recipe:
+    path = folder / "recipe.yaml"
+    path.write_text(text)
+    return recipe.load(path, overrides)
+
+
+# ------------------------------------------------------------------ right recipes
+
+
+def test_bare_names_become_mappings_and_every_value_knows_its_line(tmp_path: Path) -> None:
+    found = read(tmp_path, SMALL)
+    assert found.name == "recipe"
+    assert found.places == [()]
+    assert found.bodies == [
+        {
+            "model": {"name": "scratch", "hidden": 64},
+            "environment": {"name": "addition"},
+            "rewards": [{"name": "accuracy"}, {"name": "format", "weight": 0.1}],
+            "algorithm": {"name": "grpo"},
+            "trainer": {"learning_rate": 1e-6},
+        }
+    ]
+    assert found.origins["environment.name"] == "recipe.yaml line 2"
+    assert found.origins["rewards[1].weight"] == "recipe.yaml line 3"
+    assert found.origins["trainer.learning_rate"] == "recipe.yaml line 5"
+
+
+def test_a_stage_takes_sections_whole_and_the_trainer_key_by_key(tmp_path: Path) -> None:
+    found = read(tmp_path, STAGES)
+    first, second = found.bodies
+    assert found.places == [("stages", 0), ("stages", 1)]
+    assert first == {
+        "name": "warm-up",
+        "model": {"name": "scratch"},
+        "environment": {"name": "addition", "digits": 3},
+        "rewards": [{"name": "accuracy"}],
+        "algorithm": {"name": "sft"},
+        "trainer": {"learning_rate": 1e-3, "max_steps": 9, "lr_scheduler_kwargs": {"b": 2}},
+    }
+    assert second == {
+        "name": None,
+        "model": {"lora": {"r": 8}},  # not the weights: a later stage starts from the last one's model
+        "environment": {"name": "addition", "digits": 3},
+        "rewards": [{"name": "format"}],
+        "algorithm": {"name": "grpo", "policy_loss": {"epsilon": 0.3}},
+        "trainer": {"learning_rate": 1e-3, "lr_scheduler_kwargs": {"a": 1}},
+        "evaluation": None,
+    }
+    assert found.origins["stages[1].trainer.learning_rate"] == "recipe.yaml line 4"
+    assert found.origins["stages[0].trainer.max_steps"] == "recipe.yaml line 9"
+    assert found.origins["stages[1].environment.digits"] == "recipe.yaml line 2"
+    assert found.origins["stages[1].algorithm.policy_loss.epsilon"] == "recipe.yaml line 10"
+
+
+def test_stages_do_not_share_what_they_inherit(tmp_path: Path) -> None:
+    first, second = read(tmp_path, STAGES).bodies
+    first["environment"]["digits"] = 99
+    assert second["environment"]["digits"] == 3
+
+
+def test_none_and_null_empty_a_place(tmp_path: Path) -> None:
+    text = SMALL.replace("algorithm: grpo", "algorithm: {name: grpo, importance: none, penalties: none}\nsampler: none")
+    body = read(tmp_path, text).bodies[0]
+    assert body["algorithm"] == {"name": "grpo", "importance": None, "penalties": None}
+    assert body["sampler"] is None
+
+
+def test_plugin_files_are_found_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    found = read(tmp_path, SMALL + "plugins: {load: [./mine.py], block: [other]}\n")
+    assert found.load == [(tmp_path / "mine.py").resolve()]
+    assert found.block == ["other"]
+
+
+def test_a_recipe_is_called_as_it_says_or_like_its_file(tmp_path: Path) -> None:
+    assert read(tmp_path, "name: quick\n" + SMALL).name == "quick"
+    odd = tmp_path / "my first (copy).yaml"
+    odd.write_text(SMALL)
+    assert recipe.load(odd).name == "my-first-copy"
+
+
+def test_the_grammar_is_the_one_of_the_house() -> None:
+    assert tuple(Algorithm.model_fields) == ("name", *SLOTS)
+    assert tuple(Body.model_fields) == ("name", *SECTIONS)
+    assert {f.name: f.default for f in dataclasses.fields(StageEvaluation) if f.name != "metric"} == {
+        name: field.default for name, field in Evaluation.model_fields.items() if name != "metric"
+    }
+
+
+def test_reading_a_recipe_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(STAGES)
+    code = (
+        "import sys; from rlm_plugins import recipe, compose, schema, settings; recipe.load(sys.argv[1], ['name=x']); "
+    )
+    code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "recipe.yaml")], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------ overrides
+
+OVERRIDES: list[tuple[str, str, Any]] = [
+    ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss", {"epsilon": 0.3}),
+    ("algorithm.name=dapo", "algorithm", {"name": "dapo"}),
+    ("algorithm=dapo", "algorithm", {"name": "dapo"}),
+    ("algorithm.policy_loss=cispo", "algorithm.policy_loss", {"name": "cispo"}),
+    ("algorithm.importance=none", "algorithm.importance", None),
+    ("algorithm.penalties.0.beta=0.1", "algorithm.penalties", {"0": {"beta": 0.1}}),
+    ("algorithm.penalties.kl.beta=0.1", "algorithm.penalties", {"kl": {"beta": 0.1}}),
+    ("algorithm.penalties=[{name: kl, beta: 1e-3}]", "algorithm.penalties", [{"name": "kl", "beta": 1e-3}]),
+    ("rewards.0.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
+    ("rewards[0].weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
+    ("rewards.accuracy.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
+    ("rewards.format.weight=2", "rewards.1", {"name": "format", "weight": 2}),
+    ("rewards.1=length", "rewards.1", {"name": "length"}),
+    ("rewards=[format]", "rewards", [{"name": "format"}]),
+    ("environment.digits=4", "environment", {"name": "addition", "digits": 4}),
+    ("environment=dataset", "environment", {"name": "dataset"}),
+    ("model.lora.r=16", "model", {"name": "scratch", "hidden": 64, "lora": {"r": 16}}),
+    ("model=Qwen/Qwen3-0.6B", "model", {"name": "Qwen/Qwen3-0.6B"}),
+    ("trainer.learning_rate=1e-5", "trainer.learning_rate", 1e-5),
+    ("trainer.report_to=[wandb, tensorboard]", "trainer.report_to", ["wandb", "tensorboard"]),
+    ("trainer.model_init_kwargs.dtype=float32", "trainer.model_init_kwargs", {"dtype": "float32"}),
+    ("trainer.run_name='1e-5'", "trainer.run_name", "1e-5"),
+    ("trainer.run_name=", "trainer.run_name", None),
+    ("trainer.run_name=a=b", "trainer.run_name", "a=b"),
+    ("evaluation.every=20", "evaluation", {"every": 20}),
+    ("sampler=in_order", "sampler", {"name": "in_order"}),
+]
+
+
+@pytest.mark.parametrize(("override", "address", "value"), OVERRIDES, ids=[o for o, _, _ in OVERRIDES])
+def test_an_override_says_one_value_anew(override: str, address: str, value: Any, tmp_path: Path) -> None:
+    found = read(tmp_path, SMALL, override)
+    here: Any = found.bodies[0]
+    for step in split(address):
+        here = here[int(step) if isinstance(here, list) else step]
+    assert here == value
+    changed = spell(tuple(int(s) if s.isdecimal() else s for s in split(override.partition("=")[0])))
+    if "penalties" not in changed:
+        assert found.origins[
+            changed.replace("rewards.accuracy", "rewards[0]").replace("rewards.format", "rewards[1]")
+        ] == ("command line")
+
+
+def test_overrides_apply_in_order(tmp_path: Path) -> None:
+    both = read(tmp_path, SMALL, "rewards=[length, length]", "rewards.1.as=short", "rewards.short.weight=-1")
+    assert both.bodies[0]["rewards"] == [{"name": "length"}, {"name": "length", "as": "short", "weight": -1}]
+
+
+def test_overrides_reach_stages_by_number_and_by_name(tmp_path: Path) -> None:
+    overrides = ["stages.1.trainer.max_steps=5", "stages.warm-up.trainer.max_steps=7", "stages[1].name=climb"]
+    found = read(tmp_path, STAGES, *overrides)
+    assert [body["trainer"]["max_steps"] for body in found.bodies] == [7, 5]
+    assert found.bodies[1]["name"] == "climb"
+    assert found.bodies[1]["trainer"]["learning_rate"] == 1e-3
+
+
+def test_an_override_of_an_inherited_section_keeps_the_rest_of_it(tmp_path: Path) -> None:
+    found = read(tmp_path, STAGES, "stages.1.environment.digits=4", "stages.1.model.lora.lora_alpha=32")
+    assert found.bodies[0]["environment"]["digits"] == 3
+    assert found.bodies[1]["environment"] == {"name": "addition", "digits": 4}
+    assert found.bodies[1]["model"] == {"lora": {"r": 8, "lora_alpha": 32}}
+    assert found.origins["stages[1].environment.digits"] == "command line"
+    assert found.origins["stages[1].environment.name"] == "recipe.yaml line 2"
+
+
+def test_an_override_of_the_top_level_reaches_the_stages_that_inherit_it(tmp_path: Path) -> None:
+    found = read(tmp_path, STAGES, "environment.digits=5", "trainer.learning_rate=1")
+    assert [body["environment"]["digits"] for body in found.bodies] == [5, 5]
+    assert [body["trainer"]["learning_rate"] for body in found.bodies] == [1, 1]
+
+
+WRONG_OVERRIDES = [
+    ("nonsense", "command line: nonsense", "this is no override"),
+    ("=1", "command line: =1", "this is no override"),
+    ("a..b=1", "command line: a..b=1", "this is no override"),
+    ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
+    ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
+    ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "there is no entry '-1'"),
+    ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
+    ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "found the text 'heavy'"),
+    ("rewards.0.weight='2'", "rewards[0].weight (command line)", "remove the quotes"),
+    ("rewards.0.weight=.nan", "command line: rewards.0.weight line 1", "no finite number"),
+    ("rewards=accuracy", "rewards (command line)", "allowed: a list"),
+    ("callbacks.0.steps=1", "callbacks", "`callbacks=[…]`"),
+    ("stages.0.trainer.max_steps=1", "stages", "is not in this recipe"),
+    ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "there is no 'x' in it"),
+    ("environment.name.x=1", "environment.name (recipe.yaml line 2)", "there is no 'x' in it"),
+    ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not read"),
+    ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
+    ("trainer.a=&x 1", "command line: trainer.a line 1", "anchors and aliases"),
+    ("algorithm=none", "algorithm", "the key 'algorithm' is missing"),
+    ("name=../../etc", "name (command line)", "it names a folder"),
+]
+
+
+@pytest.mark.parametrize(("override", "place", "words"), WRONG_OVERRIDES, ids=[o for o, _, _ in WRONG_OVERRIDES])
+def test_a_wrong_override_is_told(override: str, place: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, SMALL, override)
+    assert str(caught.value).startswith(place)
+    assert words in str(caught.value)
+
+
+def test_an_override_that_no_stage_would_feel_is_told(tmp_path: Path) -> None:
+    both = STAGES.replace("rewards: [{name: format}]", "trainer: {max_steps: 1}")
+    with pytest.raises(RecipeError, match=r"trainer.max_steps \(command line\): changes nothing[\s\S]*stages\[1\]"):
+        read(tmp_path, both, "trainer.max_steps=3")
+    with pytest.raises(RecipeError, match=r"several entries are called 'x'"):
+        read(tmp_path, STAGES, "stages.0.name=x", "stages.1.name=x", "stages.x.trainer.max_steps=1")
+
+
+# ------------------------------------------------------------------ wrong recipes
+
+SFT_FIRST = "  - {algorithm: sft}\n"
+WRONG = [
+    # unknown keys
+    (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
+    (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "write it under `algorithm:`"),
+    (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "stand under `trainer:`"),
+    (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
+    (SMALL + "plugins: {laod: []}\n", "plugins.laod (recipe.yaml line 6)", "did you mean 'load'?"),
+    (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
+    (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob stands inside its slot"),
+    (SMALL + "stages:\n  - {algorithm: sft, stages: []}\n", "stages[0].stages (recipe.yaml line 7)", "no key 'stages'"),
+    (SMALL + "stages:\n  - {algorithm: sft, plugins: {}}\n", "stages[0].plugins", "no key 'plugins'"),
+    # wrong types
+    (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "found the number 3\n  allowed: a mapping"),
+    (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "found a list"),
+    (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "the key 'name' is missing"),
+    (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "allowed: text"),
+    (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
+    (SMALL.replace("addition", "''"), "environment.name", "at least one character"),
+    (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "found the number 3"),
+    (SMALL.replace("[accuracy,", "[null,"), "rewards[0] (recipe.yaml line 3)", "found null"),
+    (SMALL.replace("weight: 0.1", "weight: '0.1'"), "rewards[1].weight (recipe.yaml line 3)", "remove the quotes"),
+    (SMALL.replace("weight: 0.1", "weight: true"), "rewards[1].weight", "found true\n  allowed: a number"),
+    (SMALL.replace("weight: 0.1", "as: 1"), "rewards[1].as (recipe.yaml line 3)", "allowed: text"),
+    (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
+    (SMALL.replace("{learning_rate: 1e-6}", "fast"), "trainer (recipe.yaml line 5)", "found the text 'fast'"),
+    (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "allowed: a mapping"),
+    (SMALL.replace("grpo", "{policy_loss: clip}"), "algorithm.name (recipe.yaml line 4)", "the key 'name' is missing"),
+    (SMALL.replace("grpo", "{name: grpo, policy_loss: 3}"), "algorithm.policy_loss", "found the number 3"),
+    (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "allowed: a list"),
+    (SMALL.replace("grpo", "{name: grpo, penalties: {name: kl, beta: 1}}"), "algorithm.penalties", "allowed: a list"),
+    (
+        SMALL.replace("grpo", "{name: grpo, penalties: [kl]}"),
+        "algorithm.penalties[0].beta",
+        "the key 'beta' is missing",
+    ),
+    (
+        SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, beta: x}]}"),
+        "algorithm.penalties[0].beta",
+        "a number",
+    ),
+    (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "allowed: 0 or more"),
+    (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "allowed: 1 or more"),
+    (SMALL + "evaluation: {rows: 1.5}\n", "evaluation.rows", "allowed: a whole number"),
+    (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "at least one entry"),
+    (SMALL + "stages: {a: 1}\n", "stages (recipe.yaml line 6)", "allowed: a list"),
+    (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "found the text 'sft'"),
+    (SMALL + "name: ../run\n", "name (recipe.yaml line 6)", "it names a folder"),
+    (SMALL + "stages:\n  - {name: a/b}\n", "stages[0].name (recipe.yaml line 7)", "it names a folder"),
+    # missing things
+    (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
+    (SMALL.replace("algorithm: grpo\n", ""), "algorithm (recipe.yaml line 1)", "the key 'algorithm' is missing"),
+    (SMALL.replace("model: {name: scratch, hidden: 64}\n", ""), "model (recipe.yaml line 1)", "as in `model: "),
+    (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "must say what it starts from"),
+    (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
+    (SMALL + "stages:\n  - {environment: null}\n", "stages[0].environment", "the key 'environment' is missing"),
+    (
+        SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
+        "stages[1].model.name",
+        "starts from the model the stage before",
+    ),
+    (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
+    (SMALL + "plugins: {load: mine.py}\n", "plugins.load (recipe.yaml line 6)", "allowed: a list"),
+    # YAML itself
+    (SMALL + "trainer: {}\n", "line 6, trainer", "stands here already, on line 5"),
+    (SMALL.replace("1e-6", ".nan"), "line 5, trainer.learning_rate", "no finite number"),
+    (SMALL.replace("1e-6", "!!float 1"), "line 5, trainer.learning_rate", "tags are not read"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "words"), WRONG, ids=[place for _, place, _ in WRONG])
+def test_a_wrong_recipe_is_told_where_and_what(text: str, place: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, text)
+    assert place in str(caught.value).partition("\n")[0]
+    assert words in str(caught.value)
+
+
+# ------------------------------------------------------------------ anything
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["", "none", "grpo", "0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "as", "0", "kl", "beta", "lora", *SECTIONS, *SLOTS]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(keys, anything, max_size=6),
+    st.lists(st.tuples(st.lists(keys | st.sampled_from(["0", "x"]), min_size=1, max_size=4), anything), max_size=2),
+)
+def test_any_data_is_a_recipe_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any], overrides: list[tuple[list[str], Any]]
+) -> None:
+    from rlm_plugins.yaml_scalars import dump
+
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(dump({"model": "m", "environment": "e", "algorithm": "a", **data}))
+    try:
+        found = recipe.load(path, [f"{'.'.join(way)}={dump([value])[2:]}" for way, value in overrides])
+    except RecipeError:
+        return
+    assert len(found.bodies) == len(found.places) > 0
+    assert all(body["environment"]["name"] and body["algorithm"]["name"] for body in found.bodies)
