@@ -1,0 +1,223 @@
+"""Each logged number: formula, meaning, what healthy looks like. ``rlm explain NAME`` reads it from here.
+
+A mean without a subscript is over the trained tokens (Â, w, entropy) or the rows (rewards, lengths) of all processes,
+averaged over the steps since the last log. The names are those of ``metrics.jsonl``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of the ledger.
+
+    Args:
+        name: As it is logged; ``<label>`` stands for any name, ``<a|b>`` for one of these.
+        formula: How it is computed.
+        meaning: What it tells.
+        healthy: What to expect of a run that learns, and what to do when it looks different.
+    """
+
+    name: str
+    formula: str
+    meaning: str
+    healthy: str
+
+    def matches(self, name: str) -> bool:
+        """Whether `name` is one of the names this entry stands for.
+
+        >>> Metric("rewards/<label>/<mean|std>", "", "", "").matches("rewards/accuracy/std")
+        True
+        >>> Metric("rewards/<label>/<mean|std>", "", "", "").matches("rewards/accuracy/max")
+        False
+        """
+        pieces = re.split(r"<([^>]+)>", self.name)
+        escaped = [f"({p})" if "|" in p else ".+" if odd % 2 else re.escape(p) for odd, p in enumerate(pieces)]
+        return re.fullmatch("".join(escaped), name) is not None
+
+
+def find(name: str) -> Metric | None:
+    """The entry for a logged name; the most particular one when several fit.
+
+    >>> find("rewards/accuracy/mean").name
+    'rewards/<label>/<mean|std>'
+    >>> find("penalties/kl").name
+    'penalties/<name>'
+    >>> find("nonsense") is None
+    True
+    """
+    bare = name.removeprefix("eval_")
+    return next((metric for metric in METRICS if metric.matches(bare)), None)
+
+
+METRICS: tuple[Metric, ...] = (
+    # -- how good
+    Metric(
+        "held_out/<low|high>",
+        "95 % interval of the score: Wilson's for scores of 0 and 1, mean ± 1.96 std / √n for others",
+        "Where the true held-out score lies.",
+        "Two runs whose intervals overlap have not been told apart: raise `evaluation.rows`.",
+    ),
+    Metric("held_out/rows", "n", "Held-out problems that were answered.", "Constant; the interval narrows as 1/√n."),
+    Metric(
+        "held_out/<label>",
+        "mean over held-out rows of the reward `label`, on greedy answers",
+        "How good the model is on problems it is never trained on. The number a run is about.",
+        "Rises, then levels off. Rises in `reward` but not here: the rewards are being gamed or memorised.",
+    ),
+    Metric(
+        "reward",
+        "mean of Σ weight · reward, before shapers",
+        "How good the sampled completions are.",
+        "Rises. Flat from the start: all groups fail (easier problems) or the step is too small. Sudden rise: read "
+        "samples.jsonl, it may be a trick.",
+    ),
+    Metric(
+        "reward_std",
+        "standard deviation of the summed reward over all rows of the batch (Bessel)",
+        "How different completions are in quality.",
+        "Falls slowly as problems are solved. 0: nothing can be learned from this batch.",
+    ),
+    Metric(
+        "rewards/<label>/<mean|std>",
+        "mean and standard deviation of one reward, unweighted and unshaped, over the rows it applied to",
+        "Which reward the model is earning.",
+        "The one you care about rises. An easy one (format) should saturate early and then stay.",
+    ),
+    Metric(
+        "frac_reward_zero_std",
+        "share of rows whose group has equal rewards, before shapers and filters",
+        "How much of the writing teaches nothing: without spread a group-relative advantage is 0.",
+        "Below 0.5. Near 1 with a low reward: too hard; with a high reward: solved, take harder problems.",
+    ),
+    Metric(
+        "shapers/reward",
+        "mean of r′",
+        "The reward that advantages are computed from.",
+        "Moves with `reward`; a widening gap says the model pays more and more for what the shapers punish.",
+    ),
+    Metric(
+        "filters/kept",
+        "rows that were kept / rows with at least one trained token",
+        "How much of the batch the filters let teach.",
+        "Above 0.3. Near 0 the step rests on a handful of rows: larger groups or other problems.",
+    ),
+    # -- how much better than expected
+    Metric(
+        "advantage/abs_mean",
+        "mean |Â|",
+        "The size of the lesson.",
+        "Of order 0.5–1 when advantages are divided by a std; without, of the order of `reward_std`.",
+    ),
+    Metric(
+        "advantage/nonzero",
+        "share of trained tokens with Â ≠ 0",
+        "How many tokens teach at all.",
+        "Above 0.3. At 0 for long the run is idle: the callback `stop_when_nothing_teaches` ends it.",
+    ),
+    # -- what the step did
+    Metric(
+        "loss",
+        "the objective that was minimised, summed up by the aggregator",
+        "For reinforcement learning next to nothing: its gradient counts, not its value.",
+        "Near 0, either sign: advantages of a group sum to 0. In a supervised stage it falls.",
+    ),
+    Metric(
+        "grad_norm",
+        "‖gradient‖₂ over all trained weights, before clipping to `max_grad_norm`",
+        "How hard the step pulled.",
+        "Steady, with no trend. Spikes: lower the learning rate or `max_grad_norm`. 0: nothing teaches. NaN: broken.",
+    ),
+    Metric("learning_rate", "the schedule at this step", "How far a step goes.", "As the recipe says."),
+    Metric(
+        "entropy",
+        "mean over tokens of −Σ π log π, in nats",
+        "How undecided the policy is at the tokens it wrote.",
+        "Falls slowly. Near 0 early: it has stopped exploring, all rows of a group become alike; raise the "
+        "temperature, clip higher, or pay for entropy. Rising without bound: the policy dissolves.",
+    ),
+    Metric(
+        "policy_loss/clipped_<low|high>",
+        "share of tokens with w below 1−ε and Â < 0 (low), above 1+ε_high and Â > 0 (high)",
+        "Tokens that have moved enough and lost their gradient.",
+        "0 while every batch is used once (w = 1); up to some percent with several updates. Above 0.2: smaller steps.",
+    ),
+    Metric(
+        "policy_loss/capped",
+        "share of tokens with w > 1+ε_high and Â > 0",
+        "Tokens whose weight is capped; their gradient lives on.",
+        "As for clipped tokens: 0 on policy, some percent otherwise.",
+    ),
+    Metric(
+        "penalties/<name>",
+        "mean Ω, before its coefficient β",
+        "What the penalty measures; of a KL: nats per token between the policy and the other one.",
+        "A KL starts at 0 and grows to a few hundredths or tenths. Far beyond 1 the policy has left its reference.",
+    ),
+    Metric(
+        "<importance|policy_loss|token_weights|penalties|aggregator>/<name>",
+        "mean over trained tokens of what the part logged as `name`",
+        "Said by the part in that slot of the recipe.",
+        "See `rlm explain` of the part.",
+    ),
+    # -- what was written
+    Metric(
+        "completions/<mean|min|max>_length",
+        "tokens per completion; tool output is not counted",
+        "How much the model writes.",
+        "Grows where thinking pays. Growth without reward: it rambles; falling to the minimum: it stopped thinking.",
+    ),
+    Metric(
+        "completions/<mean|min|max>_terminated_length",
+        "tokens per completion among those that ended by themselves; 0 if none did",
+        "How long a finished answer is.",
+        "Well below `max_completion_length`.",
+    ),
+    Metric(
+        "completions/clipped_ratio",
+        "share of completions cut off at `max_completion_length`",
+        "Answers that never came to an end.",
+        "Below 0.1, else raise the limit or add `overlong`. A mark of rambling when it grows.",
+    ),
+    Metric(
+        "tools/<call|failure>_frequency",
+        "tool calls per completion; share of calls that failed",
+        "Whether the model uses its tools, and how well.",
+        "Calls settle at what the task needs; failures fall.",
+    ),
+    Metric(
+        "mean_token_accuracy",
+        "share of demonstrated tokens that were the model's first choice",
+        "How much of the demonstrations it has learned (supervised stages).",
+        "Rises; 1.0 means it can recite them.",
+    ),
+    # -- two engines, one policy
+    Metric(
+        "sampling/sampling_logp_difference/<mean|max>",
+        "|log π_trainer − log π_vLLM| over sampled tokens",
+        "How far the inference engine is from the model that is trained.",
+        "Mean below 0.05. More: another precision, stale weights, or a template that differs.",
+    ),
+    Metric(
+        "sampling/importance_sampling_ratio/<min|mean|max>",
+        "TRL's correction π_trainer / π_vLLM, after its cap",
+        "How much that mismatch is corrected for.",
+        "Mean near 1.",
+    ),
+    # -- how far and how fast
+    Metric("stage", "", "The stage of the recipe that logged this line.", "—"),
+    Metric("step", "optimiser steps so far", "When.", "—"),
+    Metric("epoch", "passes over the training problems so far", "When.", "With few problems, beyond some: memorised."),
+    Metric("num_tokens", "prompt and completion tokens so far, all processes", "How much was read.", "—"),
+    Metric("num_input_tokens_seen", "as `num_tokens`", "How much was read.", "—"),
+    Metric("step_time", "seconds of one optimiser step, writing included", "Speed.", "Grows with completion length."),
+    Metric("aux_loss", "load-balancing loss of a mixture of experts", "How evenly experts are used.", "Near constant."),
+    Metric("train_loss", "mean of `loss` over the stage", "A summary, once at the end.", "See `loss`."),
+    Metric("total_flos", "floating-point operations, by transformers' 6 N per token", "Once, at the end.", "—"),
+    Metric("train_runtime", "seconds of the stage", "Once, at the end.", "—"),
+    Metric("train_<samples|steps|tokens>_per_second", "what it says", "Speed over the whole stage.", "—"),
+)
+"""In the order a person reads a log; of two entries that fit a name the first counts."""
