@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
-from rlm_plugins.testing.batches import batches
 from rlm_plugins.testing.laws import LEARNING, SCORING, STEP, Draw, law
 from rlm_plugins.testing.looks import Look, equal, look, same, shown, sound
 from rlm_plugins.testing.moves import cast, dirty, relabelled, reordered, wider, with_empty_row, without_tokens
+from rlm_plugins.testing.strategies import batches
 from rlm_plugins.testing.subject import LawBroken, Subject
 
 SEEDS = st.integers(0, 99)

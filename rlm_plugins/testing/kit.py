@@ -61,6 +61,7 @@ def conformance(
         verdict(laws[law], subject, excused.get(law))
 
     test.__doc__ = f"{part.full_name} keeps the laws of {hook}."
+    test.subject = subject  # type: ignore[attr-defined]  # for tests that ask which parts were tested
     return test
 
 
@@ -78,7 +79,7 @@ def verdict(law: Law, subject: Subject, reason: str | None) -> None:
             pytrace=False,
         )
     if broken is not None and reason is None:
-        pytest.fail(_told(law, subject, broken), pytrace=False)
+        pytest.fail(told(law, subject, broken), pytrace=False)
 
 
 def tried(law: Law, subject: Subject) -> LawBroken | None:
@@ -109,7 +110,7 @@ def tried(law: Law, subject: Subject) -> LawBroken | None:
     return None
 
 
-def _told(law: Law, subject: Subject, broken: LawBroken) -> str:
+def told(law: Law, subject: Subject, broken: LawBroken) -> str:
     """The report of a broken law."""
     part, knobs = subject.part, ", ".join(f"{k}={v!r}" for k, v in subject.knobs.items())
     lines = [

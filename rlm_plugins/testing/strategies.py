@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
 
-LEVELS = (0.0, 1.0, 0.5, 0.3, -1.0)
-"""Rewards are drawn from few levels, so that ties are common."""
+LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
+"""Rewards are drawn from few levels, so that ties are common; sums of them are exact, in any order."""
 
 Noise = Callable[..., torch.Tensor]
 
@@ -48,7 +48,7 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
         groups: How many groups at most.
         group_size: How many rows per group at most.
         tokens: How many columns at most.
-        wild: Log-probabilities down to −100, ratios up to e²⁰, rewards and values in the thousands.
+        wild: Log-ratios and log-probabilities in the hundreds, ratios up to e²⁰, rewards of a thousand.
     """
     sizes = draw(_sizes(groups, group_size))
     rows, width = sum(sizes), draw(_UP_TO(1, tokens))
@@ -58,7 +58,7 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
 
     def noise(*shape: int, size: float = 1.0) -> torch.Tensor:
         raw = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return (raw * size * (30.0 if wild else 1.0)).round(decimals=2)
+        return (raw * size * (300.0 if wild else 1.0)).round(decimals=2)
 
     mask = torch.arange(width) < width - torch.tensor(missing).unsqueeze(1)
     if holes:

@@ -1,0 +1,169 @@
+"""Every part we ship goes through the battery that guests go through."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+import torch
+
+from rlm_plugins import hookimpl, hookspecs, world
+from rlm_plugins.builtin import (
+    advantages,
+    aggregators,
+    algorithms,
+    callbacks,
+    environments,
+    filters,
+    importance,
+    models,
+    penalties,
+    policy_losses,
+    rewards,
+    samplers,
+    shapers,
+    token_weights,
+    trainers,
+)
+from rlm_plugins.parts import Part
+from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.rows import Row
+from rlm_plugins.testing import conformance
+from rlm_plugins.testing.kit import told, tried
+from rlm_plugins.testing.laws import battery
+from rlm_plugins.testing.subject import Subject
+
+# ---- x, π, and who trains and watches
+
+test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})
+test_shuffled = conformance("rlm_samplers", samplers.shuffled)
+test_in_order = conformance("rlm_samplers", samplers.in_order)
+test_scratch = conformance("rlm_models", models.scratch)
+
+
+@pytest.mark.parametrize("name", ["grpo", "sft"])
+def test_trainers(name: str) -> None:
+    Part("rlm_trainers", name, BUILTIN, trainers.rlm_trainers()[name]).check()
+
+
+@pytest.mark.parametrize("name", sorted(callbacks.rlm_callbacks()))
+def test_callbacks(name: str) -> None:
+    Part("rlm_callbacks", name, BUILTIN, callbacks.rlm_callbacks()[name]).check()
+
+
+# ---- r, r′, and which groups teach
+
+GOLD = ["4", "1,000", "1/2", "yes", "", None]
+ANSWERS = ["<think>2+2</think><answer>4</answer>", "<answer>1000</answer>", "so it is 0.5", "<answer>Yes</answer>", "4"]
+
+test_accuracy = conformance("rlm_rewards", rewards.accuracy, columns={"answer": GOLD, "completions": ANSWERS})
+test_format = conformance("rlm_rewards", rewards.format, columns={"completions": ANSWERS})
+test_length = conformance("rlm_rewards", rewards.length)
+
+test_overlong = conformance("rlm_shapers", shapers.overlong)
+test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
+
+test_nonzero_spread = conformance("rlm_filters", filters.nonzero_spread)
+test_nonzero_spread_of_one = conformance("rlm_filters", filters.nonzero_spread, knobs={"reward": "format"})
+
+# ---- Â
+
+BATCH = {"isolation": "mean and std are those of the whole batch"}
+CRITIC = {"ties": "the baseline is the critic's, not the other rows'"}
+
+test_group_relative = conformance("rlm_advantages", advantages.group_relative)
+test_centred = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "none"})
+test_batch_scale = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "batch"}, exceptions=BATCH)
+test_leave_one_out = conformance("rlm_advantages", advantages.leave_one_out)
+test_whitened = conformance("rlm_advantages", advantages.batch_whitened, exceptions=BATCH)
+test_whitened_baseline = conformance(
+    "rlm_advantages", advantages.batch_whitened, knobs={"centre_by_group": True}, exceptions=BATCH
+)
+test_gae = conformance("rlm_advantages", advantages.gae, exceptions=BATCH | CRITIC)
+test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)
+test_gae_through_holes = conformance(
+    "rlm_advantages", advantages.gae, knobs={"whitened": False, "masked_tokens": "through"}, exceptions=CRITIC
+)
+
+# ---- w, ℓ, c
+
+test_token = conformance("rlm_importance", importance.token)
+test_sequence = conformance("rlm_importance", importance.sequence)
+
+test_reinforce = conformance("rlm_policy_losses", policy_losses.reinforce)
+test_clip = conformance("rlm_policy_losses", policy_losses.clip)
+test_dual_clip = conformance("rlm_policy_losses", policy_losses.clip, knobs={"epsilon_high": 0.28, "delta": 3.0})
+test_cispo = conformance("rlm_policy_losses", policy_losses.cispo)
+test_cispo_low = conformance("rlm_policy_losses", policy_losses.cispo, knobs={"epsilon_low": 0.2})
+
+test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
+
+# ---- βΩ, 1/Z
+
+test_k1 = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "k1"})
+test_k2 = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "k2"})
+test_k3 = conformance("rlm_penalties", penalties.kl)
+test_weighted_kl = conformance(
+    "rlm_penalties",
+    penalties.kl,
+    knobs={"importance_weighted": True},
+    exceptions={"optional": "asked to weigh by a ratio, it must not go on without one"},
+)
+test_kl_old = conformance("rlm_penalties", penalties.kl_old)
+test_entropy = conformance("rlm_penalties", penalties.entropy)
+
+test_token_mean = conformance("rlm_aggregators", aggregators.token_mean)
+test_sequence_mean = conformance("rlm_aggregators", aggregators.sequence_mean)
+test_sequence_sum = conformance("rlm_aggregators", aggregators.sequence_sum)
+test_fixed_length = conformance("rlm_aggregators", aggregators.fixed_length)
+test_micro_batch_token_mean = conformance(
+    "rlm_aggregators",
+    aggregators.micro_batch_token_mean,
+    exceptions={"split": "it is TRL's bnpo: a mean over micro-batches of their means"},
+)
+
+
+@pytest.mark.parametrize("row", algorithms.rlm_algorithms().values(), ids=algorithms.rlm_algorithms())
+def test_algorithms(row: Row) -> None:
+    subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
+    for law in battery(subject):
+        assert tried(law, subject) is None
+
+
+# ---- and nothing is left out
+
+ELSEWHERE = {
+    ("rlm_environments", "dataset"): "needs files: test_environments",
+    ("rlm_models", "pretrained"): "needs a checkpoint: test_models",
+}
+WHOLE_HOOKS = {"rlm_algorithms", "rlm_trainers", "rlm_callbacks"}
+
+
+def test_every_built_in_is_here() -> None:
+    tested = {t.subject.part.target for t in globals().values() if hasattr(t, "subject")}
+    missing = [
+        part.full_name
+        for part in Registry()
+        if part.plugin == BUILTIN and part.hook not in WHOLE_HOOKS and part.target not in tested
+        if (part.hook, part.name) not in ELSEWHERE
+    ]
+    assert missing == []
+
+
+WITH_LAWS = sorted({hook for hook in hookspecs.HOOKS if hook not in ("rlm_algorithms",)})
+
+
+@pytest.mark.parametrize("hook", WITH_LAWS)
+def test_the_example_of_every_hook(hook: str) -> None:
+    """The ten-line part that a hook's docstring shows is a good part."""
+    text = inspect.getdoc(getattr(hookspecs, hook)) or ""
+    names = {"torch": torch, "hookimpl": hookimpl, "World": world.World, "TrainerCallback": object}
+    exec(textwrap.dedent(text.split("::\n", 1)[1]), names)
+    ((name, target),) = names[hook]().items()  # type: ignore[operator]
+    knobs = {"path": "somewhere"} if name == "tiny_gpt" else {}
+    subject = Subject(Part(hook, name, "docs", target), knobs)
+    for law in battery(subject):
+        if law.name != "source":  # tiny_gpt loads a tokenizer from a path
+            broken = tried(law, subject)
+            assert broken is None, told(law, subject, broken)
