@@ -14,10 +14,12 @@ from typing import Any
 
 import pydantic
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.warnings import ArbitraryTypeWarning
 
 from rlm_plugins.errors import PluginError, nearest
 
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+_NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWarning, NameError, TypeError, ValueError)
 
 
 def data_of(target: Any) -> list[Parameter]:
@@ -68,9 +70,10 @@ def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a knob may well be called `copy` or `json`
+            warnings.simplefilter("error", ArbitraryTypeWarning)  # but `any` is no type
             model = pydantic.create_model(name, __config__=_STRICT, **fields)
             model.model_rebuild()
-    except (PydanticUserError, PydanticSchemaGenerationError, NameError, TypeError, ValueError) as error:
+    except _NO_SCHEMA as error:
         raise PluginError(f"its knobs make no schema: {error}", where=where) from error
     if lost := [knob.name for knob in knobs if knob.name not in model.model_fields]:
         raise PluginError(f"a knob cannot be called '{lost[0]}'", where=where, hint="no underscore in front")

@@ -105,3 +105,5 @@ def _check_knobs(part: Part) -> None:
                 problem = f"knob '{name}' has the default {defaults[name]!r}: {wrong['msg']}"
                 hint = "annotate it `… | None`" if defaults[name] is None else ""
                 raise PluginError(problem, where=part.where, hint=hint) from None
+    except TypeError as error:
+        raise PluginError(f"the constraint of a knob does not fit its type: {error}", where=part.where) from error

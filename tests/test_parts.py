@@ -1,0 +1,408 @@
+"""Signatures as schemas: what a part may look like, and what a recipe may turn."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from rlm_plugins.batch import LEARNING, SCORING, words
+from rlm_plugins.errors import PluginError, RecipeError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.parts import Part, text_number
+
+
+class Colour(enum.Enum):
+    red = "red"
+
+
+Mode = Literal["group", "batch"]
+
+
+def part(target: Any, hook: str = "rlm_advantages", name: str = "mine") -> Part:
+    return Part(hook, name, "guest", target)
+
+
+def knob(annotation: Any, default: Any = ...) -> Part:
+    """A part with one knob, `k`, of this type."""
+
+    def target(rewards: Any, *, k: Any = None) -> Any:
+        return k
+
+    target.__annotations__["k"] = annotation
+    assert target.__kwdefaults__ is not None
+    target.__kwdefaults__ = {} if default is ... else {"k": default}
+    return part(target)
+
+
+# ------------------------------------------------------------------ reading a signature
+
+
+def test_before_the_star_data_after_it_knobs() -> None:
+    def target(rewards: Any, group: Any, ratio: Any = None, *, eps: float = 1e-4, scale: Mode) -> None: ...
+
+    found = part(target)
+    assert found.needs == ("rewards", "group")
+    assert found.welcomes == ("ratio",)
+    assert not found.takes_everything
+    assert list(found.knobs.model_fields) == ["eps", "scale"]
+    assert found.full_name == "guest/mine"
+    assert found.file == __file__
+
+
+def test_a_class_says_it_in_two_places() -> None:
+    class Running:
+        def __init__(self, *, decay: float = 0.9) -> None:
+            self.decay, self.mean = decay, 0.0
+
+        def __call__(self, rewards: float, values: Any = None) -> float:
+            self.mean = self.decay * self.mean + (1 - self.decay) * rewards
+            return self.mean
+
+    found = part(Running)
+    found.check()
+    assert (found.needs, found.welcomes, list(found.knobs.model_fields)) == (("rewards",), ("values",), ["decay"])
+    one, other = found.bind({"decay": 0.5}), found.bind({})
+    assert one.stateful
+    assert isinstance(one.target, Running)
+    assert [one.call({"rewards": 1.0}), one.call({"rewards": 1.0})] == [0.5, 0.75], "it remembers"
+    assert other.target.mean == 0.0, "and shares nothing with the next"
+    assert other.knobs == {"decay": 0.9}
+    assert found.file == __file__
+
+
+def test_a_class_without_knobs() -> None:
+    class Counter:
+        def __call__(self, rewards: Any) -> Any: ...
+
+    part(Counter).check()
+    assert part(Counter).bind({}).knobs == {}
+
+
+@pytest.mark.parametrize("kind", ["partial", "object", "method", "lambda", "decorated"])
+def test_other_things_that_can_be_called(kind: str) -> None:
+    class Thing:
+        def __call__(self, rewards: Any, *, k: Mode = "group") -> Any:
+            return (rewards, k)
+
+        def method(self, rewards: Any, *, k: Mode = "group") -> Any:
+            return (rewards, k)
+
+    def plain(rewards: Any, *, k: Mode = "group") -> Any:
+        return (rewards, k)
+
+    @functools.wraps(plain)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
+    lambda_ = lambda rewards: (rewards, "group")  # noqa: E731
+    targets = {"partial": functools.partial(plain, k="group"), "object": Thing(), "method": Thing().method}
+    found = part({**targets, "lambda": lambda_, "decorated": decorated}[kind])
+    found.check()
+    assert found.bind({}).call({"rewards": 1}) == (1, "group")
+    assert found.file == __file__
+    if kind != "lambda":
+        assert found.bind({"k": "batch"}).call({"rewards": 1}) == (1, "batch")
+
+
+def test_called_with_a_record_it_takes_what_it_named() -> None:
+    def target(rewards: Any, values: Any = None, *, scale: float = 2.0) -> Any:
+        return rewards * scale, values
+
+    record = SimpleNamespace(rewards=3.0, values=None, group="never touched")
+    assert part(target).bind({"scale": 1}).__call__(record) == (3.0, None)
+
+
+def test_what_it_logs_is_filed_under_its_recipe_key() -> None:
+    def target(ratio: Any, log: Any = None) -> None:
+        if log is not None:
+            log("clipped", ratio)
+
+    written: list[Any] = []
+    bound = part(target, "rlm_policy_losses").bind({})
+    bound(SimpleNamespace(ratio=1.5, log=lambda *entry: written.append(entry)))
+    bound(SimpleNamespace(ratio=1.5, log=None))
+    assert written == [("policy_loss/clipped", 1.5)]
+
+
+def test_a_default_that_can_change_is_not_shared() -> None:
+    def target(rewards: Any, *, k: list[int] = []) -> Any:  # noqa: B006
+        k.append(1)
+        return list(k)
+
+    found = part(target)
+    assert [found.bind({}).call({"rewards": 0}) for _ in range(2)] == [[1], [1]]
+
+
+# ------------------------------------------------------------------ the contract
+
+
+class NoCall:
+    pass
+
+
+class Positional:
+    def __init__(self, decay: float = 0.9) -> None: ...
+
+    def __call__(self, rewards: Any) -> None: ...
+
+
+class Swallows:
+    def __init__(self, **knobs: Any) -> None: ...
+
+    def __call__(self, rewards: Any) -> None: ...
+
+
+class KnobInCall:
+    def __call__(self, rewards: Any, *, decay: float = 0.9) -> None: ...
+
+
+def unannotated(rewards: Any, *, k=1): ...  # type: ignore[no-untyped-def]
+
+
+def unreadable(rewards: Any, *, k: flaot = 1.0) -> None: ...  # type: ignore[name-defined]
+
+
+async def later(rewards: Any) -> None: ...
+
+
+WRONG: dict[str, tuple[Any, list[str]]] = {
+    "no function": (3, ["is of type int", "a function or a class"]),
+    "unknown data": (
+        lambda reward: 0,
+        ["asks for 'reward', which advantage is never given", "did you mean 'rewards'?"],
+    ),
+    "data of the other room": (lambda logp: 0, ["asks for 'logp'", "allowed: group, mask"]),
+    "a knob before the star": (lambda rewards, eps=1e-4: 0, ["asks for 'eps'", "is it a knob? put it behind `*,`"]),
+    "data with a default": (lambda rewards, group=3: 0, ["gives 'group' a default", "put it behind `*,`"]),
+    "star args": (lambda *args: 0, ["takes '*args'", "name every piece of data"]),
+    "star kwargs": (lambda rewards, **kwargs: 0, ["takes '**kwargs'"]),
+    "by position": (lambda rewards, /: 0, ["takes 'rewards'", "data by name"]),
+    "knob without annotation": (unannotated, ["knob 'k' has no annotation", "write `k: float = …`"]),
+    "annotation that cannot be read": (unreadable, ["knob 'k' is annotated 'flaot'", "did you mean 'float'?"]),
+    "annotation that is no type": (knob(3).target, ["its knobs make no schema"]),
+    "annotation that is a function": (knob(any).target, ["its knobs make no schema", "any"]),
+    "constraint that does not fit": (
+        knob(Annotated[int, Field(min_length=2)], 3).target,
+        ["the constraint of a knob does not fit its type"],
+    ),
+    "default of another type": (knob(int, 0.5).target, ["knob 'k' has the default 0.5", "valid integer"]),
+    "default None": (knob(float, None).target, ["knob 'k' has the default None", "annotate it `… | None`"]),
+    "default infinite": (knob(float, math.inf).target, ["knob 'k' has the default inf", "finite"]),
+    "default out of range": (knob(Annotated[float, Field(gt=0)], 0.0).target, ["greater than 0"]),
+    "class without call": (NoCall, ["the class has no __call__"]),
+    "class with positional knobs": (Positional, ["__init__ takes 'decay: ", "before the star"]),
+    "class with **kwargs": (Swallows, ["__init__ takes '**knobs: "]),
+    "class with knobs in call": (KnobInCall, ["__call__ takes 'decay: ", "those of its __init__"]),
+    "asynchronous": (later, ["is asynchronous, which only rewards may be"]),
+    "no signature": (max, ["has no signature to read"]),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_part_is_an_error_that_names_it(kind: str) -> None:
+    target, expected = WRONG[kind]
+    with pytest.raises(PluginError) as caught:
+        part(target).check()
+    for text in [*expected, "plugin 'guest', rlm_advantages 'mine' ("]:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["_hidden", "model_config", "model_dump"])
+def test_knob_names_that_cannot_be(name: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"def target(rewards, *, {name}: int = 1): ...", namespace)
+    with pytest.raises(PluginError, match="guest"):
+        part(namespace["target"]).check()
+
+
+@pytest.mark.parametrize("name", ["copy", "json", "schema", "dict", "model_fields"])
+def test_knob_names_that_pydantic_uses_too(name: str, recwarn: pytest.WarningsRecorder) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"def target(rewards, *, {name}: int = 1): return {name}", namespace)
+    found = part(namespace["target"])
+    found.check()
+    assert found.bind({name: 2}).call({"rewards": 0}) == 2
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("hook", "name"),
+    [("rlm_rewards", "weight"), ("rlm_penalties", "beta"), ("rlm_models", "lora"), ("rlm_filters", "name")],
+)
+def test_knobs_that_a_recipe_could_not_reach(hook: str, name: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"def target(*, {name}: float = 1.0): ...", namespace)
+    with pytest.raises(PluginError, match=f"a knob is called '{name}'"):
+        part(namespace["target"], hook).check()
+
+
+def test_a_knob_called_beta_is_fine_where_the_recipe_has_none() -> None:
+    def kl_in_reward(old_logp: Any, *, beta: float = 0.1) -> None: ...
+
+    part(kl_in_reward, "rlm_shapers").check()
+
+
+def test_only_rewards_may_be_asynchronous_or_take_everything() -> None:
+    async def slow(completions: Any, *, k: int = 1) -> None: ...
+
+    def written_for_trl(prompts: Any, completions: Any, solution: Any = "none", **kwargs: Any) -> None: ...
+
+    part(slow, "rlm_rewards").check()
+    found = part(written_for_trl, "rlm_rewards")
+    found.check()
+    assert found.takes_everything
+    assert found.needs == ("prompts", "completions")
+
+
+def test_a_reward_may_name_any_column_but_keeps_its_knobs_behind_the_star() -> None:
+    part(lambda completions, any_column_of_my_data: 0, "rlm_rewards").check()
+    with pytest.raises(PluginError, match="gives 'limit' a default"):
+        part(lambda completions, limit=200: 0, "rlm_rewards").check()
+
+
+@pytest.mark.parametrize("hook", [h for h, known in HOOKS.items() if known.data is not None and h != "rlm_algorithms"])
+def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
+    data = HOOKS[hook].data
+    known = words(data) if isinstance(data, str) else list(data or ())
+    namespace: dict[str, Any] = {}
+    exec(f"def every({', '.join(known)}): ...\ndef other(never_heard_of): ...", namespace)
+    part(namespace["every"], hook).check()
+    with pytest.raises(PluginError, match="never_heard_of"):
+        part(namespace["other"], hook).check()
+
+
+def test_the_two_rooms_differ() -> None:
+    assert set(words(SCORING)) - set(words(LEARNING))
+    assert set(words(LEARNING)) - set(words(SCORING))
+
+
+# ------------------------------------------------------------------ turning knobs
+
+
+RIGHT: list[tuple[Any, Any, Any]] = [
+    (float, 1, 1.0),
+    (float, -0.5, -0.5),
+    (int, 3, 3),
+    (bool, True, True),
+    (str, "1e-6", "1e-6"),
+    (float | None, None, None),
+    (Mode, "batch", "batch"),
+    (list[str], ["a"], ["a"]),
+    (dict[str, float], {"a": 1}, {"a": 1.0}),
+    (dict[int, str], {1: "a"}, {1: "a"}),
+    (tuple[float, float], [0.9, 1], (0.9, 1.0)),
+    (set[str], ["a", "a"], {"a"}),
+    (Sequence[int], [1, 2], [1, 2]),
+    (Path, "a/b", Path("a/b")),
+    (Colour, "red", Colour.red),
+    (int | str, "x", "x"),
+    (Annotated[int, Field(ge=1)], 1, 1),
+    (Any, {"a": [1, None]}, {"a": [1, None]}),
+]
+
+
+@pytest.mark.parametrize(("annotation", "given", "expected"), RIGHT)
+def test_a_right_value(annotation: Any, given: Any, expected: Any) -> None:
+    value = knob(annotation).bind({"k": given}).knobs["k"]
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+REFUSED: list[tuple[Any, Any, str, str]] = [
+    (float, "1e-6", "k: found the text '1e-6'", "remove the quotes"),
+    (int, "3", "k: found the text '3'", "remove the quotes"),
+    (float, True, "k: found true", "valid number"),
+    (float, None, "k: found null", "valid number"),
+    (float, math.nan, "k: found the number nan", "finite number"),
+    (float, math.inf, "k: found the number inf", "finite number"),
+    (int, 1.0, "k: found the number 1.0", "valid integer"),
+    (int, True, "k: found true", "valid integer"),
+    (bool, 1, "k: found the number 1", "valid boolean"),
+    (bool, "yes", "k: found the text 'yes'", "write true or false"),
+    (str, 1, "k: found the number 1", "valid string"),
+    (Mode, "bach", "k: found the text 'bach'", "did you mean 'batch'?"),
+    (Mode, 1, "k: found the number 1", "'group' or 'batch'"),
+    (list[int], [1, "a"], "k[1]: found the text 'a'", "valid integer"),
+    (list[int], "a", "k: found the text 'a'", "valid array"),
+    (dict[str, list[float]], {"a": [1, "x"]}, "k.a[1]: found the text 'x'", "valid number"),
+    (tuple[float, float], [1, 2, 3], "k: found a list", "at most 2 items"),
+    (int | float, "x", "k: found the text 'x'", "valid integer or a valid number"),
+    (int | None, "x", "k: found the text 'x'", "valid integer"),
+    (Annotated[float, Field(gt=0, lt=1)], 2, "k: found the number 2", "less than 1"),
+    (Colour, "blue", "k: found the text 'blue'", "'red'"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "given", "place", "remedy"), REFUSED)
+def test_a_wrong_value(annotation: Any, given: Any, place: str, remedy: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        knob(annotation).bind({"k": given}, where="algorithm.advantage")
+    assert str(caught.value).startswith(f"algorithm.advantage.{place}")
+    assert remedy in str(caught.value)
+
+
+def test_a_value_that_is_no_plain_data() -> None:
+    with pytest.raises(RecipeError, match="k: found"):
+        knob(float).bind({"k": object()})
+
+
+def test_unknown_missing_and_no_knobs() -> None:
+    def two(rewards: Any, *, epsilon: float, cap: int = 1) -> None: ...
+
+    with pytest.raises(RecipeError) as caught:
+        part(two).bind({"epsilonn": 0.2, "epsilon": 0.1}, where="here")
+    assert str(caught.value).splitlines() == [
+        "here.epsilonn: 'mine' has no knob 'epsilonn'",
+        "  allowed: epsilon, cap",
+        "  hint: did you mean 'epsilon'?",
+    ]
+    with pytest.raises(RecipeError, match=r"^here.epsilon: 'mine' needs the knob 'epsilon'$"):
+        part(two).bind({}, where="here")
+    with pytest.raises(RecipeError, match="no knob 'rewards'"):
+        part(two).bind({"epsilon": 1, "rewards": 1})
+    with pytest.raises(RecipeError, match="allowed: no knobs"):
+        part(lambda rewards: 0).bind({"x": 1})
+
+
+def test_without_a_place_the_error_names_the_part() -> None:
+    with pytest.raises(RecipeError, match=r"^guest/mine\.k: "):
+        knob(float).bind({"k": "x"})
+
+
+def test_a_class_may_refuse_its_knobs() -> None:
+    class Refuses:
+        def __init__(self, *, low: int = 1, high: int = 0) -> None:
+            if low > high:
+                raise ValueError("low must not exceed high")
+
+        def __call__(self, rewards: Any) -> None: ...
+
+    with pytest.raises(
+        RecipeError, match="here: 'mine' refuses its knobs: ValueError: low must not exceed high"
+    ) as caught:
+        part(Refuses).bind({}, where="here")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_defaults_that_are_no_plain_data_reach_the_part_as_they_are() -> None:
+    assert knob(Path, Path("x")).bind({}).knobs["k"] == Path("x")
+    assert knob(Colour, Colour.red).bind({}).knobs["k"] is Colour.red
+    assert knob(tuple[int, int], (1, 2)).bind({}).knobs["k"] == (1, 2)
+    function: Callable[..., Any] = len
+    assert knob(Callable[..., Any], function).bind({}).knobs["k"] is len
+
+
+@pytest.mark.parametrize(
+    ("text", "is_number"), [("1e-6", True), ("3", True), ("nan", True), ("grpo", False), ("", False)]
+)
+def test_text_number(text: str, is_number: bool) -> None:
+    assert bool(text_number(text)) is is_number
+    assert text_number(3) == ""
