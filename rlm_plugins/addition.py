@@ -109,7 +109,7 @@ class Kind:
             RecipeError: There are not so many.
         """
         found: dict[tuple[int, ...], Problem] = {}
-        for problem in islice(self._draws("test"), PATIENCE * wanted):
+        for problem in islice(self._draws("tests"), PATIENCE * wanted):
             if problem.held_out:
                 found.setdefault(tuple(sorted(problem)), problem)
             if len(found) == wanted:

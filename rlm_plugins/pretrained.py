@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hub
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.lazy import torch
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -66,9 +67,11 @@ class Checkpoint:
         return self._read("model", AutoModelForCausalLM.from_pretrained, **how)
 
     def _read(self, what: str, read: Callable[..., Any], **how: Any) -> Any:
+        from safetensors import SafetensorError
+
         try:
             return read(str(self._place or self.path), **self._settings, **how)
-        except (OSError, ValueError, ImportError, KeyError) as error:
+        except (OSError, ValueError, ImportError, KeyError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise RecipeError(
                 f"the {what} of '{self.path}' cannot be loaded: {reason}", where=WHERE, hint=hub.advice(self._place)
@@ -87,7 +90,6 @@ def four_bit() -> Any:
             where="model.load_in_4bit",
             hint="pip install bitsandbytes",
         )
-    import torch
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(

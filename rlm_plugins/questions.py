@@ -138,7 +138,7 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
 
 def without(rows: Any, test: Any) -> Any:
     """The `rows` that ask nothing that `test` asks."""
-    asked = {repr(row["prompt"]) for row in test}
+    asked = dict.fromkeys(repr(row["prompt"]) for row in test)  # no set: its order would change the cached file's name
     return rows.filter(lambda prompt: repr(prompt) not in asked, input_columns="prompt")
 
 

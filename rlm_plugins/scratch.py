@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.lazy import torch
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -73,7 +75,6 @@ def build_config(architecture: str, characters: str, **sizes: Any) -> Pretrained
 
 def build_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
     """Random float32 weights on the CPU, the same for one `seed`; nobody else's random numbers are used up."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

@@ -228,6 +228,13 @@ def test_no_weights(damaged: Path) -> None:
         source.load()
 
 
+def test_half_copied_weights(damaged: Path) -> None:
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+    with pytest.raises(RecipeError, match=r"the model of .* cannot be loaded: "):
+        pretrained(path=str(damaged)).load()
+
+
 def test_no_tokenizer(damaged: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (damaged / name).unlink()

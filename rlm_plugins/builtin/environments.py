@@ -48,8 +48,8 @@ def addition(
     `seed` or `train_rows`. The test rows are drawn from these, the same for every seed, each once; training rows
     are drawn with replacement.
 
-    >>> addition(train_rows=1, test_rows=1).test[0]["demonstration"]
-    '<think>6+4+0=10;0+2+1=3;7+7+0=14</think><answer>1430</answer>'
+    >>> addition(min_carries=2, train_rows=1, test_rows=1).test[0]["demonstration"]
+    '<think>9+4+0=13;7+0+1=8;7+6+0=13</think><answer>1383</answer>'
     """
     most = digits if max_carries is None else max_carries
     kind = Kind(range(min_digits or digits, digits + 1), min_carries, most)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.lazy import torch
 from rlm_plugins.pretrained import Checkpoint, four_bit
 from rlm_plugins.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.world import ModelSource
@@ -92,8 +93,6 @@ def pretrained(
 
 def _here(dtype: Dtype) -> str:
     """What "auto" means on this machine."""
-    import torch
-
     return "float32" if dtype == "auto" and not torch.accelerator.is_available() else dtype
 
 
