@@ -77,7 +77,7 @@ class Generation:
                 f"answers come in whole groups of num_generations {self.group}, which {self.completions} completions "
                 f"({self._product}) are not",
                 where=f"{where}.num_generations",
-                allowed=f"num_generations {either(list(map(str, self._divisors())))}",
+                allowed=f"num_generations {either(list(map(str, fitting)))}" if (fitting := self._divisors()) else "",
                 hint=f"or keep it, and set {self._remedy(math.lcm(step, self.group))}",
             )
 
@@ -99,7 +99,7 @@ class Generation:
 
 def generation(settings: Mapping[str, Any]) -> Generation | None:
     """The generation that `settings` (defaults included) describe; None for an engine that generates nothing."""
-    if "num_generations" not in settings:
+    if settings.get("num_generations") is None:
         return None
     key = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
     return Generation(

@@ -40,6 +40,7 @@ _AT_LEAST: dict[str, float] = {
 }
 _ABOVE: dict[str, float] = {"num_train_epochs": 0, "temperature": 0, "top_p": 0, "repetition_penalty": 0}
 _AT_MOST: dict[str, float] = {"top_p": 1, "min_p": 1, "lora_dropout": 1}
+_NEVER_NULL = ("num_generations",)
 _LIMITS = (
     (_AT_LEAST, operator.ge, "{} or more"),
     (_ABOVE, operator.gt, "more than {}"),
@@ -108,7 +109,8 @@ def _typed(value: Any, hint: Any, where: str) -> None:
 
 def _in_range(key: str, value: Any, where: str) -> None:
     for limits, holds, words in _LIMITS:
-        if key in limits and isinstance(value, int | float) and not holds(value, limits[key]):
+        wrong = isinstance(value, int | float) and key in limits and not holds(value, limits[key])
+        if wrong or (key in limits and key in _NEVER_NULL and value is None):
             raise RecipeError(f"found {found(value)}", where=where, allowed=words.format(limits[key]))
 
 
