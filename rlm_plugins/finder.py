@@ -8,12 +8,13 @@ from typing import Any
 
 import pydantic_core
 
+from rlm_plugins.catalogue import BUILTIN
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.parts import Bound, Part
 from rlm_plugins.paths import Path, leaves, spell
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.registry import Registry
 
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
 

@@ -9,7 +9,7 @@ import pydantic
 from rlm_plugins.draft import Draft
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.grammar import MANY, Algorithm, Body, Document, Evaluation, Keys, Plugins
-from rlm_plugins.parts import text_number
+from rlm_plugins.knob_errors import text_number
 from rlm_plugins.paths import Path
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found

@@ -18,7 +18,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.generation import generation
 from rlm_plugins.hints import allowed, choices, fits, without_loose_text
-from rlm_plugins.parts import text_number
+from rlm_plugins.knob_errors import text_number
 from rlm_plugins.wording import found
 
 _AT_LEAST: dict[str, float] = {
