@@ -296,7 +296,8 @@ def rlm_trainers() -> Parts:
     """The engine that runs a stage. A row of the table names its engine.
 
     An engine is a class: ``config_class()`` gives the dataclass that the recipe's ``trainer:`` fills, ``refused``
-    maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains::
+    maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains. It may say
+    ``needs_equation = True`` (it cannot run a row without symbols) and ``columns`` (those it learns from)::
 
         class DryRun:
             \"\"\"Builds everything, trains nothing.\"\"\"

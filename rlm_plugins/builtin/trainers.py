@@ -23,6 +23,7 @@ class GRPO:
     `trainer:` is word for word ``trl.GRPOConfig``; what the equation decides is refused there.
     """
 
+    needs_equation = True
     refused: Mapping[str, str] = {
         "beta": "say `algorithm.penalties: [{name: kl, beta: …}]`",
         "use_bias_correction_kl": "say `algorithm.penalties: [{name: kl, beta: …, importance_weighted: true}]`",
@@ -100,6 +101,7 @@ class SFT:
     `trainer:` is word for word ``trl.SFTConfig``.
     """
 
+    columns = ("demonstration",)
     refused: Mapping[str, str] = {"output_dir": GRPO.refused["output_dir"]}
 
     def config_class(self) -> type[SFTConfig]:
