@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.checkpoint import checkpoints
+from rlm_plugins.fit import check_fit
 from rlm_plugins.stage import Stage
 from rlm_plugins.world import ModelSource
 
@@ -33,6 +34,7 @@ def arguments(stage: Stage, **machine: Any) -> Any:
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
     """The model to train, its tokenizer, and the LoRA config (None: all weights are trained)."""
     tokenizer = stage.source.tokenizer()
+    check_fit(tokenizer, next(iter(stage.world.train)))
     model = stage.source.load()
     if stage.lora is None:
         return model, tokenizer, None
