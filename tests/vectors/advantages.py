@@ -1,0 +1,197 @@
+"""Advantages and shaped rewards of TRL, verl and OpenRLHF, said with our parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlm_plugins.arithmetic import discounted, whiten
+from rlm_plugins.builtin import advantages as a
+from rlm_plugins.builtin import aggregators as z
+from rlm_plugins.builtin import policy_losses as p
+from rlm_plugins.builtin import shapers as s
+from rlm_plugins.step import Equation, score
+from vectors.records import RECORDS, Args, Case, Out, part, says
+
+
+def scored(
+    case: Case, rewards: torch.Tensor, advantage: Any, shapers: Any = (), filters: Any = (), **knobs: Any
+) -> Out:
+    """`rewards` through the scoring room."""
+    equation = Equation(
+        shapers=shapers,
+        filters=filters,
+        advantage=part("rlm_advantages", advantage, **knobs),
+        policy_loss=part("rlm_policy_losses", p.reinforce),
+        aggregator=part("rlm_aggregators", z.token_mean),
+    )
+    batch = score(case.batch(rewards=rewards), equation)
+    found = {"advantages": batch.advantages, "reward": batch.token_rewards}
+    return found | ({"returns": batch.returns} if batch.returns is not None else {})
+
+
+# ---------------------------------------------------------------- advantages: TRL
+
+GRPO = "GRPOTrainer._generate_and_score_completions[advantage lines]"
+
+
+@says(GRPO, multi_objective_aggregation="sum_then_normalize")
+def trl_advantages(case: Case, args: Args) -> Out:
+    rewards = case.scores
+    if "row1" in args:
+        rewards[1] = torch.nan
+    return scored(case, rewards, a.group_relative, scale=args["scale_rewards"])
+
+
+@says("RLOOTrainer._generate_and_score_completions[advantage lines]", normalize_advantages=False)
+def trl_rloo(case: Case, args: Args) -> Out:
+    return scored(case, case.scores, a.leave_one_out, shapers=[part("rlm_shapers", s.kl_in_reward, beta=args["beta"])])
+
+
+@says("gfpo_trainer[filter + advantage lines]")
+def trl_gfpo(case: Case, args: Args) -> Out:
+    """Advantages among the rows that a filter kept; the record lists them in the order in which they were kept."""
+    kept = KEPT[case.name, args["metric"]]
+
+    def chosen(rewards: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(rewards)).index_fill(0, torch.tensor(kept), 1.0).bool()
+
+    found = scored(case, case.scores, a.group_relative, filters=[part("rlm_filters", chosen)])
+    return {"advantages": found["advantages"][kept]}
+
+
+KEPT = {(r["case"], r["args"]["metric"]): r["out"]["kept"] for r in RECORDS if "kept" in r["out"]}
+
+
+@says("ppo_trainer[GAE lines]")
+def trl_gae(case: Case, args: Args) -> Out:
+    """TRL 0.26 has no mask in the recursion and zeroes the values of padding: tokens discount through."""
+    knobs = {"gamma": args["gamma"], "lam": args["lam"], "masked_tokens": "through"}
+    advantages, returns = a.gae(case.dense_rewards, case.values, case.mask, **knobs)
+    return {"advantages": advantages, "returns": returns}
+
+
+@says("get_soft_overlong_punishment")
+def trl_overlong(case: Case, args: Args) -> Out:
+    return _overlong(case, args["L_max"], args["L_cache"])
+
+
+def _overlong(case: Case, limit: int, cache: int) -> Out:
+    lengths = torch.tensor(LENGTHS)
+    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    zeros = torch.zeros(len(lengths), dtype=torch.float64)
+    return {"reward": s.overlong(zeros, mask, 99, max_length=limit, cache=cache)}
+
+
+LENGTHS = next(r["out"]["lengths"] for r in RECORDS if "lengths" in r["out"])
+
+# ---------------------------------------------------------------- advantages: verl
+
+
+@says("compute_gae_advantage_return")
+def verl_gae(case: Case, args: Args) -> Out:
+    rewards = getattr(case, args["rewards"])
+    advantages, returns = a.gae(rewards, case.values, case.mask, gamma=args["gamma"], lam=args["lam"])
+    return {"advantages": advantages, "returns": returns}
+
+
+@says("compute_grpo_outcome_advantage")
+@says("compute_grpo_vectorized_outcome_advantage")
+def verl_grpo(case: Case, args: Args) -> Out:
+    scale = "group" if args["norm_adv_by_std_in_grpo"] else "none"
+    return scored(case, case.outcome, a.group_relative, scale=scale, eps=1e-6)
+
+
+@says("compute_rloo_outcome_advantage")
+@says("compute_rloo_vectorized_outcome_advantage")
+def verl_rloo(case: Case, args: Args) -> Out:
+    return scored(case, case.outcome, a.leave_one_out)
+
+
+@says("compute_reinforce_plus_plus_baseline_outcome_advantage")
+def verl_reinforce_baseline(case: Case, args: Args) -> Out:
+    return scored(case, case.outcome, a.batch_whitened, centre_by_group=True)
+
+
+@says("compute_reinforce_plus_plus_outcome_advantage")
+def verl_reinforce(case: Case, args: Args) -> Out:
+    rewards, gamma = getattr(case, args["rewards"]), args["gamma"]
+    advantages = a.batch_whitened(rewards.sum(1), rewards, case.groups, case.mask, gamma=gamma)
+    return {"advantages": advantages, "returns": discounted(rewards, gamma, case.mask)}
+
+
+@says("torch_functional.masked_whiten")
+def verl_whiten(case: Case, args: Args) -> Out:
+    return {"out": whiten(case.values, case.mask)}
+
+
+# ---------------------------------------------------------------- advantages: OpenRLHF
+
+OPEN = "RemoteExperienceMaker.compute_advantages_and_returns"
+
+
+def population_whitened(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """OpenRLHF whitens without Bessel's correction and clamps the variance at 1e-8."""
+    live = x[mask]
+    return (x - live.mean()) * live.var(correction=0).clamp(min=1e-8).rsqrt()
+
+
+def with_kl(case: Case, rewards: torch.Tensor, kl_coef: float) -> torch.Tensor:
+    """Token rewards after the shaper `kl_in_reward`, by the scoring room."""
+    shaper = part("rlm_shapers", s.kl_in_reward, beta=kl_coef)
+    return scored(case, rewards, a.leave_one_out, shapers=[shaper])["reward"]
+
+
+@says(OPEN, estimator="gae")
+def open_gae(case: Case, args: Args) -> Out:
+    rewards = with_kl(case, case.scores, args["kl_coef"])
+    knobs = {"gamma": args["gamma"], "lam": args["lambd"], "masked_tokens": "through", "whitened": False}
+    advantages, returns = a.gae(rewards, case.values, case.mask, **knobs)
+    return {"advantages": population_whitened(advantages, case.mask), "returns": returns}
+
+
+def _to_come(case: Case, args: Args, rewards: torch.Tensor) -> torch.Tensor:
+    """OpenRLHF compares rows first, then takes the KL off, then sums what is to come, through masked tokens."""
+    through = torch.ones_like(case.mask)
+    return discounted(with_kl(case, rewards, args["kl_coef"]), args["gamma"], through)
+
+
+@says(OPEN, estimator="reinforce")
+def open_reinforce(case: Case, args: Args) -> Out:
+    returns = _to_come(case, args, case.scores)
+    return {"advantages": population_whitened(returns, case.mask), "returns": returns}
+
+
+@says(OPEN, estimator="reinforce_baseline")
+def open_reinforce_baseline(case: Case, args: Args) -> Out:
+    returns = _to_come(case, args, a.group_relative(case.scores, case.groups, scale="none"))
+    return {"advantages": population_whitened(returns, case.mask), "returns": returns}
+
+
+@says(OPEN, estimator="rloo")
+def open_rloo(case: Case, args: Args) -> Out:
+    returns = _to_come(case, args, a.leave_one_out(case.scores, case.groups))
+    return {"advantages": returns, "returns": returns}
+
+
+@says(OPEN, estimator="group_norm")
+def open_group_norm(case: Case, args: Args) -> Out:
+    returns = _to_come(case, args, a.group_relative(case.scores, case.groups, eps=1e-9))
+    return {"advantages": returns, "returns": returns}
+
+
+@says(OPEN, estimator="dr_grpo")
+def open_dr_grpo(case: Case, args: Args) -> Out:
+    returns = _to_come(case, args, a.group_relative(case.scores, case.groups, scale="none"))
+    return {"advantages": returns, "returns": returns}
+
+
+@says("models.utils.compute_reward")
+def open_reward(case: Case, args: Args) -> Out:
+    return {"reward": with_kl(case, case.scores, args["kl_coef"])}
+
+
+@says("length_penalty.apply_overlong_penalty")
+def open_overlong(case: Case, args: Args) -> Out:
+    return _overlong(case, args["max_new_tokens"], args["buffer"])

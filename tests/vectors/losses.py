@@ -1,0 +1,201 @@
+"""Losses, their gradients and KL estimates of TRL, verl and OpenRLHF, said with our parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rlm_plugins.builtin import advantages as a
+from rlm_plugins.builtin import aggregators as z
+from rlm_plugins.builtin import importance as w
+from rlm_plugins.builtin import penalties as k
+from rlm_plugins.builtin import policy_losses as p
+from rlm_plugins.parts import Bound
+from rlm_plugins.step import Equation, objective
+from vectors.records import Args, Case, Out, part, says
+
+
+def learnt(
+    case: Case,
+    args: Args,
+    aggregator: Bound,
+    policy_loss: Bound,
+    importance: Any = None,
+    penalties: Any = (),
+    **more: Any,
+) -> Out:
+    """The loss of the learning room and its gradient."""
+    logp = case.logp.requires_grad_()
+    advantages = getattr(case, args.get("advantages", "adv_seq"))
+    counts = {
+        "tokens": case.mask.sum().double(),
+        "rows": case.mask.any(1).sum().double(),
+        "micro_batches": torch.tensor(1.0).double(),
+    }
+    batch = case.batch(
+        logp=logp, advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1), **counts | more
+    )
+    equation = Equation(
+        advantage=part("rlm_advantages", a.group_relative),
+        importance=importance and part("rlm_importance", importance),
+        policy_loss=policy_loss,
+        penalties=penalties,
+        aggregator=aggregator,
+    )
+    loss = objective(batch, equation)
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return {"loss": loss.detach(), "grad_logp": gradient}
+
+
+def aggregator(function: Any, **knobs: Any) -> Bound:
+    return part("rlm_aggregators", function, **knobs)
+
+
+# ---------------------------------------------------------------- losses: TRL
+
+TRL_AGGREGATORS = {
+    "grpo": aggregator(z.sequence_mean),
+    "bnpo": aggregator(z.micro_batch_token_mean),
+    "dr_grpo": aggregator(z.fixed_length),
+    "dapo": aggregator(z.token_mean),
+    "cispo": aggregator(z.token_mean),
+    "luspo": aggregator(z.sequence_sum),
+}
+TRL_OTHER_LOSSES = ("sapo", "vespo")
+TRL_OTHER_WEIGHTS = ("top_entropy_quantile", "off_policy_mask_threshold")
+
+
+def trl_loss(case: Case, args: Args) -> Out:
+    high = args.get("epsilon_high", 0.28)
+    if args["loss_type"] == "cispo":
+        loss = part("rlm_policy_losses", p.cispo, epsilon_high=high - 1)  # TRL's is the cap itself
+    else:
+        low = args.get("epsilon_low", 0.2)
+        loss = part("rlm_policy_losses", p.clip, epsilon=low, epsilon_high=high, delta=args.get("delta"))
+    weighted = args.get("use_bias_correction_kl", False)
+    kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), beta=args.get("beta", 0.0))
+    more: Args = {"rows": torch.tensor(len(case.groups)).double()}  # TRL counts empty rows
+    if args.get("use_vllm"):
+        more["rollout_weight"] = (case.old_logp - case.rollout_logp).exp().clamp(max=2.0)
+    level = w.sequence if args.get("importance_sampling_level") == "sequence" else w.token
+    return learnt(case, args, TRL_AGGREGATORS[args["loss_type"]], loss, level, [kl] if kl.beta else (), **more)
+
+
+for name in TRL_AGGREGATORS:
+    says(
+        "GRPOTrainer._compute_loss",
+        loss_type=name,
+        **dict.fromkeys(TRL_OTHER_WEIGHTS),
+    )(trl_loss)
+
+# ---------------------------------------------------------------- losses: verl
+
+
+def verl_aggregator(case: Case, args: Args) -> Bound:
+    width = case.mask.shape[1]  # verl's default L is the padded width; ours is a constant, so it is handed over here
+    return {
+        "token-mean": aggregator(z.token_mean),
+        "seq-mean-token-mean": aggregator(z.sequence_mean),
+        "seq-mean-token-sum": aggregator(z.sequence_sum),
+        "seq-mean-token-sum-norm": aggregator(z.fixed_length, length=args.get("loss_scale_factor", width)),
+    }[args["loss_agg_mode"]]
+
+
+@says("compute_policy_loss_vanilla")
+def verl_clip(case: Case, args: Args) -> Out:
+    """verl's dual clip is always on: our `delta`. (c = 1e9 switches it off.)"""
+    loss = part(
+        "rlm_policy_losses",
+        p.clip,
+        epsilon=args["clip_low"],
+        epsilon_high=args["clip_high"],
+        delta=args["clip_ratio_c"],
+    )
+    more = {"rollout_weight": rollout_weight(case, args["threshold"])} if "rollout_is" in args else {}
+    return learnt(case, args, verl_aggregator(case, args), loss, w.token, **more)
+
+
+def rollout_weight(case: Case, threshold: float | str) -> torch.Tensor:
+    """verl's correction for the engine that sampled: capped, or zero outside a band. The machine is handed it."""
+    weight = (case.old_logp - case.rollout_logp).exp()
+    if not isinstance(threshold, str):
+        return weight.clamp(max=threshold)
+    low, high = map(float, threshold.split("_"))
+    return weight.where((weight >= low) & (weight <= high), 0.0)
+
+
+@says("compute_policy_loss_gspo")
+def verl_gspo(case: Case, args: Args) -> Out:
+    """verl computes the token form; for an advantage per row its gradient is that of the sequence form."""
+    loss = part("rlm_policy_losses", p.clip, epsilon=args["clip_low"], epsilon_high=args["clip_high"])
+    return learnt(case, args, verl_aggregator(case, args), loss, w.sequence)
+
+
+@says("compute_policy_loss_cispo")
+def verl_cispo(case: Case, args: Args) -> Out:
+    loss = part("rlm_policy_losses", p.cispo, epsilon_low=args["clip_low"], epsilon_high=args["clip_high"])
+    return learnt(case, args, verl_aggregator(case, args), loss, w.token)
+
+
+@says("compute_policy_loss_gpg")
+def verl_gpg(case: Case, args: Args) -> Out:
+    return learnt(case, args, verl_aggregator(case, args), part("rlm_policy_losses", p.reinforce))
+
+
+@says("core_algos.agg_loss", loss_agg_mode="token-mean")
+@says("core_algos.agg_loss", loss_agg_mode="seq-mean-token-mean")
+@says("core_algos.agg_loss", loss_agg_mode="seq-mean-token-sum")
+@says("core_algos.agg_loss", loss_agg_mode="seq-mean-token-sum-norm")
+def verl_aggregate(case: Case, args: Args) -> Out:
+    tokens, rows = case.mask.sum().double(), case.mask.any(1).sum().double()
+    batch = case.batch(loss=getattr(case, args["loss_mat"]), tokens=tokens, rows=rows)
+    return {"loss": verl_aggregator(case, args)(batch)}
+
+
+def _kl(logp: torch.Tensor, ref: torch.Tensor, estimator: Any, clamp: bool) -> Out:
+    logp = logp.requires_grad_()
+    kl = k.kl(logp, ref, estimator=estimator)
+    kl = kl.clamp(-10.0, 10.0) if clamp else kl
+    return {"kl": kl.detach(), "grad_logp": torch.autograd.grad(kl.sum(), logp)[0]}
+
+
+@says("core_algos.kl_penalty", kind="k1")
+@says("core_algos.kl_penalty", kind="k2")
+@says("core_algos.kl_penalty", kind="k3")
+@says("core_algos.kl_penalty", kind="low_var_kl")
+def verl_kl(case: Case, args: Args) -> Out:
+    """verl clamps the value of k3 to [−10, 10] after its log-ratio."""
+    inline = [torch.tensor(args[name], dtype=torch.float64) for name in ("logp", "ref") if name in args]
+    logp, ref = inline or (case.logp, case.ref_logp)
+    kind = "k3" if args["kind"] == "low_var_kl" else args["kind"]
+    return _kl(logp, ref, kind, clamp=kind == "k3")
+
+
+# ---------------------------------------------------------------- losses: OpenRLHF
+
+
+@says("openrlhf.models.loss.PolicyLoss")
+def open_loss(case: Case, args: Args) -> Out:
+    loss = part(
+        "rlm_policy_losses",
+        p.clip,
+        epsilon=args["clip_eps_low"],
+        epsilon_high=args["clip_eps_high"],
+        delta=args.get("dual_clip"),
+    )
+    more = {}
+    if "is_correction_mode" in args:
+        low, high = args["is_correction_threshold"]
+        more["rollout_weight"] = rollout_weight(case, high if args["is_correction_mode"] == "clip" else f"{low}_{high}")
+    gspo = args.get("policy_loss_type") == "gspo"
+    rows = gspo or not args.get("token_level_loss", True)
+    agg = aggregator(z.sequence_mean if rows else z.token_mean)
+    return learnt(case, args, agg, loss, w.sequence if gspo else w.token, **more)
+
+
+@says("models.utils.compute_approx_kl", unbiased_gradient=False)
+def open_kl(case: Case, args: Args) -> Out:
+    """OpenRLHF clamps all three estimators to [−10, 10]."""
+    return _kl(case.logp, case.ref_logp, args["kl_estimator"], clamp=True)

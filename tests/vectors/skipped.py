@@ -1,0 +1,48 @@
+"""Records that are not compared, each with its reason."""
+
+from __future__ import annotations
+
+from vectors.advantages import GRPO, OPEN
+from vectors.records import Args, fits
+
+SKIPPED: list[tuple[str, Args, str]] = [
+    (GRPO, {"multi_objective_aggregation": "normalize_then_sum"}, "GDPO: no part compares each reward by itself"),
+    (
+        "RLOOTrainer._generate_and_score_completions[advantage lines]",
+        {"normalize_advantages": True},
+        "an option of TRL's: leave-one-out advantages standardised once more over the batch",
+    ),
+    ("compute_remax_outcome_advantage", {}, "needs greedy rows"),
+    ("compute_opo_outcome_advantage", {}, "no part weighs the baseline by length"),
+    ("compute_gpg_outcome_advantage", {}, "no part rescales by the share of groups with a gradient"),
+    ("compute_grpo_passk_outcome_advantage", {}, "no pass@k part"),
+    ("compute_gdpo_outcome_advantage", {}, "GDPO: no part compares each reward by itself"),
+    ("compute_optimal_token_baseline_advantage", {}, "needs Σπ² of every token"),
+    (OPEN, {"estimator": "flash_reinforce"}, "no part of this name"),
+    ("GRPOTrainer._compute_loss", {"loss_type": "sapo"}, "no SAPO part"),
+    ("GRPOTrainer._compute_loss", {"loss_type": "vespo"}, "no VESPO part"),
+    ("GRPOTrainer._compute_loss", {"top_entropy_quantile": 0.2}, "no top-entropy weight"),
+    ("GRPOTrainer._compute_loss", {"off_policy_mask_threshold": 0.05}, "no off-policy mask"),
+    ("gmpo.GMPOTrainer._compute_loss", {}, "no geometric importance"),
+    ("RLOOTrainer._compute_loss", {}, "TRL clips the product of a row's ratios; no such importance"),
+    ("sft_trainer[dft lines]", {}, "a supervised loss"),
+    ("compute_policy_loss_geo_mean", {}, "no geometric importance"),
+    ("compute_policy_loss_sapo", {}, "no SAPO part"),
+    ("compute_policy_loss_kl_cov", {}, "no covariance penalty"),
+    ("compute_policy_loss_clip_cov", {}, "no covariance clip"),
+    ("compute_policy_loss_dppo_tv", {}, "no DPPO part"),
+    ("compute_policy_loss_dppo_kl", {}, "no DPPO part"),
+    ("compute_policy_loss_dro", {}, "no DRO part"),
+    ("compute_rollout_correction_weights", {}, "no such token weight: TRL computes it and hands it over"),
+    ("core_algos.agg_loss", {"loss_agg_mode": "token-sum"}, "a sum without a denominator"),
+    ("compute_value_loss", {}, "needs a critic"),
+    ("openrlhf.models.loss.ValueLoss", {}, "needs a critic"),
+    ("core_algos.kl_penalty", {"kind": "abs"}, "no |d| estimator"),
+    ("core_algos.kl_penalty", {"kind": "k1+"}, "value of one estimator, gradient of another"),
+    ("core_algos.kl_penalty", {"kind": "k3+"}, "value of one estimator, gradient of another"),
+    ("models.utils.compute_approx_kl", {"unbiased_gradient": True}, "value of one estimator, gradient of another"),
+]
+
+
+def reasons(record: Args) -> list[str]:
+    return [why for name, args, why in SKIPPED if fits(record, name, args)]
