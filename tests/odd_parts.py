@@ -1,0 +1,158 @@
+"""A single-file plugin for tests/test_compose.py: parts that ask for too much, and a world for every mistake."""
+
+from types import MappingProxyType
+
+from rlm_plugins import hookimpl
+from rlm_plugins.rows import Row
+from rlm_plugins.world import World
+
+
+def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2)):
+    """Median baseline."""
+
+
+def needs_critic(values):
+    """Asks for values."""
+
+
+def needs_engine(rollout_logp):
+    """Asks what the sampler said."""
+
+
+def needs_returns(returns):
+    """Asks for returns."""
+
+
+def needs_loss(loss):
+    """Asks for what only an aggregator sees."""
+
+
+def welcomes_all(rewards, values=None):
+    """Takes values where there are some."""
+
+
+def brevity(completions, *, characters: int = 100):
+    """Short."""
+
+
+def judge(completions, solution):
+    """Needs the column `solution`."""
+
+
+def player(environments):
+    """Needs an environment to play in."""
+
+
+def old_style(completions, **kwargs):
+    """Written for TRL."""
+
+
+def world(*, kind: str = "good"):
+    """Eight rows, or what `kind` says is wrong with them."""
+    good = {"prompt": "1+1=", "solution": "2"}
+    chat = {"prompt": [{"role": "user", "content": "1+1="}], "solution": "2"}
+    kinds = {
+        "good": [good] * 8,
+        "chat": [chat] * 8,
+        "empty": [],
+        "few": [good] * 3,
+        "null prompt": [good] * 5 + [{**good, "prompt": None}] * 3,
+        "blank prompt": [good] * 4 + [{**good, "prompt": " "}] * 4,
+        "empty chat": [{**chat, "prompt": []}] * 8,
+        "number": [{**good, "prompt": 3}] * 8,
+        "no role": [{**chat, "prompt": [{"content": "x"}]}] * 8,
+        "mixed": [good] * 6 + [chat] * 2,
+        "no prompt": [{"promt": "1+1=", "solution": "2"}] * 8,
+        "reserved": [{**good, "completions": "x"}] * 8,
+        "ragged": [good] * 7 + [{"prompt": "1+1="}],
+        "demonstrated": [{**good, "demonstration": "2"}] * 8,
+    }
+    if kind == "raises":
+        raise ValueError("the disk is on fire")
+    if kind == "exits":
+        raise SystemExit(0)
+    if kind == "none":
+        return None
+    if kind == "test":
+        return World(train=[good] * 8, test=[{"prompt": "1+1="}])
+    if kind == "table":
+        import datasets
+
+        return World(train=datasets.Dataset.from_list(kinds["good"]))
+    if kind == "bad table":
+        import datasets
+
+        return World(train=datasets.Dataset.from_list(kinds["null prompt"]))
+    if kind == "stream":
+        import datasets
+
+        return World(train=datasets.Dataset.from_list(kinds["good"]).to_iterable_dataset())
+    return World(train=kinds[kind])
+
+
+def write(prompts, *, column: str = "solution"):
+    """Writes rows, and columns with them."""
+
+
+class Sleeper:
+    """Trains nothing and has a loss of its own."""
+
+    refused = MappingProxyType({"bf16": "it sleeps in any precision"})
+
+    def config_class(self):
+        from trl import SFTConfig
+
+        return SFTConfig
+
+    def __call__(self, stage):
+        """Sleeps."""
+
+
+@hookimpl
+def rlm_advantages():
+    return {"median": median, "needs_critic": needs_critic, "welcomes_all": welcomes_all}
+
+
+@hookimpl
+def rlm_token_weights():
+    return {"needs_engine": needs_engine, "needs_loss": needs_loss, "needs_returns": needs_returns}
+
+
+@hookimpl
+def rlm_rewards():
+    return {"brevity": brevity, "judge": judge, "player": player, "old_style": old_style}
+
+
+@hookimpl
+def rlm_environments():
+    return {"world": world}
+
+
+@hookimpl
+def rlm_rollouts():
+    return {"write": write}
+
+
+@hookimpl
+def rlm_trainers():
+    return {"sleeper": Sleeper}
+
+
+@hookimpl
+def rlm_algorithms():
+    return {
+        "sleep": Row(about="Nothing.", source="here", trainer="sleeper"),
+        "hollow": Row(about="A row for GRPO without symbols.", source="here"),
+        "no_engine": Row(about="A row nobody runs.", source="here", trainer="grop"),
+        "no_beta": Row(about="A penalty without coefficient.", source="here", penalties=("kl",)),
+        "bare": Row(about="No aggregator.", source="here", advantage="group_relative", policy_loss="reinforce"),
+        "two_kl": Row(
+            about="Twice.",
+            source="here",
+            advantage="median",
+            importance="token",
+            policy_loss="clip",
+            aggregator="token_mean",
+            penalties=({"name": "kl", "beta": 1.0}, {"name": "kl_old", "beta": 2.0}),
+        ),
+    }

@@ -1,0 +1,523 @@
+"""The second wall, the rows of a world, and what a recipe comes to once everything is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_plugins import recipe, yaml_strict
+from rlm_plugins.compose import compose, explain_origins, resolved
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe import Recipe
+from rlm_plugins.registry import Registry
+from rlm_plugins.rows import SLOTS
+from rlm_plugins.stage import Stage
+from rlm_plugins.yaml_scalars import dump
+
+BASE = """\
+model: scratch
+environment: {name: addition, train_rows: 8, test_rows: 2}
+rewards: [accuracy, {name: format, weight: 0.1}]
+algorithm: grpo
+trainer: {learning_rate: 1e-6}
+"""
+TWO_STAGES = """\
+environment: {name: addition, train_rows: 8, test_rows: 2}
+rewards: [accuracy]
+stages:
+  - {name: warm-up, model: scratch, algorithm: sft}
+  - {model: {lora: {r: 4}}, algorithm: dapo, evaluation: null, sampler: in_order}
+"""
+ODD_PARTS = Path(__file__).parent / "odd_parts.py"
+
+
+def run(folder: Path, text: str, *overrides: str, build_world: bool = True) -> tuple[list[Stage], Recipe]:
+    path = folder / "recipe.yaml"
+    path.write_text(f"{text}plugins: {{load: [{ODD_PARTS}]}}\n")
+    found = recipe.load(path, overrides)
+    return compose(found, Registry(found.load, found.block), build_world=build_world), found
+
+
+def body(folder: Path, text: str, *overrides: str) -> Any:
+    return run(folder, text, *overrides, build_world=False)[0][0].body
+
+
+# ------------------------------------------------------------------ right recipes
+
+
+def test_a_recipe_becomes_a_stage(tmp_path: Path) -> None:
+    (stage,), _ = run(tmp_path, BASE)
+    assert stage.name == "01-grpo"
+    assert stage.equation is not None
+    assert stage.equation.policy_loss.part.name == "clip"
+    assert [penalty.beta for penalty in stage.equation.penalties] == [0.04]
+    assert [(reward.label, reward.weight) for reward in stage.rewards] == [("accuracy", 1.0), ("format", 0.1)]
+    assert stage.settings == {"learning_rate": 1e-6}
+    assert len(stage.world.train) == 8
+    assert stage.evaluation is not None
+    assert stage.evaluation.metric == "accuracy"
+    assert stage.lora is None
+    assert stage.source.config.hidden_size == 128
+    assert list(stage.body["algorithm"]) == ["name", *SLOTS]
+
+
+def test_stages_share_a_world_and_start_from_the_first_source(tmp_path: Path) -> None:
+    (first, second), _ = run(tmp_path, TWO_STAGES)
+    assert (first.name, second.name) == ("01-warm-up", "02-dapo")
+    assert first.world is second.world
+    assert first.source is second.source
+    assert first.equation is None
+    assert second.equation is not None
+    assert second.lora == {"r": 4}
+    assert first.evaluation is not None
+    assert second.evaluation is None
+    assert second.sampler is not None
+    assert first.body["model"]["name"] == "scratch"
+    assert second.body["model"] == {"lora": {"r": 4}}
+
+
+def test_without_building_nothing_is_built(tmp_path: Path) -> None:
+    (stage,), _ = run(
+        tmp_path, BASE.replace("addition, train_rows: 8, test_rows: 2", "world, kind: raises"), build_world=False
+    )
+    assert stage.world.train == ()
+    with pytest.raises(Exception, match="only described"):
+        stage.source.load()
+
+
+def test_names_and_knobs_fail_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(BASE.replace("1e-6", "1e-6, lerning_rate: 1"))
+    code = (
+        "import sys; from rlm_plugins import recipe, compose; from rlm_plugins.registry import Registry\n"
+        "def go(*o):\n"
+        "    try: compose.compose(recipe.load(sys.argv[1], o), Registry())\n"
+        "    except Exception as error: print(str(error).splitlines()[0][:40], 'torch' in sys.modules)\n"
+        "go('algorithm=grop'); go('environment.digit=3'); go('algorithm.advantage=gae'); go('rewards=[]'); go()"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "recipe.yaml")], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert [line.rpartition(" ")[2] for line in out] == ["False", "False", "False", "False", "True"]
+
+
+# ------------------------------------------------------------------ rows, slot by slot
+
+SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
+    ("turned", ["algorithm.policy_loss.epsilon=0.3"], "policy_loss", {"name": "clip", "epsilon": 0.3}),
+    (
+        "same name keeps knobs",
+        ["algorithm.name=dapo", "algorithm.policy_loss=clip"],
+        "policy_loss",
+        {"epsilon_high": 0.28},
+    ),
+    (
+        "full name keeps knobs",
+        ["algorithm.name=dapo", "algorithm.policy_loss=builtin/clip"],
+        "policy_loss",
+        {"epsilon_high": 0.28},
+    ),
+    ("swapped", ["algorithm.policy_loss=cispo"], "policy_loss", {"name": "cispo", "epsilon_high": 4.0}),
+    (
+        "swapped drops knobs",
+        ["algorithm=dr_grpo", "algorithm.advantage=median"],
+        "advantage",
+        {"name": "odd_parts/median", "trim": 0.1},
+    ),
+    ("a guest by its full name", ["algorithm.advantage=odd_parts/median"], "advantage", {"name": "odd_parts/median"}),
+    ("tuple from a list", ["algorithm.advantage={name: median, window: [3, 4]}"], "advantage", {"window": [3, 4]}),
+    ("emptied", ["algorithm.penalties=null"], "penalties", []),
+    ("emptied by a list", ["algorithm.penalties=[]"], "penalties", []),
+    (
+        "replaced list",
+        ["algorithm.penalties=[{name: entropy, beta: 0.01}]"],
+        "penalties",
+        [{"name": "entropy", "beta": 0.01}],
+    ),
+    (
+        "entry by position",
+        ["algorithm.penalties.0.beta=0.1"],
+        "penalties",
+        [{"name": "kl", "beta": 0.1, "estimator": "k3"}],
+    ),
+    (
+        "entry by name",
+        ["algorithm.penalties.kl.estimator=k2"],
+        "penalties",
+        [{"name": "kl", "beta": 0.04, "estimator": "k2"}],
+    ),
+    (
+        "second entry",
+        ["algorithm=two_kl", "algorithm.penalties.kl_old.beta=3"],
+        "penalties",
+        [{"beta": 1.0}, {"beta": 3.0}],
+    ),
+    (
+        "swapped entry",
+        ["algorithm=two_kl", "algorithm.penalties.1={name: entropy, beta: 5}"],
+        "penalties",
+        [{"beta": 1.0}, {"name": "entropy", "beta": 5.0}],
+    ),
+    ("added to an empty list", ["algorithm.filters=[nonzero_spread]"], "filters", [{"name": "nonzero_spread"}]),
+    ("row changed", ["algorithm=gspo"], "importance", {"name": "sequence"}),
+]
+
+
+@pytest.mark.parametrize(("overrides", "slot", "expected"), [c[1:] for c in SLOT_CASES], ids=[c[0] for c in SLOT_CASES])
+def test_a_row_is_overridden_slot_by_slot(overrides: list[str], slot: str, expected: Any, tmp_path: Path) -> None:
+    found = body(tmp_path, BASE, *overrides)["algorithm"][slot]
+    listed = (found, expected) if isinstance(expected, list) else ([found], [expected])
+    assert len(listed[0]) == len(listed[1])
+    for entry, wanted in zip(*listed, strict=True):
+        assert {key: entry[key] for key in wanted} == wanted
+
+
+def test_a_yaml_mapping_in_a_list_slot_means_the_same_as_an_override(tmp_path: Path) -> None:
+    text = BASE.replace("algorithm: grpo", "algorithm: {name: grpo, penalties: {kl: {beta: 0.1}}}")
+    assert body(tmp_path, text) == body(tmp_path, BASE, "algorithm.penalties.0.beta=0.1")
+
+
+def test_importance_can_be_taken_out(tmp_path: Path) -> None:
+    overrides = ["algorithm.importance=none", "algorithm.policy_loss=reinforce"]
+    found = body(tmp_path, BASE, *overrides)["algorithm"]
+    assert found["importance"] is None
+    assert found["policy_loss"] == {"name": "reinforce"}
+
+
+# ------------------------------------------------------------------ models
+
+
+def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    hub = body(tmp_path, BASE, "model=Qwen/Qwen3-0.6B", "model.dtype=float32")["model"]
+    assert (hub["name"], hub["path"], hub["dtype"]) == ("pretrained", "Qwen/Qwen3-0.6B", "float32")
+    for name in ("folder", "./folder", str(tmp_path / "folder")):
+        beside = body(tmp_path, BASE, f"model={name}")["model"]
+        assert (beside["name"], beside["path"]) == ("pretrained", str((tmp_path / "folder").resolve()))
+    said = body(tmp_path, BASE, "model={name: pretrained, path: gpt2}")["model"]
+    assert (said["name"], said["path"]) == ("pretrained", "gpt2")
+    assert body(tmp_path, BASE, "model=builtin/scratch")["model"]["name"] == "scratch"
+
+
+# ------------------------------------------------------------------ wrong recipes: one table
+
+WRONG: list[tuple[list[str], str, list[str]]] = [
+    # unknown names and knobs
+    (["algorithm=grop"], "algorithm (", ["no part for 'algorithm' is called 'grop'", "did you mean 'grpo'?"]),
+    (["environment=adition"], "environment (", ["allowed: addition, dataset", "did you mean 'addition'?"]),
+    (["rewards=[acuracy]"], "rewards[0] (", ["did you mean 'accuracy'?"]),
+    (["algorithm.advantage=gea"], "algorithm.advantage (", ["did you mean 'gae'?"]),
+    (["algorithm.policy_loss=clop"], "algorithm.policy_loss (", ["reinforce, clip, cispo"]),
+    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["is called 'nobody/clip'"]),
+    (["sampler=suffled"], "sampler (", ["did you mean 'shuffled'?"]),
+    (["callbacks=[stop]"], "callbacks[0] (", ["no part for 'callbacks' is called 'stop'"]),
+    (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
+    (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
+    (["model=./nowhere"], "model (", ["there is no folder './nowhere'"]),
+    (["model=odd_parts/tiny"], "model (", ["is called 'odd_parts/tiny'"]),
+    (["algorithm=no_engine"], "algorithm (row no_engine) (", ["is called 'grop'", "did you mean 'grpo'?"]),
+    (["environment.digit=3"], "environment.digit (command line)", ["no knob 'digit'", "did you mean 'digits'?"]),
+    (["environment.digits=three"], "environment.digits (command line)", ["found the text 'three'"]),
+    (["environment.digits='3'"], "environment.digits (command line)", ["remove the quotes"]),
+    (["environment.digits=3.5"], "environment.digits (command line)", ["3.5"]),
+    (["environment=dataset"], "environment.path (command line)", ["needs the knob 'path'"]),
+    (["algorithm.policy_loss.epsilom=1"], "algorithm.policy_loss.epsilom (", ["did you mean 'epsilon'?"]),
+    (["algorithm.policy_loss.epsilon='1e-6'"], "algorithm.policy_loss.epsilon (", ["remove the quotes"]),
+    (["algorithm.advantage.scale=groups"], "algorithm.advantage.scale (", ["'group'"]),
+    (["model.hiden=3"], "model.hiden (command line)", ["did you mean 'hidden'?"]),
+    # rows
+    (
+        ["algorithm=rloo", "algorithm.importance.x=1"],
+        "algorithm.importance (",
+        ["no part here whose knobs", "name one"],
+    ),
+    (["algorithm.penalties.1.beta=1"], "algorithm.penalties (", ["there is no entry '1'", "0 (kl)"]),
+    (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", ["did you mean 'kl'?"]),
+    (["algorithm.filters.0.reward=x"], "algorithm.filters (", ["nothing: the list is empty"]),
+    (["algorithm=no_beta"], "algorithm.penalties[0].beta (", ["the key 'beta' is missing"]),
+    (["algorithm=bare"], "algorithm.aggregator (", ["'odd_parts/bare' has no aggregator", "token_mean"]),
+    (["algorithm=hollow"], "algorithm.advantage (", ["has no advantage"]),
+    (["algorithm.advantage=none"], "algorithm.advantage (command line)", ["has no advantage", "group_relative"]),
+    (["algorithm.aggregator=none"], "algorithm.aggregator (command line)", ["has no aggregator"]),
+    # needs against supplies
+    (
+        ["algorithm.advantage=gae"],
+        "algorithm.advantage (command line)",
+        ["gae needs values; values come from a critic, and this recipe has none"],
+    ),
+    (["algorithm.advantage=needs_critic"], "algorithm.advantage (", ["values come from a critic"]),
+    (["algorithm.token_weights=[needs_returns]"], "algorithm.token_weights[0] (", ["returns come from a critic"]),
+    (["algorithm.importance=none"], "algorithm.policy_loss (", ["clip needs ratio", "add `importance: token`"]),
+    (
+        ["algorithm.token_weights=[needs_engine]"],
+        "algorithm.token_weights[0] (",
+        ["needs rollout_logp", "use_vllm: true"],
+    ),
+    (["algorithm.token_weights=[needs_loss]"], "algorithm.token_weights[0] (", ["only an aggregator sees"]),
+    # rewards
+    (["rewards=[]"], "rewards (command line)", ["there are no rewards", "accuracy, format, length"]),
+    (["rewards=null"], "rewards (command line)", ["there are no rewards"]),
+    (["rewards=[length, length]"], "rewards[1] (command line)", ["two rewards are called 'length'", "`as: …`"]),
+    (["evaluation.metric=acuracy"], "evaluation.metric (command line)", ["allowed: accuracy, format", "'accuracy'?"]),
+    (
+        ["rewards=[judge]"],
+        "rewards[0] (command line)",
+        [
+            "the reward 'judge' needs the column 'solution'",
+            "the environment 'addition' does not have",
+            "the columns answer",
+        ],
+    ),
+    (
+        ["environment=world"],
+        "rewards[0] (recipe.yaml line 3)",
+        ["'accuracy' needs the column 'answer'", "the columns solution"],
+    ),
+    (["rewards=[player]"], "rewards[0] (", ["has none to play in"]),
+    # the third wall
+    (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", ["did you mean 'learning_rate'?"]),
+    (["trainer.learning_rate='1e-6'"], "trainer.learning_rate (command line)", ["remove the quotes"]),
+    (["trainer.learning_rate=-1"], "trainer.learning_rate (command line)", ["0 or more"]),
+    (["trainer.epsilon=0.3"], "trainer.epsilon (command line)", ["say it in `algorithm.policy_loss`"]),
+    (
+        ["trainer.num_generations=3"],
+        "trainer.num_generations (command line)",
+        ["which 8 completions", "num_generations 2, 4 or 8"],
+    ),
+    (["trainer.auto_find_batch_size=true"], "trainer.auto_find_batch_size (command line)", ["GRPOConfig refuses"]),
+    (["model.lora.rank=3"], "model.lora.rank (command line)", ["peft.LoraConfig has no field 'rank'"]),
+    (["model.lora.r='3'"], "model.lora.r (command line)", ["remove the quotes"]),
+    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", ["is not said here"]),
+    (["algorithm=sleep", "trainer.bf16=true"], "trainer.bf16 (command line)", ["it sleeps in any precision"]),
+    # parts that fail, and their worlds
+    (["model.hidden=7"], "model.hidden (command line)", ["7 hidden units do not divide"]),
+    (
+        ["environment={name: world, kind: raises}"],
+        "environment (command line)",
+        ["'odd_parts/world' failed: ValueError: the disk is on fire"],
+    ),
+    (["environment={name: world, kind: exits}"], "environment (command line)", ["failed: SystemExit: 0"]),
+    (
+        ["environment={name: world, kind: none}"],
+        "environment (command line)",
+        ["returned NoneType", "rlm_plugins.world.World"],
+    ),
+    (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training rows"]),
+    (
+        ["environment={name: world, kind: few}", "rewards=[judge]", "trainer.num_generations=2"],
+        "environment (",
+        ["3 training rows are fewer than the 4 problems", "8 completions ÷ num_generations 2 = 4"],
+    ),
+    (
+        ["environment={name: world, kind: null prompt}"],
+        "environment (",
+        ["training row 5 of 'world' has an empty prompt: None"],
+    ),
+    (
+        ["environment={name: world, kind: bad table}"],
+        "environment (",
+        ["training row 5 of 'world' has an empty prompt: None"],
+    ),
+    (
+        ["environment={name: world, kind: blank prompt}"],
+        "environment (",
+        ["training row 4 of 'world' has an empty prompt: ' '"],
+    ),
+    (
+        ["environment={name: world, kind: empty chat}"],
+        "environment (",
+        ["training row 0 of 'world' has an empty prompt: []"],
+    ),
+    (
+        ["environment={name: world, kind: number}"],
+        "environment (",
+        ["its prompt is the number 3", "a list of messages"],
+    ),
+    (
+        ["environment={name: world, kind: no role}"],
+        "environment (",
+        ["its prompt is a list", "with 'role' and 'content'"],
+    ),
+    (
+        ["environment={name: world, kind: mixed}"],
+        "environment (",
+        ["training row 6 of 'world': text among conversations"],
+    ),
+    (["environment={name: world, kind: no prompt}"], "environment (", ["no column 'prompt'", "did you mean 'promt'?"]),
+    (["environment={name: world, kind: reserved}"], "environment (", ["have a column 'completions'", "rename it"]),
+    (
+        ["environment={name: world, kind: ragged}"],
+        "environment (",
+        ["training row 7 of 'world' has no column 'solution'"],
+    ),
+    (["environment={name: world, kind: test}", "rewards=[judge]"], "rewards[0] (", ["needs the column 'solution'"]),
+    (
+        ["environment=world", "algorithm=sft", "rewards=[judge]"],
+        "environment (",
+        ["learns from the column 'demonstration'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(o) for o, _, _ in WRONG])
+def test_a_wrong_recipe_is_told_where_and_what(
+    overrides: list[str], place: str, words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        run(tmp_path, BASE, *overrides)
+    assert str(caught.value).startswith(place)
+    for part in words:
+        assert part in str(caught.value)
+
+
+def test_in_a_stage_the_address_says_which(tmp_path: Path) -> None:
+    cases = {
+        "stages.1.algorithm.advantage=gae": "stages[1].algorithm.advantage (command line)",
+        "stages.1.environment.digit=3": "stages[1].environment.digit (command line)",
+        "stages.0.model.hidden=7": "stages[0].model.hidden (command line)",
+        "stages.1.model.lora.r=0": "stages[1].model.lora.r (command line)",
+        "stages.1.trainer.num_generations=3": "stages[1].trainer.num_generations (command line)",
+        "rewards=[judge]": "stages[0].rewards[0] (command line)",
+    }
+    for override, place in cases.items():
+        with pytest.raises(RecipeError) as caught:
+            run(tmp_path, TWO_STAGES, override)
+        assert str(caught.value).startswith(place), override
+
+
+RIGHT = [
+    ["environment=world", "rewards=[judge]"],
+    ["environment={name: world, kind: chat}", "rewards=[judge, old_style]"],
+    ["environment={name: world, kind: table}", "rewards=[judge]"],
+    ["environment={name: world, kind: stream}", "rewards=[judge]"],
+    ["environment={name: world, kind: demonstrated}", "algorithm=sft", "rewards=[]"],
+    ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
+    ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
+    ["rollouts=write", "rewards=[judge]"],  # a rollouts part may add the column
+    ["rollouts=write", "algorithm.token_weights=[needs_engine]"],
+    ["algorithm.advantage=welcomes_all"],
+    ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
+    ["callbacks=[stop_when_nothing_teaches]"],
+]
+
+
+@pytest.mark.parametrize("overrides", RIGHT, ids=" ".join)
+def test_what_is_right_passes_and_means_the_same_when_it_is_said_in_full(overrides: list[str], tmp_path: Path) -> None:
+    stages, found = run(tmp_path, BASE, *overrides)
+    again, document = reloaded(stages, found, tmp_path)
+    assert [stage.body for stage in again] == [stage.body for stage in stages]
+    assert document == resolved(stages, found)
+
+
+# ------------------------------------------------------------------ the way back
+
+
+def reloaded(stages: list[Stage], found: Recipe, folder: Path) -> tuple[list[Stage], dict[str, Any]]:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "resolved.yaml").write_text(dump(resolved(stages, found)))
+    back = recipe.load(elsewhere / "resolved.yaml")
+    again = compose(back, Registry(back.load, back.block))
+    return again, resolved(again, back)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["reinforce", "rloo", "grpo", "dr_grpo", "bnpo", "dapo", "gspo", "cispo", "two_kl"]
+)
+def test_every_row_survives_being_said_in_full(algorithm: str, tmp_path: Path) -> None:
+    stages, found = run(tmp_path, BASE, f"algorithm={algorithm}")
+    again, document = reloaded(stages, found, tmp_path)
+    assert again[0].equation == stages[0].equation or algorithm == "two_kl"  # a file is loaded anew: another function
+    assert again[0].body == stages[0].body
+    assert document == resolved(stages, found)
+
+
+def test_stages_survive_too(tmp_path: Path) -> None:
+    stages, found = run(tmp_path, TWO_STAGES, "stages.1.trainer.num_generations=4", "name=two")
+    again, document = reloaded(stages, found, tmp_path)
+    assert [stage.name for stage in again] == ["01-warm-up", "02-dapo"]
+    assert [stage.settings for stage in again] == [{}, {"num_generations": 4}]
+    assert [stage.evaluation for stage in again] == [stage.evaluation for stage in stages]
+    assert document["name"] == "two"
+    assert document["plugins"] == {"load": [str(ODD_PARTS)]}
+
+
+def test_the_lessons_of_the_repository_compose_and_survive(tmp_path: Path) -> None:
+    lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").glob("*.yaml"))
+    assert lessons
+    for lesson in lessons:
+        found = recipe.load(lesson)
+        stages = compose(found, Registry(found.load, found.block), build_world=False)
+        path = tmp_path / lesson.name
+        path.write_text(dump(resolved(stages, found)))
+        back = recipe.load(path)
+        again = compose(back, Registry(back.load, back.block), build_world=False)
+        assert [stage.body for stage in again] == [stage.body for stage in stages]
+
+
+def test_every_value_has_an_origin(tmp_path: Path) -> None:
+    text = BASE.replace("algorithm: grpo", "algorithm: {name: dapo, policy_loss: {epsilon: 0.1}}")
+    overrides = ["algorithm.filters.0.reward=accuracy", "environment.digits=2", "model.lora={r: 4}"]
+    stages, found = run(tmp_path, text, *overrides)
+    told = {address: (value, origin) for address, value, origin in explain_origins(found, stages)}
+    assert told["environment.name"] == ("addition", "recipe.yaml line 2")
+    assert told["environment.digits"] == (2, "command line")
+    assert told["environment.seed"] == (0, "default of addition")
+    assert told["rewards[1].weight"] == (0.1, "recipe.yaml line 3")
+    assert told["rewards[0].weight"] == (1.0, "default")
+    assert told["algorithm.name"] == ("dapo", "recipe.yaml line 4")
+    assert told["algorithm.policy_loss.epsilon"] == (0.1, "recipe.yaml line 4")
+    assert told["algorithm.policy_loss.epsilon_high"] == (0.28, "row dapo")
+    assert told["algorithm.policy_loss.delta"] == (None, "default of clip")
+    assert told["algorithm.filters[0].name"] == ("nonzero_spread", "row dapo")
+    assert told["algorithm.filters[0].reward"] == ("accuracy", "command line")
+    assert told["algorithm.penalties"] == ([], "row dapo")
+    assert told["model.lora.r"] == (4, "command line")
+    assert told["model.name"] == ("scratch", "recipe.yaml line 1")
+    assert told["trainer.learning_rate"] == (1e-6, "recipe.yaml line 5")
+    assert told["evaluation.metric"] == ("accuracy", "the first reward")
+    assert told["evaluation.every"] == (0, "default")
+    assert not [address for address, (_, origin) in told.items() if not origin]
+
+
+def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path) -> None:
+    stages, found = run(tmp_path, TWO_STAGES, build_world=False)
+    told = {address: origin for address, _, origin in explain_origins(found, stages)}
+    assert told["stages[0].environment.train_rows"] == told["stages[1].environment.train_rows"] == "recipe.yaml line 1"
+    assert told["stages[1].model.lora.r"] == "recipe.yaml line 5"
+    assert told["stages[1].algorithm.filters[0].name"] == "row dapo"
+
+
+def test_the_resolved_recipe_is_plain_data(tmp_path: Path) -> None:
+    stages, found = run(tmp_path, BASE, "algorithm.advantage=median")
+    document = resolved(stages, found)
+    assert yaml_strict.parse(dump(document), "resolved").data == document
+
+
+# ------------------------------------------------------------------ broken plugins
+
+
+def test_a_plugin_that_breaks_the_contract_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlm_plugins.errors import PluginError
+
+    path = tmp_path / "recipe.yaml"
+    path.write_text(BASE)
+    registry = Registry()
+    monkeypatch.setattr(registry, "require_sound", lambda: (_ for _ in ()).throw(PluginError("broken")))
+    with pytest.raises(PluginError, match="broken"):
+        compose(recipe.load(path), registry)
+
+
+def test_the_traceback_of_a_broken_plugin_is_the_cause(tmp_path: Path) -> None:
+    from rlm_plugins.plugins import Plugin
+
+    path = tmp_path / "recipe.yaml"
+    path.write_text(BASE.replace("accuracy", "acme/judge"))
+    registry = Registry()
+    registry.plugins["acme"] = Plugin("acme", "acme 1.0", error=ImportError("no module named acme_core"))
+    with pytest.raises(RecipeError, match=r"rewards\[0\] \(recipe.yaml line 3\)") as caught:
+        compose(recipe.load(path), registry)
+    assert isinstance(caught.value.__cause__, ImportError)
