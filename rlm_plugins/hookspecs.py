@@ -282,7 +282,9 @@ def rlm_algorithms() -> Mapping[str, Row]:
             about="GRPO with a wide upper clip.",
             source="this file",
             advantage="group_relative",
+            importance="token",
             policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 1.0},
+            aggregator="token_mean",
         )
 
         @hookimpl
@@ -339,6 +341,8 @@ def rlm_callbacks() -> Parts:
 
         def stop_when_long(*, tokens: float = 500.0):
             \"\"\"Stops a run whose completions grow beyond `tokens` on average.\"\"\"
+            from transformers import TrainerCallback
+
             class Watch(TrainerCallback):
                 def on_log(self, args, state, control, logs=None, **kwargs):
                     control.should_training_stop |= (logs or {}).get("completions/mean_length", 0) > tokens

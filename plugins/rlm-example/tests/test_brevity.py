@@ -1,0 +1,11 @@
+"""brevity keeps the laws of rlm_rewards, one test each; and an example by hand says what it is for."""
+
+from rlm_example import brevity
+
+from rlm_plugins.testing import conformance
+
+test_brevity = conformance("rlm_rewards", brevity)
+
+
+def test_shorter_is_better() -> None:
+    assert brevity(["", "half", "too long by far"], characters=8) == [1.0, 0.5, 0.0]
