@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,13 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
 
 
 def _quiet() -> None:
-    """One progress bar is enough: ours."""
+    """One progress bar is enough, ours; what TRL and transformers will rename one day is no news to a reader."""
     import datasets
     import transformers
 
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft")
 
 
 def _train_stage(run: Run, stage: Stage, title: str, registry: Registry, console: Console) -> LearningCurve:
