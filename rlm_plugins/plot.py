@@ -8,7 +8,7 @@ from typing import Any
 
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
-    """Draws held-out score (with its 95 % interval) and training reward of one stage over its steps.
+    """Draws one stage over its steps: the held-out score with its 95 % interval, and the same score in training.
 
     Args:
         records: The lines of metrics.jsonl.
@@ -25,11 +25,13 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
         return False
     mine = [r for r in records if r["stage"] == stage]
     held = [r for r in mine if f"held_out/{metric}" in r]
-    trained = [r for r in mine if r.get("reward") is not None]
+    in_training = f"rewards/{metric}/mean"
+    trained = [r for r in mine if r.get(in_training) is not None]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if trained:
-        axes.plot([r["step"] for r in trained], [r["reward"] for r in trained], color="0.6", label="training reward")
+        label = f"{metric} of the samples it trains on"
+        axes.plot([r["step"] for r in trained], [r[in_training] for r in trained], color="0.7", label=label)
     if held:
         steps, scores = [r["step"] for r in held], [r[f"held_out/{metric}"] for r in held]
         axes.fill_between(steps, [r["held_out/low"] for r in held], [r["held_out/high"] for r in held], alpha=0.25)
