@@ -37,10 +37,11 @@ def part_name(hook: str) -> str:
 
 
 def names(hook: str) -> set[str]:
-    """Every name the example of `hook` uses: none of them is free for something else."""
+    """Every other name the example of `hook` uses: none of them is free for the part."""
     nodes = list(ast.walk(ast.parse(source(hook))))
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return used | {node.arg for node in nodes if isinstance(node, ast.arg)} | {hook}
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return (used | arguments) - {part_name(hook)}
 
 
 def about(hook: str) -> str:

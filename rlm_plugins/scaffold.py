@@ -36,7 +36,7 @@ _SPECS = {"rewards": "{{name: {}, weight: 0.1}}", "penalties": "{{name: {}, beta
 """How a recipe names a part of these; elsewhere the bare name will do."""
 _SECTIONS = {
     "model": "scratch",
-    "environment": "{name: addition, digits: 1}",
+    "environment": "addition",
     "rewards": "[accuracy]",
     "algorithm": "grpo",
 }

@@ -1,0 +1,66 @@
+"""The packages under `plugins/`: each registers through its entry point, and its recipes are sound."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guests import register
+
+from rlm_plugins import recipe
+from rlm_plugins.compose import compose
+from rlm_plugins.registry import Registry
+
+PACKAGES = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
+
+
+def project(package: Path) -> dict[str, Any]:
+    return tomllib.loads((package / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
+def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that is registered without pip: its `src` and a dist-info folder are on ``sys.path``."""
+    found: Path = request.param
+    known = project(found)
+    register(tmp_path, known["name"], known["version"], known["entry-points"]["rlm"])
+    monkeypatch.syspath_prepend(str(found / "src"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return found
+
+
+def test_it_registers_through_its_entry_point(package: Path) -> None:
+    known, registry = project(package), Registry()
+    registry.require_sound()
+    for name in known["entry-points"]["rlm"]:
+        plugin = registry.plugins[name]
+        assert plugin.error is None
+        assert plugin.origin == f"{known['name']} {known['version']}"
+        assert [part for part in registry if part.plugin == name], "it offers something"
+
+
+def test_its_recipes_pass_every_check(package: Path) -> None:
+    recipes = sorted(package.glob("*.yaml"))
+    assert recipes
+    for path in recipes:
+        assert compose(recipe.load(path), Registry())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_pip_installs_it(folder: Path, tmp_path: Path) -> None:
+    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", "site"]
+    subprocess.run([sys.executable, "-m", *install, str(folder)], cwd=tmp_path, check=True)
+    code = "from rlm_plugins.registry import Registry\nfor p in Registry(): print(p.full_name, p.file)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-c", code]
+    listed = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    for name in project(folder)["entry-points"]["rlm"]:
+        lines = [line for line in listed.splitlines() if line.startswith(f"{name}/")]
+        assert lines
+        assert all(str(tmp_path / "site") in line for line in lines), "the installed copy, not the checkout"

@@ -1,0 +1,212 @@
+"""Every docstring of `hookspecs.py` ends in a part. Here each is loaded as a plugin and called on a batch by hand."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlm_plugins import examples, hookspecs
+from rlm_plugins.batch import LEARNING, SCORING
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.parts import Bound
+from rlm_plugins.registry import Registry
+from rlm_plugins.rows import SLOTS
+from rlm_plugins.scaffold import KINDS
+
+GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
+REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
+
+
+def load(hook: str, folder: Path) -> Registry:
+    """The registry, with the example of `hook` in a file of its own."""
+    path = folder / "example.py"
+    path.write_text(examples.module(hook, examples.part_name(hook)), encoding="utf-8")
+    registry = Registry(load=[path])
+    registry.require_sound()
+    return registry
+
+
+def bound(hook: str, folder: Path, **knobs: Any) -> Bound:
+    return load(hook, folder).find(hook, f"example/{examples.part_name(hook)}").bind(knobs)
+
+
+def close(found: Any, *expected: float) -> None:
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-6, atol=1e-7)
+
+
+# ------------------------------------------------------------------ each example, called
+
+
+def environments(ask: Callable[..., Bound]) -> None:
+    world = ask(highest=4, held_out=2).call({})
+    assert [row["prompt"] for row in world.test] == ["2*0=", "2*1="]
+    assert [row["answer"] for row in world.train] == ["4", "6", "8"]
+    assert world.train[0]["demonstration"] == "4"
+
+
+def samplers(ask: Callable[..., Bound]) -> None:
+    assert ask().call({"size": 3, "epoch": 0}) == [0, 1, 2]
+    assert ask().call({"size": 3, "epoch": 1}) == [2, 1, 0]
+    assert ask(epochs=2).call({"size": 3, "epoch": 1}) == [0, 1, 2]
+
+
+def rollouts(ask: Callable[..., Bound]) -> None:
+    class Tokenizer:
+        eos_token_id = 0
+
+        def __call__(self, text: str) -> dict[str, list[int]]:
+            return {"input_ids": [ord(letter) for letter in text]}
+
+    trainer = SimpleNamespace(processing_class=Tokenizer())
+    written = ask(text="ok").call({"prompts": ["a", "b"], "trainer": trainer})
+    assert written["prompt_ids"] == [[97], [98]]
+    assert written["completion_ids"] == [[111, 107, 0]] * 2
+    assert written["logprobs"] == [[0.0, 0.0, 0.0]] * 2
+
+
+def rewards(ask: Callable[..., Bound]) -> None:
+    assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
+
+
+def shapers(ask: Callable[..., Bound]) -> None:
+    half = 1 / (1 + math.exp(-0.5))
+    close(ask(temperature=2.0).call({"rewards": torch.tensor([0.0, 1.0])}), 0.5, half)
+
+
+def filters(ask: Callable[..., Bound]) -> None:
+    kept = ask(at_least=0.4).call({"rewards": REWARDS, "group": GROUP})
+    assert kept.tolist() == [True, True, True, False, False, False]
+
+
+def advantages(ask: Callable[..., Bound]) -> None:
+    close(ask().call({"rewards": REWARDS, "group": GROUP}), -0.25, 0.0, 0.75, 0.0, 0.0, 0.0)
+
+
+def importance(ask: Callable[..., Bound]) -> None:
+    close(ask().call({"logp": torch.tensor([-1.0, -2.0]), "old_logp": torch.tensor([-1.5, -2.0])}), 0.5, 0.0)
+
+
+def policy_losses(ask: Callable[..., Bound]) -> None:
+    data = {"ratio": torch.tensor([0.5, 3.0, 3.0]), "advantages": torch.tensor([1.0, 1.0, -1.0])}
+    close(ask(cap=2.0).call(data), -0.5, -2.0, 2.0)
+
+
+def token_weights(ask: Callable[..., Bound]) -> None:
+    weights = ask(half_life=2.0).call({"logp": torch.zeros(2, 5)})
+    assert weights.shape == (2, 5)
+    close(weights[1], 1.0, 0.5**0.5, 0.5, 0.5**1.5, 0.25)
+
+
+def penalties(ask: Callable[..., Bound]) -> None:
+    close(ask().call({"logp": torch.tensor([-1.0, -2.0]), "old_logp": torch.tensor([-3.0, -2.0])}), 2.0, 0.0)
+
+
+def aggregators(ask: Callable[..., Bound]) -> None:
+    loss = torch.tensor([[1.0, 1.0, 1.0, 1.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    total = ask().call({"loss": loss, "mask": mask, "rows": torch.tensor(2.0)})
+    torch.testing.assert_close(total, torch.tensor((4 / 2 + 3 / 1) / 2))
+
+
+def trainers(ask: Callable[..., Bound]) -> None:
+    engine, saved = ask().target, []
+    engine(SimpleNamespace(model=lambda: "model", tokenizer="tokenizer", save=lambda *what: saved.append(what)))
+    assert saved == [("model", "tokenizer")]
+    assert engine.refused == {}
+
+
+def callbacks(ask: Callable[..., Bound]) -> None:
+    watch, control = ask(tokens=10.0).call({}), SimpleNamespace(should_training_stop=False)
+    watch.on_log(None, None, control, logs={"completions/mean_length": 9.0})
+    assert control.should_training_stop is False
+    watch.on_log(None, None, control, logs={"completions/mean_length": 11.0})
+    assert control.should_training_stop is True
+
+
+CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
+    "rlm_environments": environments,
+    "rlm_samplers": samplers,
+    "rlm_rollouts": rollouts,
+    "rlm_rewards": rewards,
+    "rlm_shapers": shapers,
+    "rlm_filters": filters,
+    "rlm_advantages": advantages,
+    "rlm_importance": importance,
+    "rlm_policy_losses": policy_losses,
+    "rlm_token_weights": token_weights,
+    "rlm_penalties": penalties,
+    "rlm_aggregators": aggregators,
+    "rlm_trainers": trainers,
+    "rlm_callbacks": callbacks,
+}
+ELSEWHERE = {"rlm_algorithms", "rlm_models"}
+
+
+def test_every_example_is_called() -> None:
+    assert set(CALLED) | ELSEWHERE == set(HOOKS)
+
+
+@pytest.mark.parametrize("hook", CALLED)
+def test_the_example_does_what_it_says(hook: str, tmp_path: Path) -> None:
+    CALLED[hook](lambda **knobs: bound(hook, tmp_path, **knobs))
+
+
+def test_the_example_row_fills_every_symbol_with_a_part_that_fits(tmp_path: Path) -> None:
+    registry = load("rlm_algorithms", tmp_path)
+    row = registry.find("rlm_algorithms", "bold_grpo").target
+    by_key = {known.key: hook for hook, known in HOOKS.items()}
+    for key in ("advantage", "importance", "policy_loss", "aggregator"):
+        spec = row.slots()[key]
+        knobs = dict(spec) if isinstance(spec, dict) else {"name": spec}
+        registry.find(by_key[key], knobs.pop("name")).bind(knobs)
+
+
+def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+    from tiny import tokenizer
+
+    from rlm_plugins.world import ModelSource
+
+    tokenizer().save_pretrained(tmp_path / "tokenizer")
+    names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSource": ModelSource}
+    names["hookimpl"] = lambda function: function
+    exec(examples.source("rlm_models"), names)
+    found = names["tiny_gpt"](path=str(tmp_path / "tokenizer"), layers=1)
+    assert found.config.n_layer == 1
+    assert found.tokenizer()("1+1")["input_ids"] == tokenizer()("1+1")["input_ids"]
+    monkeypatch.setattr(transformers, "GPT2LMHeadModel", lambda config: config)
+    assert found.load() is found.config
+
+
+# ------------------------------------------------------------------ the table of hooks
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_an_example_is_short_and_says_what_it_does(hook: str) -> None:
+    lines = examples.source(hook).splitlines()
+    assert len([line for line in lines if line.strip()]) <= 16
+    assert examples.about(hook).endswith(".")
+    assert lines[-3:-1] == ["@hookimpl", f"def {hook}():"]
+
+
+def test_every_spec_is_in_the_table_in_the_same_order() -> None:
+    specs = [name for name, value in vars(hookspecs).items() if hasattr(value, "rlm_spec")]
+    assert specs == list(HOOKS)
+    assert all(not inspect.signature(getattr(hookspecs, hook)).parameters for hook in HOOKS)
+
+
+def test_every_slot_of_a_row_is_the_key_of_a_hook_of_the_equation() -> None:
+    rooms = {hook.key: hook.data for hook in HOOKS.values()}
+    assert {rooms[slot] for slot in SLOTS} == {SCORING, LEARNING}
+    assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
+
+
+def test_every_kind_of_package_has_a_hook() -> None:
+    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_trainers", "rlm_models"}
