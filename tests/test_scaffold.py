@@ -167,10 +167,8 @@ def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
 
 def test_the_guest_of_this_repository_has_the_form_of_a_new_package(tmp_path: Path) -> None:
     def form(package: Path, module: str) -> set[str]:
-        files = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        return {
-            str(path.relative_to(package)).replace(module, "MODULE") for path in files if ".pytest" not in str(path)
-        }
+        written = [path for path in package.rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")]
+        return {str(path.relative_to(package)).replace(module, "MODULE") for path in written}
 
     create("reward", "brevity", tmp_path)
     assert form(ROOT / "plugins" / "rlm-example", "rlm_example") == form(tmp_path / "rlm-brevity", "rlm_brevity")
