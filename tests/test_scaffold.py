@@ -167,8 +167,10 @@ def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
 
 def test_the_guest_of_this_repository_has_the_form_of_a_new_package(tmp_path: Path) -> None:
     def form(package: Path, module: str) -> set[str]:
-        written = [path for path in package.rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")]
-        return {str(path.relative_to(package)).replace(module, "MODULE") for path in written}
+        paths = [
+            path.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")
+        ]
+        return {str(path).replace(module, "MODULE") for path in paths if path.parts[0][0] != "."}
 
     create("reward", "brevity", tmp_path)
     assert form(ROOT / "plugins" / "rlm-example", "rlm_example") == form(tmp_path / "rlm-brevity", "rlm_brevity")

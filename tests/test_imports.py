@@ -1,0 +1,84 @@
+"""Listing and checking must not cost what training costs: who imports what, each in a fresh process."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY = ("torch", "trl", "transformers", "datasets", "peft", "accelerate", "pandas", "scipy", "matplotlib")
+LIGHT = {
+    "the package": "import rlm_plugins",
+    "the hook marker": "from rlm_plugins import hookimpl",
+    "the vocabulary": "import rlm_plugins.batch",
+    "the seams": "import rlm_plugins.hookspecs",
+    "the registry, built": "from rlm_plugins.registry import Registry; assert list(Registry())",
+    "every part, looked at": (
+        "from rlm_plugins.registry import Registry\n"
+        "for part in Registry(): part.check(); part.file; part.hook == 'rlm_algorithms' or (part.knobs, part.needs)"
+    ),
+    "the recipe": "import rlm_plugins.recipe, rlm_plugins.resolve, rlm_plugins.compose, rlm_plugins.settings",
+    "a recipe, read": (
+        "from rlm_plugins import recipe\nfrom rlm_plugins.registry import Registry\n"
+        "from rlm_plugins.resolve import resolve\n"
+        "resolve(recipe.load('plugins/rlm-example/recipe.yaml', ['rewards=[accuracy]']), Registry(), 0)"
+    ),
+    "the explanations": "import rlm_plugins.explain, rlm_plugins.formula, rlm_plugins.metrics",
+    "the scaffold": "import rlm_plugins.scaffold",
+    "the conformance kit, as a pytest plugin": "import rlm_plugins.testing",
+    "the command line": "import rlm_plugins.cli",
+}
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level modules that a fresh process has after running `code`."""
+    ask = f"{code}\nimport sys; print('\\n'.join({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("what", LIGHT)
+def test_it_imports_nothing_heavy(what: str) -> None:
+    assert not imported_by(LIGHT[what]) & set(HEAVY)
+
+
+def test_the_check_can_fail() -> None:
+    assert {"torch", "numpy"} <= imported_by("import rlm_plugins.step")
+
+
+def test_a_plugin_pays_for_pluggy_and_nothing_else() -> None:
+    bare, ours = imported_by("pass"), imported_by("from rlm_plugins import hookimpl")
+    foreign = {name for name in ours - bare if name not in sys.stdlib_module_names}
+    assert foreign == {"rlm_plugins", "pluggy"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["plugins", "--json"], ["explain", "grpo"], ["schema"]])
+def test_a_command_answers_without_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys, io, contextlib\n"
+        f"sys.argv = ['rlm', *{arguments!r}]\n"
+        "from rlm_plugins.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit): main()\n"
+        "assert len(shown.getvalue()) > 100"
+    )
+    assert not imported_by(code) & set(HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"]])
+def test_it_answers_in_under_a_second(arguments: list[str]) -> None:
+    seconds = []
+    for _ in range(3):  # the quickest of three: what else runs on the machine is not ours
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "rlm_plugins", *arguments], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.0
+
+
+@pytest.mark.parametrize("name", ["environments", "rewards", "models", "trainers", "callbacks", "advantages"])
+def test_a_file_of_built_in_parts(name: str) -> None:
+    assert importlib.util.find_spec(f"rlm_plugins.builtin.{name}")
+    assert not imported_by(f"import rlm_plugins.builtin.{name}") & set(HEAVY)
