@@ -1,0 +1,202 @@
+"""Advantages against plain Python, against each other, and at the edges."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+
+import pytest
+import stock
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.advantages import batch_whitened, gae, group_relative, leave_one_out
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+Tensor = torch.Tensor
+
+
+def by_group(batch: Batch, say: Callable[[float, list[float]], float]) -> Tensor:
+    """`say(reward, all rewards of its group)` for every row, in plain Python."""
+    found = []
+    for reward, label in zip(batch.rewards.tolist(), batch.group.tolist(), strict=True):
+        group = [r for r, g in zip(batch.rewards.tolist(), batch.group.tolist(), strict=True) if g == label]
+        found.append(0.0 if len(set(group)) == 1 else say(reward, group))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+# ---- group relative, leave one out
+
+
+@quick
+@given(batches())
+def test_group_relative_is_the_standard_score_of_the_group(batch: Batch) -> None:
+    expected = by_group(batch, lambda r, g: (r - statistics.mean(g)) / (statistics.stdev(g) + 1e-4))
+    torch.testing.assert_close(group_relative(batch.rewards, batch.group), expected)
+
+
+@quick
+@given(batches())
+def test_without_scale_it_is_the_centred_reward(batch: Batch) -> None:
+    expected = by_group(batch, lambda r, g: r - statistics.mean(g))
+    torch.testing.assert_close(group_relative(batch.rewards, batch.group, scale="none"), expected)
+
+
+@quick
+@given(batches())
+def test_batch_scale_divides_by_the_std_of_raw_rewards(batch: Batch) -> None:
+    rewards = batch.rewards.tolist()
+    spread = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
+    expected = by_group(batch, lambda r, g: (r - statistics.mean(g)) / (spread + 0.01))
+    torch.testing.assert_close(group_relative(batch.rewards, batch.group, scale="batch", eps=0.01), expected)
+
+
+@quick
+@given(batches())
+def test_leave_one_out_is_the_mean_of_the_others_and_a_multiple_of_the_centred_reward(batch: Batch) -> None:
+    found = leave_one_out(batch.rewards, batch.group)
+    expected = by_group(batch, lambda r, g: r - (math.fsum(g) - r) / (len(g) - 1))
+    torch.testing.assert_close(found, expected)
+    sizes = torch.tensor([(batch.group == g).sum() for g in batch.group], dtype=torch.float64)
+    factor = (sizes / (sizes - 1)).nan_to_num(posinf=0.0)
+    torch.testing.assert_close(found, factor * group_relative(batch.rewards, batch.group, scale="none"))
+
+
+def test_leave_one_out_is_trls_bit_by_bit() -> None:
+    for seed in range(20):
+        rewards = torch.rand(64, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(leave_one_out(rewards, torch.arange(64) // 8), stock.rloo(rewards, 8))
+
+
+@pytest.mark.parametrize("level", [0.3, 0.1 + 0.2, 1 / 3, 1e6 + 0.1, -0.7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_group_without_spread_is_exactly_zero_beside_one_with_spread(level: float, dtype: torch.dtype) -> None:
+    """Whatever the scale, and although the mean of equal numbers is often rounded to another one."""
+    rewards = torch.tensor([level] * 7 + [0.0, 1.0, 2.0], dtype=dtype)
+    group = torch.tensor([0] * 7 + [1] * 3)
+    found = {
+        **{scale: group_relative(rewards, group, scale=scale, eps=0.0) for scale in ("group", "batch", "none")},
+        "leave_one_out": leave_one_out(rewards, group),
+    }
+    for name, advantages in found.items():
+        assert not advantages[:7].any(), name
+        assert advantages[7:].any(), name
+        assert advantages.isfinite().all(), name
+
+
+def test_noise_of_rounding_would_have_been_amplified() -> None:
+    """What the zero protects from: the same rewards, standardised with OpenRLHF's eps."""
+    rewards = torch.full((8,), 0.3)
+    noise = (rewards - rewards.mean()) / (rewards.std() + 1e-9)
+    assert noise.abs().max() > 0.1
+    assert not group_relative(rewards, torch.zeros(8, dtype=torch.long), eps=1e-9).any()
+
+
+def test_a_group_of_one_learns_nothing() -> None:
+    rewards, group = torch.tensor([5.0, 1.0, 0.0]), torch.tensor([9, 4, 4])
+    for advantages in (group_relative(rewards, group), leave_one_out(rewards, group)):
+        assert advantages.tolist()[0] == 0.0
+        assert advantages[1:].any()
+
+
+def test_one_row_alone_learns_nothing() -> None:
+    for scale in ("group", "batch", "none"):
+        assert group_relative(torch.tensor([2.0]), torch.tensor([0]), scale=scale).tolist() == [0.0]
+
+
+# ---- whitened over the batch
+
+
+def test_a_long_row_counts_once_per_token() -> None:
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    rewards = torch.tensor([0.0, 4.0], dtype=torch.float64)
+    spread = torch.tensor([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]], dtype=torch.float64)
+    found = batch_whitened(rewards, spread, torch.tensor([0, 1]), mask)
+    std = statistics.stdev([0, 0, 0, 4])
+    torch.testing.assert_close(found[mask], torch.tensor([-1, -1, -1, 3], dtype=torch.float64) / std)
+
+
+def test_whitening_sums_up_what_is_still_to_come() -> None:
+    """REINFORCE++ with KL in the reward: early tokens answer for all that follows, each step discounted."""
+    mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
+    dense = torch.tensor([[0.0, 2.0, 9.0, 4.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    found = batch_whitened(dense.sum(1), dense, torch.tensor([0, 1]), mask, gamma=0.5)
+    to_come = [0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4.0, 1.0]
+    expected = [(x - statistics.mean(to_come)) / statistics.stdev(to_come) for x in to_come]
+    torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
+
+
+@quick
+@given(batches())
+def test_the_baseline_variant_forgets_how_hard_a_prompt_is(batch: Batch) -> None:
+    """Adding a constant to the rewards of a group changes nothing."""
+    bonus = batch.group.double()
+    last = batch.token_rewards + bonus.unsqueeze(1) * _last(batch.mask)
+    now = batch_whitened(batch.rewards, batch.token_rewards, batch.group, batch.mask, centre_by_group=True)
+    then = batch_whitened(batch.rewards + bonus, last, batch.group, batch.mask, centre_by_group=True)
+    torch.testing.assert_close(now, then)
+
+
+def _last(mask: Tensor) -> Tensor:
+    return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+
+
+# ---- GAE
+
+
+def double_sum(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> list[float]:
+    """Âₜ = Σₗ (γλ)ˡ (rₜ₊ₗ + γ Vₜ₊ₗ₊₁ − Vₜ₊ₗ) of one row without holes, straight from the paper."""
+    r, v = rewards.tolist(), [*values.tolist(), 0.0]
+    steps = range(len(r))
+    return [
+        math.fsum((gamma * lam) ** (s - t) * (r[s] + gamma * v[s + 1] - v[s]) for s in steps if s >= t) for t in steps
+    ]
+
+
+@quick
+@given(batches(), st.sampled_from([1.0, 0.9, 0.0]), st.sampled_from([1.0, 0.95, 0.0]))
+def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: float, lam: float) -> None:
+    """Holes are stepped over: the same as if they were cut out."""
+    advantages, returns = gae(batch.returns, batch.values, batch.mask, gamma=gamma, lam=lam, whitened=False)
+    for row, mask in enumerate(batch.mask):
+        expected = double_sum(batch.returns[row, mask], batch.values[row, mask], gamma, lam)
+        assert advantages[row, mask].tolist() == pytest.approx(expected, abs=1e-9)
+    torch.testing.assert_close(returns, (advantages + batch.values).where(batch.mask, 0.0))
+    assert not advantages[~batch.mask].any()
+
+
+@quick
+@given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.95]))
+def test_through_holes_gae_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
+    """Masked tokens discount, with reward and value 0; padding after the end adds nothing."""
+    knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "through"}
+    advantages, _ = gae(batch.returns, batch.values, batch.mask, **knobs)
+    quiet = [x.where(batch.mask, 0.0) for x in (batch.returns, batch.values)]
+    for row, mask in enumerate(batch.mask):
+        expected = torch.tensor(double_sum(quiet[0][row], quiet[1][row], gamma, lam), dtype=torch.float64)
+        torch.testing.assert_close(advantages[row], expected.where(mask, 0.0))
+
+
+@quick
+@given(batches())
+def test_undiscounted_gae_is_the_reward_minus_the_value(batch: Batch) -> None:
+    advantages, returns = gae(batch.token_rewards, batch.values, batch.mask, gamma=1.0, lam=1.0, whitened=False)
+    reward = batch.rewards.unsqueeze(1)
+    torch.testing.assert_close(advantages, (reward - batch.values).where(batch.mask, 0.0))
+    torch.testing.assert_close(returns, reward.where(batch.mask, 0.0))
+
+
+@quick
+@given(batches())
+def test_whitening_moves_the_advantages_and_not_the_returns(batch: Batch) -> None:
+    plain, returns = gae(batch.token_rewards, batch.values, batch.mask, whitened=False)
+    white, same = gae(batch.token_rewards, batch.values, batch.mask)
+    assert torch.equal(returns, same)
+    live = plain[batch.mask]
+    if len(set(live.tolist())) > 1:
+        expected = (live - live.mean()) / live.std()
+        torch.testing.assert_close(white[batch.mask], expected, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,101 @@
+"""Sums against loops: what every token of every row weighs, as value and as gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from by_hand import part
+from hypothesis import given, settings
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import aggregators
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+WEIGHTS: dict[str, Callable[[Batch, int], float]] = {
+    "token_mean": lambda batch, n: 1 / batch.tokens.item(),
+    "sequence_mean": lambda batch, n: 1 / n / batch.rows.item(),
+    "sequence_sum": lambda batch, n: 1 / batch.rows.item(),
+    "fixed_length": lambda batch, n: 1 / batch.rows.item() / batch.max_completion_length,
+    "micro_batch_token_mean": lambda batch, n: 1 / batch.mask.sum().item() / batch.micro_batches.item(),
+}
+"""What a token of a row of n trained tokens weighs."""
+
+
+def total(name: str, batch: Batch, **knobs: Any) -> torch.Tensor:
+    found: torch.Tensor = part("rlm_aggregators", getattr(aggregators, name), **knobs)(batch)
+    return found
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+@quick
+@given(batch=batches())
+def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> None:
+    loss = batch.loss.requires_grad_()
+    found = total(name, batch)
+    expected = torch.zeros_like(loss)
+    for row, mask in enumerate(batch.mask):
+        for t in mask.nonzero():
+            expected[row, t] = WEIGHTS[name](batch, int(mask.sum()))
+    torch.testing.assert_close(found, (loss.detach() * expected).sum())
+    torch.testing.assert_close(torch.autograd.grad(found, loss)[0], expected)
+
+
+def own_counts(batch: Batch) -> Batch:
+    """One micro-batch on one process is the whole step."""
+    tokens, rows = batch.mask.sum().double(), batch.mask.any(1).sum().double()
+    return replace(batch, tokens=tokens.clamp(min=1), rows=rows.clamp(min=1), micro_batches=torch.tensor(1.0))
+
+
+@quick
+@given(batches(tokens=1))
+def test_of_single_tokens_all_agree(batch: Batch) -> None:
+    batch = own_counts(batch)
+    found = [total(name, batch) for name in WEIGHTS if name != "fixed_length"]
+    found.append(total("fixed_length", batch, length=1))
+    torch.testing.assert_close(torch.stack(found), found[0].expand(len(found)))
+
+
+@quick
+@given(batches())
+def test_of_rows_of_one_length_the_means_agree(batch: Batch) -> None:
+    batch = own_counts(replace(batch, mask=torch.ones_like(batch.mask)))
+    width = batch.mask.shape[1]
+    torch.testing.assert_close(total("token_mean", batch), total("sequence_mean", batch))
+    torch.testing.assert_close(total("token_mean", batch) * width, total("sequence_sum", batch))
+
+
+@quick
+@given(batches())
+def test_one_micro_batch_is_the_token_mean(batch: Batch) -> None:
+    batch = own_counts(batch)
+    torch.testing.assert_close(total("micro_batch_token_mean", batch), total("token_mean", batch))
+
+
+@quick
+@given(batches())
+def test_a_fixed_length_is_a_sequence_sum_over_a_constant(batch: Batch) -> None:
+    assert total("fixed_length", batch, length=7).item() == pytest.approx(total("sequence_sum", batch).item() / 7)
+
+
+def test_trls_bnpo_depends_on_the_split_and_dapo_does_not() -> None:
+    """Two rows of 1 and 3 tokens, in one micro-batch or in two."""
+    loss = torch.tensor([[4.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    mask = torch.tensor([[True, False, False], [True, True, True]])
+    batch = Batch(loss=loss, mask=mask, tokens=torch.tensor(4.0), micro_batches=torch.tensor(1.0))
+    rows = [replace(batch, loss=loss[i : i + 1], mask=mask[i : i + 1], micro_batches=torch.tensor(2.0)) for i in (0, 1)]
+    assert sum(total("token_mean", row).item() for row in rows) == total("token_mean", batch).item() == 7 / 4
+    assert total("micro_batch_token_mean", batch).item() == 7 / 4
+    assert sum(total("micro_batch_token_mean", row).item() for row in rows) == (4 + 1) / 2
+
+
+@pytest.mark.parametrize("length", [0, -5, 1.5])
+def test_a_length_that_is_none_is_refused(length: Any) -> None:
+    with pytest.raises(RecipeError, match="length"):
+        part("rlm_aggregators", aggregators.fixed_length, length=length)

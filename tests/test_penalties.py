@@ -1,0 +1,119 @@
+"""KL estimators against the divergence they estimate, summed up exactly over a small vocabulary."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import stock
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.builtin.penalties import entropy, kl, kl_old
+from rlm_plugins.errors import RecipeError
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
+
+
+def policies(pi: list[float], ref: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of all five tokens, as one row: (1, 5)."""
+    return tuple(torch.tensor([logits], dtype=torch.float64).log_softmax(-1) for logits in (pi, ref))  # type: ignore
+
+
+@quick
+@given(LOGITS, LOGITS)
+def test_k1_and_k3_are_right_on_average(pi: list[float], ref: list[float]) -> None:
+    """Σ π(y) k(y) over the whole vocabulary is the divergence itself."""
+    logp, ref_logp = policies(pi, ref)
+    divergence = (logp.exp() * (logp - ref_logp)).sum()
+    for estimator in ("k1", "k3"):
+        torch.testing.assert_close((logp.exp() * kl(logp, ref_logp, estimator=estimator)).sum(), divergence)
+
+
+@quick
+@given(LOGITS, LOGITS)
+def test_the_gradient_of_k2_is_right_on_average(pi: list[float], ref: list[float]) -> None:
+    """E[∇ k2] = ∇ KL(π, ref), which neither k1 (zero) nor k3 (∇ KL(ref, π)) can say."""
+    logits = torch.tensor([pi], dtype=torch.float64, requires_grad=True)
+    logp, ref_logp = logits.log_softmax(-1), policies(pi, ref)[1]
+    sampled = logp.exp().detach()
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(x, logits, retain_graph=True)[0]
+
+    forward = gradient((logp.exp() * (logp - ref_logp)).sum())
+    backward = gradient((ref_logp.exp() * (ref_logp - logp)).sum())
+    estimates = {k: gradient((sampled * kl(logp, ref_logp, estimator=k)).sum()) for k in ("k1", "k2", "k3")}
+    torch.testing.assert_close(estimates["k2"], forward)
+    torch.testing.assert_close(estimates["k3"], backward)
+    torch.testing.assert_close(estimates["k1"], torch.zeros_like(forward))
+
+
+@quick
+@given(st.floats(-5.0, 5.0))
+def test_value_and_derivative_by_the_formula(d: float) -> None:
+    for estimator, value, slope in (
+        ("k1", d, 1.0),
+        ("k2", d * d / 2, d),
+        ("k3", math.exp(-d) + d - 1, 1 - math.exp(-d)),
+    ):
+        logp = torch.tensor([[-7.0 + d]], dtype=torch.float64, requires_grad=True)
+        found = kl(logp, torch.tensor([[-7.0]], dtype=torch.float64), estimator=estimator)
+        assert found.item() == pytest.approx(value, abs=1e-9)
+        assert torch.autograd.grad(found.sum(), logp)[0].item() == pytest.approx(slope, abs=1e-9)
+
+
+def test_at_the_reference_k2_and_k3_cost_and_teach_nothing() -> None:
+    for estimator in ("k2", "k3"):
+        logp = torch.tensor([[-0.1, -3.0]], requires_grad=True)
+        found = kl(logp, logp.detach().clone(), estimator=estimator)
+        assert found.tolist() == [[0.0, 0.0]]
+        assert torch.autograd.grad(found.sum(), logp)[0].tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("d", [-1e4, -50.0, 50.0, 1e4])
+def test_far_away_k3_is_large_finite_and_without_gradient(d: float) -> None:
+    logp = torch.tensor([[d]], requires_grad=True)
+    found = kl(logp, torch.zeros(1, 1))
+    edge = math.copysign(20.0, d)
+    assert found.item() == pytest.approx(math.exp(-edge) + edge - 1)
+    assert torch.autograd.grad(found.sum(), logp)[0].item() == 0.0
+
+
+def test_k3_is_trls_bit_by_bit() -> None:
+    for seed in range(20):
+        noise = torch.Generator().manual_seed(seed)
+        logp, ref = -5 * torch.rand(8, 33, generator=noise), -5 * torch.rand(8, 33, generator=noise)
+        assert torch.equal(kl(logp, ref), stock.per_token_kl(logp, ref))
+
+
+def test_weighing_by_importance_is_a_product() -> None:
+    logp = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    ref, old = torch.tensor([[-2.0, -1.5]]).double(), torch.tensor([[-1.1, -2.3]]).double()
+    ratio = (logp - old).exp()
+    found = kl(logp, ref, ratio, importance_weighted=True)
+    d, w = (logp - ref).detach(), ratio.detach()
+    k3 = (-d).exp() + d - 1
+    torch.testing.assert_close(found.detach(), w * k3)
+    (slope,) = torch.autograd.grad(found.sum(), logp)
+    torch.testing.assert_close(slope, w * k3 + w * (1 - (-d).exp()))
+    torch.testing.assert_close(kl(logp, ref, ratio).detach(), k3)  # the ratio alone changes nothing
+
+
+def test_weighing_by_a_ratio_nobody_computes_is_refused() -> None:
+    with pytest.raises(RecipeError, match="choose an `importance`"):
+        kl(torch.zeros(1, 1), torch.zeros(1, 1), importance_weighted=True)
+
+
+def test_the_old_policy_is_measured_like_the_reference() -> None:
+    logp, old = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -0.5]])
+    for estimator in ("k1", "k2", "k3"):
+        assert torch.equal(kl_old(logp, old, estimator=estimator), kl(logp, old, estimator=estimator))
+
+
+def test_entropy_is_a_bonus() -> None:
+    h = torch.tensor([[0.5, 2.0]], requires_grad=True)
+    assert entropy(h).tolist() == [[-0.5, -2.0]]
+    assert torch.autograd.grad(entropy(h).sum(), h)[0].tolist() == [[-1.0, -1.0]]

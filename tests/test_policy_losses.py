@@ -1,0 +1,112 @@
+"""Surrogates token by token: value and derivative against the formula, written as cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.policy_losses import cispo, clip, reinforce
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.parts import Part
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=100, deadline=None, database=None, derandomize=True)
+W = st.floats(0.01, 5.0)
+A = st.floats(-3.0, 3.0)
+
+
+def with_derivative(loss: Any, w: float, advantage: float, **knobs: Any) -> tuple[float, float]:
+    """ℓ and dℓ/dw at one token."""
+    ratio = torch.tensor([[w]], dtype=torch.float64, requires_grad=True)
+    value = loss(ratio, torch.tensor([[advantage]], dtype=torch.float64), **knobs)
+    return value.item(), torch.autograd.grad(value.sum(), ratio)[0].item()
+
+
+@quick
+@given(W, A)
+def test_clip_is_flat_where_the_policy_has_moved_enough(w: float, advantage: float) -> None:
+    low, high = 0.8, 1.28
+    value, slope = with_derivative(clip, w, advantage, epsilon=0.2, epsilon_high=0.28)
+    if advantage > 0 and w > high:
+        assert (value, slope) == (pytest.approx(-high * advantage), 0.0)
+    elif advantage < 0 and w < low:
+        assert (value, slope) == (pytest.approx(-low * advantage), 0.0)
+    else:
+        assert (value, slope) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
+
+
+@quick
+@given(W, A)
+def test_delta_is_dual_clip(w: float, advantage: float) -> None:
+    """For Â < 0 the loss is at most −c Â, as 1912.09729 writes it; for Â > 0 nothing changes."""
+    c = 3.0
+    value, slope = with_derivative(clip, w, advantage, delta=c)
+    plain, plain_slope = with_derivative(clip, w, advantage)
+    capped = advantage < 0 and w > c
+    assert value == pytest.approx(min(plain, -c * advantage) if advantage < 0 else plain)
+    assert slope == (0.0 if capped else pytest.approx(plain_slope))
+
+
+def test_the_upper_bound_is_the_lower_one_unless_told() -> None:
+    assert with_derivative(clip, 2.0, 1.0, epsilon=0.3)[0] == pytest.approx(-1.3)
+    assert with_derivative(clip, 2.0, 1.0, epsilon=0.3, epsilon_high=0.0)[0] == pytest.approx(-1.0)
+
+
+@quick
+@given(W, A, st.floats(-5.0, -0.01))
+def test_cispo_clips_the_weight_and_never_the_gradient(w: float, advantage: float, logp: float) -> None:
+    for low, cap in ((None, 5.0), (0.2, 1.28)):
+        point = torch.tensor([[logp]], dtype=torch.float64, requires_grad=True)
+        ratio = torch.tensor([[w]], dtype=torch.float64, requires_grad=True)
+        value = cispo(ratio, torch.tensor([[advantage]]).double(), point, epsilon_high=cap - 1, epsilon_low=low)
+        weight = min(max(w, 0.0 if low is None else 1 - low), cap)
+        slope, through_w = torch.autograd.grad(value.sum(), (point, ratio), allow_unused=True)
+        assert value.item() == pytest.approx(-weight * advantage * logp)
+        assert slope.item() == pytest.approx(-weight * advantage)
+        assert through_w is None
+
+
+@quick
+@given(batches())
+def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(batch: Batch) -> None:
+    def gradient(loss: Any) -> torch.Tensor:
+        logp = batch.old_logp.clone().requires_grad_()
+        ratio = (logp - batch.old_logp).exp()
+        return torch.autograd.grad(loss(ratio, logp).sum(), logp)[0]
+
+    expected = gradient(lambda ratio, logp: reinforce(logp, batch.advantages))
+    torch.testing.assert_close(expected, (-batch.advantages).expand_as(batch.logp))
+    for name, loss in {
+        "clip": lambda ratio, logp: clip(ratio, batch.advantages),
+        "dual clip": lambda ratio, logp: clip(ratio, batch.advantages, delta=3.0),
+        "cispo": lambda ratio, logp: cispo(ratio, batch.advantages, logp),
+        "cispo with a lower bound": lambda ratio, logp: cispo(ratio, batch.advantages, logp, epsilon_low=0.2),
+    }.items():
+        torch.testing.assert_close(gradient(loss), expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_without_an_advantage_nothing_is_learned() -> None:
+    for w in (0.1, 1.0, 9.0):
+        assert with_derivative(clip, w, 0.0) == (0.0, 0.0)
+
+
+def test_what_is_logged_is_what_was_clipped() -> None:
+    seen: dict[str, torch.Tensor] = {}
+    ratio = torch.tensor([[0.5, 0.5, 1.0, 2.0, 2.0]])
+    advantages = torch.tensor([[-1.0, 1.0, 1.0, 1.0, -1.0]])
+    clip(ratio, advantages, seen.__setitem__)
+    assert seen["clipped_low"].tolist() == [[1, 0, 0, 0, 0]]
+    assert seen["clipped_high"].tolist() == [[0, 0, 0, 1, 0]]
+    cispo(ratio, advantages, torch.zeros(1, 5), seen.__setitem__, epsilon_high=0.5)
+    assert seen["capped"].tolist() == [[0, 0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("knobs", [{"epsilon": -0.1}, {"epsilon_high": -1.0}, {"delta": 0.0}, {"epsilon": "0.2"}])
+def test_knobs_that_mean_nothing_are_refused(knobs: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(knobs))):
+        Part("rlm_policy_losses", "clip", "builtin", clip).bind(knobs)

@@ -1,0 +1,70 @@
+"""Shaped rewards by the formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from by_hand import equation, part, scoring
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.shapers import kl_in_reward, overlong
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.step import score
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+def row(length: int, width: int = 40) -> torch.Tensor:
+    return (torch.arange(width) < length).unsqueeze(0)
+
+
+@quick
+@given(st.integers(0, 40), st.integers(1, 30), st.integers(1, 30), st.floats(0.0, 3.0))
+def test_overlong_is_paid_for_in_proportion(length: int, limit: int, cache: int, factor: float) -> None:
+    cache = min(cache, limit)
+    reward = torch.tensor([0.5], dtype=torch.float64)
+    found = overlong(reward, row(length), 99, max_length=limit, cache=cache, factor=factor).item()
+    if length <= limit - cache:
+        expected = 0.0
+    elif length <= limit:
+        expected = ((limit - cache) - length) / cache
+    else:
+        expected = -1.0
+    assert found == pytest.approx(0.5 + factor * expected)
+
+
+def test_by_default_the_last_fifth_of_what_is_allowed_is_soft() -> None:
+    rewards = [overlong(torch.zeros(1), row(n), 20).item() for n in (0, 16, 17, 18, 20, 40)]
+    assert rewards == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
+
+
+def test_a_limit_of_a_few_tokens_still_means_something() -> None:
+    assert [overlong(torch.zeros(1), row(n), 3).item() for n in (2, 3)] == [0.0, -1.0]
+
+
+@quick
+@given(batches(), st.sampled_from([0.0, 0.05, 1.0]))
+def test_drift_is_paid_for_where_it_happens(batch: Batch, beta: float) -> None:
+    found = kl_in_reward(batch.old_logp, batch.ref_logp, batch.mask, beta=beta)
+    expected = -beta * (batch.old_logp - batch.ref_logp)
+    torch.testing.assert_close(found[batch.mask], expected[batch.mask])
+    assert not found[~batch.mask].any()
+
+
+def test_in_the_reward_of_a_row_it_is_the_divergence_of_the_whole_row() -> None:
+    old, ref = torch.tensor([[-1.0, -2.0], [-1.0, -9.0]]), torch.tensor([[-2.0, -4.0], [-1.5, -1.0]])
+    batch = scoring([1.0, 1.0], lengths=[2, 1], old_logp=old, ref_logp=ref)
+    found = score(batch, equation(shapers=[part("rlm_shapers", kl_in_reward, beta=0.1)]))
+    torch.testing.assert_close(found.rewards, torch.tensor([1 - 0.3, 1 - 0.05]))
+    torch.testing.assert_close(found.token_rewards, torch.tensor([[-0.1, 0.8], [0.95, 0.0]]))
+
+
+@pytest.mark.parametrize("knobs", [{"max_length": 0}, {"cache": -1}, {"cache": 0.5}])
+def test_lengths_that_are_none_are_refused(knobs: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(knobs))):
+        part("rlm_shapers", overlong, **knobs)
