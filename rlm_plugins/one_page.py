@@ -90,7 +90,8 @@ def train(
     reference = copy.deepcopy(policy)  # π_ref
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
     for step in range(steps):
-        words = [word for _ in range(P) for word in ["".join(dice.choices("abcd", k=3))] * G]  # x, each G times
+        problems = ["".join(dice.choices("abcd", k=3)) for _ in range(P)]
+        words = [word for word in problems for _ in range(G)]  # x, each G times
         ids, mask = sample(policy, words)  # y ~ π_old
         answers = read(ids, mask)
         r = torch.tensor([reward(x, y) for x, y in zip(words, answers, strict=True)])  # rᵢ

@@ -5,6 +5,7 @@ A class says it in two places: its `__call__` takes the data, the keyword-only a
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import warnings
@@ -98,10 +99,9 @@ def _kind(knob: Parameter, target: Any, where: str) -> Any:
     try:
         return eval(knob.annotation, scope)
     except Exception as error:
-        known = [n for n in (*scope, *scope.get("__builtins__", {})) if n.isidentifier()]
         raise PluginError(
             f"knob '{knob.name}' is annotated '{knob.annotation}', which cannot be read ({error})",
             where=where,
             allowed="a builtin type, or one imported at the top of the file (not under TYPE_CHECKING)",
-            hint=nearest(knob.annotation, known),
+            hint=nearest(knob.annotation, [*scope, *dir(builtins)]),
         ) from error
