@@ -1,19 +1,21 @@
 """What a transformer of the Llama family (RMSNorm, rotary attention, gated MLP) keeps in memory, byte by byte.
 
-Per token and layer autograd keeps, with D hidden units, q and v units of queries and of keys or values, I units of the
-MLP, w bytes per weight, b bytes per number in a matrix product, r the rank of an adapter:
+Per token and layer autograd keeps what its backward pass will read. With D hidden units, q and v units of queries and
+of keys or values, I units of the MLP, T tokens in a row, w bytes per weight, b per number in a matrix product:
 
-==========================================  ==========================================================================
-both norms: their input in float32          8 D (trained: and what they scale, 2 w D); norms of q, k: the same on q + v
-inputs of the projections                   2 b D, shared; where autocast casts them, one each: 5 b D (adapters: + b q)
-queries, keys, values, attention's answer   2 b (q + v), and 4 bytes per head
-gate, its SiLU, up, their product           4 b I
-the middle of seven adapters                7 b r
-the reciprocal root of both norms           8
-==========================================  ==========================================================================
+================================================  ====================================================================
+both norms: their input in float32                8 D; while they are trained also what they scale, 2 w D;
+                                                  norms of queries and keys: the same on q + v
+inputs of the projections                         2 b D; where autocast casts them each has its own: 5 b D
+queries, keys, values, attention's answer         4 b q, because a padding mask repeats keys and values for every head
+the padding mask                                  b T
+gate, its SiLU, up, their product                 4 b I
+adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number inside an adapter; b q; p I instead of b I
+reciprocal roots, sums of exponentials            4 per norm and head
+================================================  ====================================================================
 
-With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above. Tests compare this
-with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of experts keeps more.
+With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above. The tests compare
+this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of experts keeps more.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ if TYPE_CHECKING:
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
 """TRL scores tokens against the vocabulary in tiles of this size (`trl.kernels.chunked_logprob`)."""
 TILES = 8
-"""Copies of such a tile, in float32, that its backward pass holds at once without Triton; with it none."""
+"""Tiles of float32 that its backward pass holds at once without Triton; with it one, in the product's type."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The sizes of a model that memory depends on."""
+    """The sizes of a model that memory depends on: units, and bytes per weight and per number of an adapter."""
 
     layers: int
     hidden: int
@@ -44,10 +46,10 @@ class Block:
     values: int
     mlp: int
     vocabulary: int
-    weight: int
     rank: int
+    weight: int
     adapter: int
-    normed_queries: bool
+    norms_queries: bool
 
     @classmethod
     def of(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Block:
@@ -62,6 +64,7 @@ class Block:
         heads = text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // heads
         names = dict(model.named_parameters())
+        weight = next(p.element_size() for p in names.values() if p.dim() == 2)
         return cls(
             layers=text.num_hidden_layers,
             hidden=text.hidden_size,
@@ -70,43 +73,56 @@ class Block:
             values=(getattr(text, "num_key_value_heads", None) or heads) * width,
             mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
             vocabulary=text.vocab_size,
-            weight=next(p.element_size() for p in names.values() if p.dim() == 2),
             rank=rank,
-            adapter=next((p.element_size() for name, p in names.items() if "lora_" in name), 0),
-            normed_queries=any("q_norm" in name for name in names),
+            weight=weight,
+            adapter=next((p.element_size() for name, p in names.items() if "lora_" in name), weight),
+            norms_queries=any("q_norm" in name for name in names),
         )
+
+    def kept(self, width: int, half: bool) -> int:
+        """Bytes per token and layer, by the table above.
+
+        Args:
+            width: Tokens of a row, padding included.
+            half: Whether autocast computes products in two bytes.
+        """
+        trained = self.rank == 0
+        product = 2 if half else self.weight
+        inside = product if trained or half else self.adapter
+        cast = {self.weight, self.adapter} != {inside}
+        norms = (4 + self.weight * trained) * 2 * self.hidden + 8
+        if self.norms_queries:
+            heads = self.heads * (self.queries + self.values) // self.queries
+            norms += (4 + product * trained) * (self.queries + self.values) + 4 * heads
+        inputs = inside * (5 * self.hidden + (0 if trained else self.queries)) if cast else 2 * product * self.hidden
+        attention = product * (4 * self.queries + width) + 4 * self.heads
+        return norms + inputs + attention + (3 * product + inside) * self.mlp + 7 * inside * self.rank
+
+    def activations(self, load: Load) -> int:
+        """What one micro-batch keeps between its forward and its backward pass."""
+        width = load.prompt + load.completion
+        tokens = load.micro_rows * width
+        layer = tokens * self.kept(width, load.half)
+        return tokens * self.layers * self.weight * self.hidden + layer if load.checkpointing else self.layers * layer
+
+    def head(self, load: Load) -> int:
+        """Log-probabilities of a micro-batch: tiles of logits, and hidden states with their gradient in float32.
+
+        Without Triton every token is scored, prompt and padding too.
+        """
+        product = 2 if load.half else self.weight
+        tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
+        tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
+        return tile * (product if load.fused else 4 * TILES) + tokens * self.hidden * (product + 4)
 
     def cache(self, tokens: int) -> int:
         """Keys and values of `tokens` tokens: 2 v w per token and layer."""
         return tokens * self.layers * 2 * self.values * self.weight
 
-    def kept(self, half: bool) -> int:
-        """Bytes per token and layer, by the table above; `half`: autocast computes products in two bytes."""
-        trained = self.rank == 0
-        product = 2 if half else self.weight
-        own = product if trained or half else self.adapter
-        casts = any(size != own for size in (self.weight, self.weight if trained else self.adapter))
-        attended = self.queries + self.values
-        norms = (4 + self.weight * trained) * 2 * self.hidden + 8
-        if self.normed_queries:
-            norms += (4 + product * trained) * attended + 4 * attended * self.heads // self.queries
-        inputs = own * (5 * self.hidden + (not trained) * self.queries) if casts else 2 * product * self.hidden
-        attention = 2 * product * attended + 4 * self.heads
-        return norms + inputs + attention + (3 * product + own) * self.mlp + 7 * own * self.rank
+    def reading(self, tokens: int) -> int:
+        """One layer at work on `tokens` tokens of prompts, without gradient: three times D and four times I."""
+        return tokens * self.weight * (3 * self.hidden + 4 * self.mlp)
 
-    def activations(self, load: Load) -> int:
-        """What one micro-batch keeps between its forward and its backward pass."""
-        tokens = load.micro_rows * (load.prompt + load.completion)
-        whole = tokens * self.kept(load.half)
-        return tokens * self.layers * self.weight * self.hidden + whole if load.checkpointing else self.layers * whole
-
-    def head(self, load: Load) -> int:
-        """Log-probabilities of the completions: one tile of logits at a time, and the gradient of the hidden states.
-
-        Without Triton TRL scores every token (prompt and padding too) and holds copies of the tile.
-        """
-        product = 2 if load.half else self.weight
-        tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
-        tile = min(tokens, HEAD_TOKENS) * min(self.vocabulary, HEAD_VOCABULARY)
-        copies = product if load.fused else product + 4 * (TILES - 1)
-        return tile * copies + tokens * self.hidden * (product + 4)
+    def choosing(self, rows: int) -> int:
+        """The next token of `rows` rows: logits, in float32, scaled, as probabilities."""
+        return rows * self.vocabulary * (self.weight + 3 * 4)

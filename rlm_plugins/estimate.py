@@ -95,8 +95,8 @@ def estimate(config: PretrainedConfig, lora: Mapping[str, Any] | None, load: Loa
         },
         writing={
             "keys and values": block.cache(load.rows * (load.prompt + load.completion)),
-            "one layer reading prompts": load.rows * load.prompt * block.weight * (2 * block.hidden + 3 * block.mlp),
-            "next-token probabilities": load.rows * block.vocabulary * (block.weight + 12),
+            "a layer reading the prompts": block.reading(load.rows * load.prompt),
+            "next-token probabilities": block.choosing(load.rows),
         },
         learning={
             "activations": block.activations(load),

@@ -88,7 +88,7 @@ def _row(entry: Entry) -> str:
 def objective(line: str, legend: Sequence[Sequence[str]]) -> str:
     """The objective and what its symbols stand for."""
     rows = [(symbol, part, meaning) for symbol, meaning, part in legend]
-    return f"  {line}\n{columns(rows, indent='    ')}" if line else ""
+    return f"  {line}\n{columns(rows, indent='    ')}".rstrip() if line else ""
 
 
 def _hook(entry: Entry) -> str:

@@ -1,0 +1,200 @@
+"""``rlm``: train · check · show · schema · plugins · explain · eval · new.
+
+Thin on purpose: each command says what it takes and hands over. What is heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlm_plugins import __version__
+from rlm_plugins.door import DEBUG, Door
+
+app = typer.Typer(
+    cls=Door,
+    name="rlm",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Recipe = Annotated[Path, typer.Argument(help="A recipe (YAML), or the folder of a run.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Values said anew: `algorithm.policy_loss.epsilon=0.3`."),
+]
+Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; may be given several times.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs; the keys are stable.")]
+
+
+def main() -> None:
+    """The command ``rlm``."""
+    if os.environ.get("RLM_DEBUG") != "1":
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+    app()
+
+
+@app.callback()
+def rlm(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="The version.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Tracebacks instead of messages (or RLM_DEBUG=1).")] = False,
+) -> None:
+    """Every symbol of the reinforcement-learning equation for reasoning models is a plugin."""
+    if debug:
+        os.environ["RLM_DEBUG"] = "1"
+
+
+@app.command()
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option(help="What to call the run.  [default: the recipe's name]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run.  [default: runs/NAME]")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the newest unfinished run of that name, or the one at --out.")
+    ] = False,
+    allow_changed: Annotated[
+        bool, typer.Option("--allow-changed", help="Go on although the recipe or a plugin has changed.")
+    ] = False,
+) -> None:
+    """Train a model as a recipe says. A run is never written over: the next one is NAME-2.
+
+    Several processes: accelerate launch -m rlm_plugins train RECIPE
+    """
+    from rlm_plugins.launch import launch
+
+    launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
+
+
+@app.command()
+def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Look at everything a run needs, without loading a weight: parts, data, batch, objective, memory.
+
+    JSON: a list of stages, each with name, parts, data, batch, objective, legend, memory.
+    """
+    from rlm_plugins.check import examine
+    from rlm_plugins.check_text import tell
+    from rlm_plugins.compose import compose
+    from rlm_plugins.reading import read
+
+    found, registry = read(recipe, overrides)
+    stages = [examine(stage, registry) for stage in compose(found, registry)]
+    _show(stages, "\n\n\n".join(map(tell, stages)) + "\n\nok", as_json)
+
+
+@app.command()
+def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Print the recipe with everything said: every knob of every part, and where each value comes from.
+
+    JSON: a list of {path, value, origin}.
+    """
+    from rlm_plugins.compose import compose, explain_origins
+    from rlm_plugins.reading import read
+    from rlm_plugins.telling import columns
+
+    found, registry = read(recipe, overrides)
+    values = explain_origins(found, compose(found, registry, build_world=False))
+    data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
+    lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
+    _show(data, lines, as_json)
+
+
+@app.command()
+def schema(
+    out: Annotated[Path | None, typer.Option(help="A file to write it to.  [default: standard output]")] = None,
+    load: Load = None,
+) -> None:
+    """Print the JSON Schema of recipes, made from the parts that are installed: completion for your editor.
+
+    In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
+    """
+    from rlm_plugins.registry import Registry
+    from rlm_plugins.schema import recipe_schema
+
+    text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+        typer.echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
+
+
+@app.command()
+def plugins(load: Load = None, as_json: AsJson = False) -> None:
+    """List the plugins and their parts by recipe key. A broken plugin is shown with its traceback.
+
+    JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
+    """
+    from rlm_plugins import listing
+    from rlm_plugins.registry import Registry
+    from rlm_plugins.telling import tell_plugins
+
+    found = listing.plugins(Registry(load or []))
+    _show(found, tell_plugins(found), as_json)
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="`clip`, `penalties/entropy`, `grpo`, `rlm_advantages`, `reward_std`, …")],
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a part, a row of the algorithm table, a hook, a recipe key or a logged number.
+
+    JSON: a list of entries; `kind` is part, row, hook, key or metric.
+    """
+    from rlm_plugins import explain as explanations
+    from rlm_plugins.registry import Registry
+    from rlm_plugins.telling import tell
+
+    found = explanations.explain(name, Registry(load or []))
+    _show(found, "\n\n\n".join(map(tell, found)), as_json)
+
+
+@app.command("eval")
+def evaluate(
+    source: Recipe,
+    overrides: Overrides = None,
+    rows: Annotated[int | None, typer.Option(min=0, help="Held-out problems at most; 0: all.")] = None,
+    stage: Annotated[str | None, typer.Option(help="A stage by name.  [default: the last finished one]")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Print this many answers.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Score a run (or the model a recipe starts from) on held-out problems, with its 95 % interval.
+
+    JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
+    """
+    from rlm_plugins.trial import as_data, tell, trial
+
+    chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
+    _show(as_data(chosen, report, samples), tell(chosen, report, samples), as_json)
+
+
+@app.command()
+def new(
+    kind: Annotated[str, typer.Argument(help="reward, advantage, policy_loss, penalty, environment, …")],
+    name: Annotated[str, typer.Argument(help="What the part is called.")],
+    folder: Annotated[Path, typer.Option(help="Where to make the package.")] = Path(),
+) -> None:
+    """Make a package with one working part and its tests, ready to be changed."""
+    from rlm_plugins import scaffold
+
+    for file in scaffold.create(kind, name, folder):
+        typer.echo(file)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rlm {__version__}")
+        raise typer.Exit
+
+
+def _show(data: Any, text: str, as_json: bool) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False, default=str) if as_json else text)
