@@ -70,7 +70,11 @@ def train(
     """
     from rlm_plugins.launch import launch
 
-    launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
+    try:
+        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: the same command with --resume goes on from the last checkpoint", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command()

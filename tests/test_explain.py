@@ -1,0 +1,217 @@
+"""What is known about a name, and how it is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guests import Installer, reward
+
+from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
+from rlm_plugins.errors import RlmError
+from rlm_plugins.explain import explain, known
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.knobs import knobs, type_in_words
+from rlm_plugins.metrics import METRICS
+from rlm_plugins.parts import Part
+from rlm_plugins.registry import Registry
+from rlm_plugins.telling import columns, tell
+
+REGISTRY = Registry()
+
+
+def kinds(name: str, registry: Registry = REGISTRY) -> list[tuple[str, str]]:
+    return [(entry["kind"], entry.get("hook", entry["name"])) for entry in explain(name, registry)]
+
+
+@pytest.mark.parametrize("name", sorted({name for name in known(REGISTRY) if "<" not in name}))
+def test_everything_that_has_a_name_can_be_explained(name: str) -> None:
+    entries = explain(name, REGISTRY)
+    assert entries
+    assert json.loads(json.dumps(entries)) is not None
+    for entry in entries:
+        told = tell(entry)
+        assert entry["name"] in told
+        assert not any(line != line.rstrip() for line in told.splitlines())
+
+
+def test_a_part() -> None:
+    (clip,) = explain("clip", REGISTRY)
+    assert (clip["kind"], clip["full_name"], clip["hook"], clip["key"]) == (
+        "part",
+        "builtin/clip",
+        "rlm_policy_losses",
+        "policy_loss",
+    )
+    source = Path(clip["file"]).read_text().splitlines()
+    assert source[clip["line"] - 1].startswith("def clip(")
+    assert clip["formula"].startswith("ℓ = −min(")
+    assert clip["knobs"][0] == {
+        "name": "epsilon",
+        "type": "number ≥ 0",
+        "schema": {"type": "number", "minimum": 0},
+        "required": False,
+        "default": 0.2,
+    }
+    ratio, _, log = clip["data"]
+    assert ratio == {"name": "ratio", "required": True, "shape": SHAPES["ratio"], "meaning": MEANINGS["ratio"]}
+    assert not log["required"]
+
+
+def test_what_is_told_of_a_part() -> None:
+    (clip,) = explain("clip", REGISTRY)
+    told = tell(clip)
+    assert re.search(r"epsilon_high +number ≥ 0 or null +null\n", told)
+    assert re.search(r"ratio +B T or B 1 +w = exp\(log_ratio\)\n", told)
+    assert f"{clip['file']}:{clip['line']}" in told
+    assert told.count("clip(w, 1−ε, 1+ε_high)") == 1, "a formula that opens the docstring is not shown twice"
+
+
+def test_a_required_knob_and_a_column() -> None:
+    (stop,) = explain("stop_at", REGISTRY)
+    assert [(k["name"], k["required"]) for k in stop["knobs"]] == [("score", True), ("metric", False)]
+    (accuracy,) = explain("accuracy", REGISTRY)
+    assert [d["meaning"] for d in accuracy["data"]] == [SAMPLE["completions"], "a column of the data set"]
+
+
+def test_one_name_many_things() -> None:
+    assert kinds("entropy") == [("part", "rlm_penalties"), ("metric", "entropy")]
+    assert kinds("grpo") == [("row", "rlm_algorithms"), ("part", "rlm_trainers")]
+    assert kinds("cispo") == [("part", "rlm_policy_losses"), ("row", "rlm_algorithms")]
+
+
+@pytest.mark.parametrize("name", ["rlm_trainers/grpo", "trainer/grpo", "rlm_trainers/builtin/grpo"])
+def test_a_hook_or_key_in_front_chooses(name: str) -> None:
+    assert kinds(name) == [("part", "rlm_trainers")]
+
+
+def test_a_row() -> None:
+    row, _ = explain("grpo", REGISTRY)
+    assert row["slots"]["policy_loss"] == {"name": "clip", "epsilon": 0.2}
+    told = tell(row)
+    for words in (row["about"], row["source"], row["pitfalls"], "clip(epsilon=0.2)", "kl(beta=0.04)", row["objective"]):
+        assert words in told
+
+
+def test_a_row_without_an_equation() -> None:
+    row, _ = explain("sft", REGISTRY)
+    assert row["objective"] == ""
+    assert "objective" not in tell(row)
+
+
+def test_a_hook_by_name_and_by_key() -> None:
+    assert explain("rlm_advantages", REGISTRY) == explain("advantage", REGISTRY)
+    (hook,) = explain("advantage", REGISTRY)
+    assert [part["name"] for part in hook["parts"]] == REGISTRY.names("rlm_advantages")
+    assert "median_baseline" in tell(hook), "the docstring of a hook shows a complete part"
+    assert {datum["name"] for datum in hook["data"]} >= {"rewards", "group", "values"}
+
+
+def test_a_key_that_names_no_part() -> None:
+    (key,) = explain("evaluation", REGISTRY)
+    assert key["kind"] == "key"
+    assert {"name": "every", "type": "whole number ≥ 0", "default": 0} in key["keys"]
+
+
+def test_a_logged_number_is_told_under_its_own_name() -> None:
+    (metric,) = explain("rewards/accuracy/mean", REGISTRY)
+    assert metric["name"] == "rewards/accuracy/mean"
+    assert metric["healthy"] in tell(metric)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("clpi", "clip"), ("rlm_advantage", "rlm_advantages"), ("rewrad_std", "reward_std"), ("evalution", "evaluation")],
+)
+def test_unknown(wrong: str, right: str) -> None:
+    with pytest.raises(RlmError, match=f"did you mean '{right}'"):
+        explain(wrong, REGISTRY)
+
+
+def test_a_guest_with_a_name_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Installer(tmp_path, monkeypatch)("acme", reward("length"), distribution="rlm-acme", version="2.3")
+    registry = Registry()
+    assert [entry["full_name"] for entry in explain("length", registry)] == ["builtin/length", "acme/length"]
+    (guest,) = explain("acme/length", registry)
+    assert guest["origin"] == "rlm-acme 2.3"
+    assert "from acme (rlm-acme 2.3)" in tell(guest)
+
+
+def test_a_row_that_names_a_part_nobody_offers_is_still_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+    from rlm_plugins import hookimpl
+    from rlm_plugins.rows import Row
+
+    @hookimpl
+    def rlm_algorithms():
+        return {"lost": Row(about="A row.", source="here", advantage="nobody")}
+    """
+    Installer(tmp_path, monkeypatch)("acme", source)
+    (row,) = explain("lost", Registry())
+    assert "nobody" in row["problem"]
+    assert "nobody" in tell(row)
+
+
+class Odd:
+    """A type JSON has no word for."""
+
+
+def odd(*, what: Odd, values: list[float] | None = None) -> None:
+    """Takes anything."""
+
+
+class Remembering:
+    """Â = r − b: a running baseline."""
+
+    def __init__(self, *, decay: float = 0.5) -> None:
+        self.decay = decay
+
+    def __call__(self, rewards: Any) -> Any:
+        return rewards
+
+
+def test_knobs_of_types_json_does_not_know() -> None:
+    odd.__annotations__.update(what=Odd, values=list[float] | None)
+    first, second = knobs(Part("rlm_environments", "odd", "test", odd))
+    assert (first["type"], first["required"]) == ("Odd", True)
+    assert second["name"] == "values"
+
+
+def test_a_part_with_a_memory() -> None:
+    part = Part("rlm_advantages", "remembering", "test", Remembering)
+    assert [knob["name"] for knob in knobs(part)] == ["decay"]
+    registry = Registry()
+    registry.add(part)
+    registry.plugins["test"] = registry.plugins["builtin"]
+    (entry,) = explain("remembering", registry)
+    assert entry["formula"] == "Â = r − b"
+    assert entry["data"][0]["name"] == "rewards"
+    assert Path(entry["file"]).name == "test_explain.py"
+    assert Path(entry["file"]).read_text().splitlines()[entry["line"] - 1] == "class Remembering:"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer", "exclusiveMinimum": 0}, "whole number > 0"),
+        ({"type": "number", "minimum": 0, "maximum": 1}, "number ≥ 0 ≤ 1"),
+        ({"type": "array", "items": {"type": "string"}}, "list of text"),
+        ({"const": "k1"}, "'k1'"),
+        ({}, "anything"),
+    ],
+)
+def test_types_in_words(schema: dict[str, Any], words: str) -> None:
+    assert type_in_words(schema) == words
+
+
+def test_columns_of_nothing() -> None:
+    assert columns([]) == ""
+
+
+def test_every_hook_and_metric_is_known() -> None:
+    assert set(HOOKS) | {metric.name for metric in METRICS} <= set(known(REGISTRY))

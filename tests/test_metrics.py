@@ -1,0 +1,83 @@
+"""The glossary: every number a run logs can be looked up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rlm_plugins.metrics import METRICS, Metric, find
+
+RECIPE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [accuracy, {name: length, limit: 8, weight: 0.1}]
+evaluation: {metric: length, every: 1, max_new_tokens: 4}
+stages:
+  - model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
+    algorithm: sft
+    trainer: {max_steps: 1, per_device_train_batch_size: 2, include_num_input_tokens_seen: true}
+  - algorithm:
+      name: grpo
+      shapers: [overlong]
+      filters: [nonzero_spread]
+      penalties: [{name: kl, beta: 0.1}, {name: entropy, beta: 0.01}, {name: kl_old, beta: 0.01}]
+    trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
+  - algorithm: cispo
+    trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
+"""
+
+
+def test_every_entry_says_what_a_reader_asks() -> None:
+    for metric in METRICS:
+        assert metric.meaning, metric.name
+        assert metric.healthy, metric.name
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_no_entry_hides_another(metric: Metric) -> None:
+    example = re.sub(r"<([^>|]+)[^>]*>", r"\1", metric.name)
+    assert find(example) is metric
+
+
+@pytest.mark.parametrize(
+    ("logged", "entry"),
+    [
+        ("held_out/accuracy", "held_out/<label>"),
+        ("held_out/low", "held_out/<low|high>"),
+        ("rewards/code/unit/std", "rewards/<label>/<mean|std>"),
+        ("policy_loss/clipped_high", "policy_loss/clipped_<low|high>"),
+        ("policy_loss/mine", "<importance|policy_loss|token_weights|penalties|aggregator>/<name>"),
+        ("eval_reward", "reward"),
+        ("completions/max_terminated_length", "completions/<mean|min|max>_terminated_length"),
+    ],
+)
+def test_patterns(logged: str, entry: str) -> None:
+    found = find(logged)
+    assert found is not None
+    assert found.name == entry
+
+
+@pytest.mark.parametrize("name", ["rewards", "rewards/accuracy", "reward_mean", "completions/lengths", "Loss", ""])
+def test_what_is_not_logged_is_not_found(name: str) -> None:
+    assert find(name) is None
+
+
+def test_a_dot_is_a_dot() -> None:
+    assert not Metric("a.b", "", "", "").matches("axb")
+
+
+@pytest.mark.slow
+def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
+    from rlm_plugins.launch import launch
+
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    run = launch(tmp_path / "tiny.yaml", [], out=tmp_path / "run")
+    logged = {name for record in run.records() for name in record}
+    assert {"loss", "grad_norm", "held_out/accuracy", "penalties/kl", "filters/kept", "shapers/reward"} <= logged
+    assert {"policy_loss/clipped_low", "policy_loss/capped", "entropy", "rewards/length/std"} <= logged
+    unknown = sorted(name for name in logged if find(name) is None)
+    assert not unknown, json.dumps(unknown)
+    generic = next(metric for metric in METRICS if metric.name.startswith("<"))
+    assert not [name for name in logged if find(name) is generic], "ours have entries of their own"
