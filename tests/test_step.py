@@ -141,6 +141,15 @@ def test_returns_of_a_critic_come_back_to_their_rows() -> None:
     assert found.advantages.tolist() == [[4.0, 3.0], [0.0, 0.0], [4.0, 3.0]]
 
 
+def test_parts_of_the_scoring_room_see_zeros_in_the_padding() -> None:
+    def baseline(rewards, values):
+        return rewards - values.sum(1)
+
+    values = torch.tensor([[1.0, 2.0], [3.0, NAN]])
+    batch = scoring([0.0, 0.0], lengths=[2, 1], values=values)
+    assert score(batch, equation(advantage=part("rlm_advantages", baseline))).advantages.tolist() == [[-3.0], [-3.0]]
+
+
 def test_score_leaves_its_batch_alone() -> None:
     batch = scoring([1.0, NAN, 2.0], lengths=[2, 1, 2])
     before = batch.rewards.clone(), batch.mask.clone()
