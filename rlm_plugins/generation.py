@@ -6,10 +6,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.wording import either
+
+FAR = 10_000
+"""How far from the group size that was asked for a better one is looked for."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,12 @@ class Generation:
         return [n for n in (below, below + step) if n]
 
     def _divisors(self) -> list[int]:
-        """The group sizes that fit, the two nearest first found below and above the one that does not."""
-        fits = [n for n in range(2, self.completions + 1) if self.completions % n == 0]
-        return [n for n in fits if n < self.group][-2:] + [n for n in fits if n > self.group][:2]
+        """The group sizes that fit: the two nearest below the one that does not, and the two nearest above."""
+        top = min(self.group - 1, self.completions)
+        below = range(top, max(1, top - FAR), -1)
+        above = range(self.group + 1, min(self.completions, self.group + FAR) + 1)
+        nearest = (islice((n for n in side if self.completions % n == 0), 2) for side in (below, above))
+        return sorted(chain(*nearest))
 
     def _remedy(self, whole: int) -> str:
         if self.size:

@@ -69,11 +69,16 @@ class Slot(Keys, extra="allow"):
     name: Text | None = None
 
 
+class PenaltySlot(Slot):
+    """The same, of a penalty."""
+
+    beta: float | None = None
+
+
 _TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
-_Changes = Annotated[dict[str, dict[str, Any]], Tag("changes")]
-Parts = Annotated[_Changes | Annotated[list[Part], Tag("parts")], _TAG]
+Parts = Annotated[Annotated[dict[str, Slot], Tag("changes")] | Annotated[list[Part], Tag("parts")], _TAG]
 """A list replaces the row's; a mapping changes entries of the row's list, by position or name."""
-Penalties = Annotated[_Changes | Annotated[list[Penalty], Tag("parts")], _TAG]
+Penalties = Annotated[Annotated[dict[str, PenaltySlot], Tag("changes")] | Annotated[list[Penalty], Tag("parts")], _TAG]
 
 
 class Algorithm(Keys):

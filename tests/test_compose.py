@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rlm_plugins import recipe, yaml_strict
 from rlm_plugins.compose import compose, explain_origins, resolved
@@ -410,6 +412,44 @@ def test_what_is_right_passes_and_means_the_same_when_it_is_said_in_full(overrid
     again, document = reloaded(stages, found, tmp_path)
     assert [stage.body for stage in again] == [stage.body for stage in stages]
     assert document == resolved(stages, found)
+
+
+# ------------------------------------------------------------------ anything
+
+ADDRESSES = st.sampled_from(
+    ["model", "model.name", "model.lora", "model.lora.r", "model.hidden", "environment", "environment.digits"]
+    + ["rewards", "rewards.0", "rewards.0.as", "rewards.1.tags", "algorithm", "algorithm.name", "sampler", "rollouts"]
+    + [f"algorithm.{slot}{step}" for slot in SLOTS for step in ("", ".name", ".0", ".0.name", ".kl.beta", ".eps")]
+    + [f"trainer.{key}" for key in ("num_generations", "max_steps", "generation_batch_size", "report_to", "optim")]
+    + ["trainer", "callbacks", "callbacks.0", "evaluation", "evaluation.metric", "name", "stages"]
+)
+VALUES = st.sampled_from(
+    ["grpo", "rloo", "sft", "kl", "clip", "median", "addition", "scratch", "accuracy", "none", "null", "0", "-1", "1.5"]
+    + ["true", "'x'", "''", "[]", "{}", "[1]", "[kl]", "[{name: kl, beta: 1}]", "{name: 3}", "[format, format]", "a/b"]
+    + ["{a: {b: [c]}}", "9999999999999999999", "./x", "[[[]]]", "[null]", "builtin/clip", "/clip", "clip/", "cosine"]
+)
+
+
+@pytest.fixture(scope="module")
+def everything() -> Registry:
+    return Registry([ODD_PARTS])
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(ADDRESSES, VALUES), min_size=1, max_size=3))
+def test_any_override_is_run_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, everything: Registry, overrides: list[tuple[str, str]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(BASE)
+    try:
+        found = recipe.load(path, ["=".join(pair) for pair in overrides])
+        stages = compose(found, everything, build_world=False)
+    except RecipeError:
+        return
+    path.write_text(dump(resolved(stages, found)))
+    again = compose(recipe.load(path), everything, build_world=False)
+    assert [stage.body for stage in again] == [stage.body for stage in stages]
 
 
 # ------------------------------------------------------------------ the way back

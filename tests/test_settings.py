@@ -225,6 +225,12 @@ def test_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
         check(Grouped, {"num_generations": 9}, "trainer")
 
 
+@pytest.mark.parametrize("key", ["per_device_train_batch_size", "num_generations", "gradient_accumulation_steps"])
+def test_absurd_numbers_are_refused_at_once(key: str) -> None:
+    with pytest.raises(RecipeError, match="whole groups"):
+        check(Grouped, {"num_generations": 7, key: 10**18 + 1}, "trainer")
+
+
 sizes = st.integers(1, 12)
 
 
