@@ -1,0 +1,166 @@
+"""What `rlm check` finds out about a stage: parts, needs and supplies, memory load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trl import GRPOConfig
+
+from rlm_plugins import check
+from rlm_plugins.batch import Batch
+from rlm_plugins.check import SUPPLIERS, examine
+from rlm_plugins.check_text import short, size, tell
+from rlm_plugins.compose import compose
+from rlm_plugins.engine import arguments
+from rlm_plugins.reading import read
+from rlm_plugins.workload import machine_memory, workload
+
+RECIPE = """
+environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}
+rewards: [accuracy, {name: length, as: short, weight: 0.5}]
+evaluation: {metric: accuracy, rows: 6, max_new_tokens: 9}
+stages:
+  - model: {name: scratch, hidden: 32}
+    algorithm: sft
+    trainer: {max_steps: 3, per_device_train_batch_size: 2, gradient_checkpointing: false}
+  - algorithm: {name: grpo, filters: [{name: nonzero_spread, reward: accuracy}]}
+    model: {lora: {r: 4, target_modules: all-linear}}
+    trainer: {per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 12, optim: adamw_8bit}
+"""
+
+
+def stages(folder: Path, *overrides: str, text: str = RECIPE) -> tuple[list[Any], Any]:
+    (folder / "recipe.yaml").write_text(text)
+    recipe, registry = read(folder / "recipe.yaml", overrides)
+    return compose(recipe, registry), registry
+
+
+@pytest.fixture(scope="module")
+def examined(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    found, registry = stages(tmp_path_factory.mktemp("check"))
+    return [examine(stage, registry) for stage in found]
+
+
+def test_it_is_plain_data(examined: list[dict[str, Any]]) -> None:
+    assert json.loads(json.dumps(examined))[1]["name"] == "02-grpo"
+
+
+def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) -> None:
+    sft, grpo = examined
+    assert [(p["slot"], p["name"]) for p in sft["parts"]] == [
+        ("environment", "addition"),
+        ("rewards", "accuracy"),
+        ("rewards", "length"),
+        ("algorithm", "sft"),
+        ("trainer", "sft"),
+        ("model", "scratch"),
+    ]
+    slots = [p["slot"] for p in grpo["parts"]]
+    assert slots[3:8] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
+    assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
+    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0"}
+
+
+def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
+    sft, grpo = ({d["name"]: d for d in stage["data"]} for stage in examined)
+    assert sft["demonstration"] == {
+        "name": "demonstration",
+        "needed_by": ["sft"],
+        "supplied_by": "column of addition",
+    }
+    assert grpo["answer"]["supplied_by"] == "column of addition"
+    assert grpo["completion_ids"]["needed_by"] == ["length"]
+    assert grpo["ratio"] == {"name": "ratio", "needed_by": ["clip", "kl"], "supplied_by": "the importance part"}
+    assert "one more pass" in grpo["ref_logp"]["supplied_by"]
+    assert "log" not in grpo
+
+
+def test_what_is_welcome_but_not_there_is_not_listed(tmp_path: Path) -> None:
+    found, registry = stages(tmp_path, "stages.1.algorithm.importance=none", "stages.1.algorithm.policy_loss=reinforce")
+    data = {d["name"] for d in examine(found[1], registry)["data"]}
+    assert "ref_logp" in data
+    assert "ratio" not in data
+
+
+def test_every_field_of_the_batch_has_a_supplier() -> None:
+    named = {f.name for f in fields(Batch)}
+    assert set(SUPPLIERS) <= named
+    from_the_trainer = named - set(SUPPLIERS)
+    counts = {"group", "mask", "truncated", "max_completion_length", "tokens", "rows", "micro_batches", "log"}
+    assert from_the_trainer == counts, "a new word of the vocabulary: who fills it?"
+
+
+def test_the_objective_of_each_stage(examined: list[dict[str, Any]]) -> None:
+    sft, grpo = examined
+    assert sft["objective"].startswith("that of its engine: Supervised fine-tuning")
+    assert "0.04 Ω" in grpo["objective"]
+    assert list(grpo["legend"][-1]) == ["r", "1 accuracy + 0.5 short", ""]
+
+
+def test_the_load(tmp_path: Path) -> None:
+    (sft, grpo), _ = stages(tmp_path)
+    tokens = sft.source.tokenizer()
+    texts = [
+        tokens.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in sft.world.train
+    ]
+    prompt = max(len(tokens(text, add_special_tokens=False)["input_ids"]) for text in texts)
+    demonstrations = max(len(tokens(row["demonstration"])["input_ids"]) + 1 for row in sft.world.train)
+    first, second = workload(sft, arguments(sft)), workload(grpo, arguments(grpo))
+    assert (first.prompt, first.completion, first.micro_rows) == (prompt, demonstrations, 2)
+    assert (second.prompt, second.completion, second.micro_rows) == (prompt, 12, 8)
+    assert (first.rows, second.rows) == (6, 8), "an evaluation writes rows too"
+    assert (first.checkpointing, second.checkpointing) == (False, True), "TRL's default"
+    assert (first.state, second.state) == (2.0, 0.5)
+    assert not second.reference, "with an adapter the reference is the base"
+
+
+def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> None:
+    (_, grpo), _ = stages(tmp_path, "stages.1.model={lora: null}")
+    assert workload(grpo, arguments(grpo)).reference
+
+
+def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
+    (_, grpo), _ = stages(tmp_path)
+    args = arguments(grpo)
+    args.use_vllm = True
+    assert workload(grpo, args).rows == 6
+
+
+def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, grpo), registry = stages(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise AttributeError("'PretrainedConfig' object has no attribute 'num_attention_heads'")
+
+    monkeypatch.setattr(check, "estimate", fail)
+    entry = examine(grpo, registry)
+    assert "num_attention_heads" in entry["memory"]["problem"]
+    assert "no estimate for this model" in tell(entry)
+
+
+def test_what_is_told(examined: list[dict[str, Any]]) -> None:
+    told = tell(examined[1])
+    for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):
+        assert words in told
+    assert "rlm_plugins/builtin/advantages.py" in told
+    memory = examined[1]["memory"]
+    assert f"about {size(memory['peak'])} at its peak" in told
+    assert memory["peak"] == sum(memory["always"].values()) + max(
+        sum(memory["writing"].values()), sum(memory["learning"].values())
+    )
+    assert memory["machine"] == machine_memory() > 2**30
+
+
+def test_paths_elsewhere_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert short(str(tmp_path / "a" / "b.py")) == "a/b.py"
+    assert short("/somewhere/b.py") == "/somewhere/b.py"
+
+
+def test_house_settings_let_a_config_be_made_without_an_accelerator(tmp_path: Path) -> None:
+    (_, grpo), _ = stages(tmp_path)
+    assert isinstance(arguments(grpo), GRPOConfig)

@@ -1,0 +1,241 @@
+"""The memory estimate, held against real tensors: weights, adapters, optimiser, caches, activations."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
+from trl.trainer.utils import add_fused_lm_head
+
+from rlm_plugins.block import Block
+from rlm_plugins.estimate import Load, estimate, skeleton
+
+LORA = {"r": 4, "target_modules": "all-linear"}
+FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)
+NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+
+
+def config(family: type = Qwen3Config, dtype: torch.dtype = torch.float32, **sizes: Any) -> Any:
+    """Two layers, grouped queries, no size equal to another."""
+    usual = {
+        "vocab_size": 50,
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 80,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 128,
+    }
+    made = family(**{**usual, **sizes})
+    made.dtype = dtype
+    return made
+
+
+def model(made: Any, lora: Mapping[str, Any] | None = None) -> Any:
+    plain = AutoModelForCausalLM.from_config(made, dtype=made.dtype)
+    return plain if lora is None else get_peft_model(plain, LoraConfig(task_type="CAUSAL_LM", **lora))
+
+
+def size(tensors: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+# ------------------------------------------------------------------ what is counted
+
+
+@pytest.mark.parametrize("lora", [None, LORA, {"r": 3, "target_modules": ["q_proj", "v_proj"]}])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_gradients_and_adam_to_the_byte(lora: Mapping[str, Any] | None, tied: bool, dtype: torch.dtype) -> None:
+    made = config(dtype=dtype, tie_word_embeddings=tied)
+    found, real = estimate(made, lora, NOTHING), model(made, lora)
+    trained = [p for p in real.parameters() if p.requires_grad]
+    assert found.parameters == sum(p.numel() for p in real.parameters())
+    assert found.trained == sum(p.numel() for p in trained)
+    assert found.always["frozen weights"] == size(p for p in real.parameters() if not p.requires_grad)
+    assert found.always["trained weights"] == size(trained)
+    optimizer = torch.optim.AdamW(trained)
+    real(input_ids=torch.randint(50, (2, 7))).logits.sum().backward()
+    optimizer.step()
+    assert found.always["their gradients"] == size(p.grad for p in trained)
+    moments = [t for state in optimizer.state.values() for name, t in state.items() if name != "step"]
+    assert found.always["optimiser state"] == size(moments)
+
+
+def test_a_reference_is_a_second_copy() -> None:
+    one = estimate(config(), None, NOTHING)
+    two = estimate(config(), None, dataclasses.replace(NOTHING, reference=True))
+    assert two.peak - one.peak == size(model(config()).parameters())
+
+
+def test_four_bits_for_the_linear_layers_of_the_blocks() -> None:
+    made = config(dtype=torch.bfloat16)
+    full = estimate(made, LORA, NOTHING).always["frozen weights"]
+    made.quantization_config = BitsAndBytesConfig(load_in_4bit=True)
+    small = estimate(made, LORA, NOTHING).always["frozen weights"]
+    linear = 2 * (48 * 64 * 2 + 48 * 32 * 2 + 3 * 48 * 80)
+    assert full - small == pytest.approx(linear * (2 - 4.127 / 8), abs=1)
+    made.quantization_config = made.quantization_config.to_dict()
+    assert estimate(made, LORA, NOTHING).always["frozen weights"] == small
+
+
+def test_nothing_is_loaded() -> None:
+    assert {p.device.type for p in skeleton(config(), LORA).parameters()} == {"meta"}
+
+
+# ------------------------------------------------------------------ what is worked out
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("lora", [None, LORA])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_activations_are_what_autograd_saves(
+    family: type, dtype: torch.dtype, lora: Mapping[str, Any] | None, half: bool
+) -> None:
+    rows, width = 2, 24
+    shallow, deep = (_saved(config(family, dtype, num_hidden_layers=n), lora, rows, width, half) for n in (2, 3))
+    made = config(family, dtype)
+    block = Block.of(skeleton(made, lora), made, LORA["r"] if lora else 0)
+    copies = _cast_weights(config(family, dtype, num_hidden_layers=3), lora, half)
+    copies -= _cast_weights(config(family, dtype, num_hidden_layers=2), lora, half)
+    assert deep - shallow - copies == rows * width * block.kept(width, half)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
+    rows, width = 2, 24
+    shallow, deep = (
+        _saved(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, rows, width, False, checkpointing=True)
+        for n in (2, 3)
+    )
+    load = Load(rows=0, prompt=width - 4, completion=4, micro_rows=rows, checkpointing=True)
+    two, three = (
+        estimate(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, load).learning["activations"] for n in (2, 3)
+    )
+    assert deep - shallow == three - two
+    block = Block.of(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
+    assert two - 2 * (three - two) == rows * width * block.kept(width, False), "and one layer has all of it"
+
+
+def test_the_cache() -> None:
+    made = config()
+    out = model(made)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
+    real = size(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
+    found = estimate(made, None, Load(rows=3, prompt=5, completion=6, micro_rows=1))
+    assert found.writing["keys and values"] == real
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_head(half: bool) -> None:
+    """Within a tenth: TRL's tile is allocated at full width, of which a small vocabulary touches little."""
+    made = config(vocab_size=40000, hidden_size=32)
+    real = model(made, LORA)
+    add_fused_lm_head(real.get_base_model(), outputs=("log_probs", "entropy"))
+    ids = torch.randint(40000, (2, 40))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record, _autocast(half):
+        real(input_ids=ids, labels=ids, fused_lm_head=True).log_probs.sum().backward()
+    measured = _peak_inside(record, "ChunkedLogProbFunctionBackward")
+    found = estimate(made, LORA, Load(rows=0, prompt=30, completion=10, micro_rows=2, half=half))
+    assert found.learning["log-probabilities"] == pytest.approx(measured, rel=0.1)
+
+
+def test_a_gpu_holds_one_tile() -> None:
+    load = Load(rows=0, prompt=100, completion=50, micro_rows=4, half=True, fused=True)
+    found = estimate(config(), LORA, load).learning["log-probabilities"]
+    assert found == 4 * 50 * (32768 * 2 + 48 * (2 + 4))
+
+
+def test_the_peak_is_the_larger_of_writing_and_learning() -> None:
+    found = estimate(config(), LORA, Load(rows=4, prompt=8, completion=8, micro_rows=4))
+    turns = sum(found.writing.values()), sum(found.learning.values())
+    assert found.peak == sum(found.always.values()) + max(turns)
+
+
+@pytest.mark.slow
+def test_a_whole_step_of_training() -> None:
+    """Forward, backward and AdamW on 4 rows of 48 tokens: what is allocated at the peak, within a tenth."""
+    made = config(hidden_size=128, intermediate_size=512, num_hidden_layers=4, vocab_size=2000)
+    ids = torch.randint(2000, (4, 48))
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        real = model(made, LORA)
+        add_fused_lm_head(real.get_base_model(), outputs=("log_probs", "entropy"))
+        optimizer = torch.optim.AdamW([p for p in real.parameters() if p.requires_grad])
+        for _ in range(2):
+            real(input_ids=ids, attention_mask=mask, labels=ids, fused_lm_head=True).log_probs.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    load = Load(rows=0, prompt=32, completion=16, micro_rows=4)
+    found = estimate(made, LORA, load)
+    spare = 4 * 47 * (32768 - 2000) * 4  # the tile's untouched width
+    assert found.peak == pytest.approx(_peak(record) - spare, rel=0.1)
+
+
+# ------------------------------------------------------------------ measuring
+
+
+def _autocast(half: bool) -> Any:
+    return torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext()
+
+
+def _cast_weights(made: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
+    """Half-precision copies of float32 weights, which autograd keeps too."""
+    return estimate(made, lora, dataclasses.replace(NOTHING, half=half)).learning["half-precision weights"]
+
+
+def _saved(
+    made: Any, lora: Mapping[str, Any] | None, rows: int, width: int, half: bool, checkpointing: bool = False
+) -> int:
+    """Bytes of all tensors autograd saves in a forward pass on padded rows, parameters excepted."""
+    real = model(made, lora)
+    if checkpointing:
+        real.train()
+        real.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        real.enable_input_require_grads()
+    own = {t.untyped_storage().data_ptr() for t in (*real.parameters(), *real.buffers())}
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    mask = torch.ones(rows, width, dtype=torch.long)
+    mask[0, :3] = 0
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(half):
+        output = real(input_ids=torch.randint(50, (rows, width)), attention_mask=mask, use_cache=False)
+    assert output.logits.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def _levels(record: Any) -> list[tuple[int, int]]:
+    """(time, bytes allocated since the start)."""
+    level, found = 0, []
+    for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            level += event.nbytes()
+            found.append((event.start_ns(), level))
+    return found
+
+
+def _peak(record: Any) -> int:
+    return max(level for _, level in _levels(record))
+
+
+def _peak_inside(record: Any, name: str) -> int:
+    """The most that is allocated on top while an operator of that name runs."""
+    (operator,) = [event for event in record.profiler.kineto_results.events() if event.name() == name]
+    levels = _levels(record)
+    before = [level for time, level in levels if time <= operator.start_ns()][-1]
+    return max(level for time, level in levels if operator.start_ns() <= time <= operator.end_ns()) - before
