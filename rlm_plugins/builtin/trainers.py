@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 _LOSS = "say it in `algorithm.policy_loss`"
 _ADVANTAGE = "say it in `algorithm.advantage`"
+_RUN = {
+    "output_dir": "the run chooses it: `rlm train --out FOLDER`",
+    "resume_from_checkpoint": "say `rlm train --resume`",
+    "eval_strategy": "say `evaluation: {every: …}`",
+    "eval_steps": "say `evaluation: {every: …}`",
+}
 _ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
 
 
@@ -49,7 +55,7 @@ class GRPO:
         "entropy_coef_max": _ENTROPY,
         "entropy_coef_delta": _ENTROPY,
         "entropy_target": _ENTROPY,
-        "output_dir": "the run chooses it: `rlm train --out FOLDER`",
+        **_RUN,
     }
 
     def config_class(self) -> type[GRPOConfig]:
@@ -102,7 +108,7 @@ class SFT:
     """
 
     columns = ("demonstration",)
-    refused: Mapping[str, str] = {"output_dir": GRPO.refused["output_dir"]}
+    refused: Mapping[str, str] = _RUN
 
     def config_class(self) -> type[SFTConfig]:
         """``trl.SFTConfig``."""
