@@ -15,6 +15,15 @@ it. What a part does on purpose against a law is declared, and the declaration i
         exceptions={"isolation": "the std is that of the whole batch"},
     )
 
+The laws, by the words that ``exceptions`` uses:
+
+- every part: contract;
+- parts of the equation: shape, optional, finite, precision, device, repeat, purity, padding, width, order, empty;
+  where rewards are compared also isolation (of groups), labels (of groups) and ties; where the policy learns also
+  split (into micro-batches) and gradient; of classes also memory;
+- rewards: numbers, order, isolation, repeat, purity, and memory of classes;
+- environments: world, held_out, repeat; samplers: indices; models: source; algorithms: row.
+
 This module is also a pytest plugin, loaded in every pytest run; so importing it imports neither torch nor
 hypothesis.
 """

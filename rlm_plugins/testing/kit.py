@@ -17,7 +17,7 @@ from rlm_plugins.parts import Part
 from rlm_plugins.testing import invariances, manners, rewards, signatures, worlds
 from rlm_plugins.testing.laws import Law, battery
 from rlm_plugins.testing.samples import require_columns
-from rlm_plugins.testing.subject import LawBroken, Subject
+from rlm_plugins.testing.subject import LawBroken, Subject, failure
 
 __all__ = ["conformance", "invariances", "manners", "rewards", "signatures", "worlds"]
 
@@ -102,11 +102,13 @@ def tried(law: Law, subject: Subject) -> LawBroken | None:
         search()
     except LawBroken as broken:
         return broken
-    except RlmError as error:
-        return LawBroken(str(error))
     except (errors.Flaky, errors.FlakyStrategyDefinition) as flaky:
         found = [e for e in getattr(flaky, "exceptions", ()) if isinstance(e, LawBroken)]
         return LawBroken("it does not answer the same twice" + "".join(f"; once {e.found}" for e in found[:1]))
+    except RlmError as error:
+        return LawBroken(str(error))
+    except Exception as error:
+        return LawBroken(failure(error))
     return None
 
 

@@ -21,12 +21,10 @@ class Look:
     """What a part answered, and the gradient of its sum.
 
     Args:
-        raw: The answers as they came.
         values: The answers on the mask: (B, T) with zeros outside, (B,), or a scalar.
         gradients: Field → (B, T) or (B, 1), for the fields the part has a gradient in.
     """
 
-    raw: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     gradients: dict[str, torch.Tensor]
 
@@ -39,14 +37,13 @@ def look(subject: Subject, batch: Batch) -> Look:
     """
     batch = copied(batch)
     leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LEARNING}
-    raw = answers(subject, batch)
-    values = tuple(on_mask(x, batch.mask) for x in raw)
+    values = tuple(on_mask(x, batch.mask) for x in answers(subject, batch))
     learning = [x.sum() for x in values if x.requires_grad]
     gradients: dict[str, torch.Tensor] = {}
     if learning and leaves:
         found = torch.autograd.grad(torch.stack(learning).sum(), list(leaves.values()), allow_unused=True)
         gradients = {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
-    return Look(raw, tuple(x.detach() for x in values), gradients)
+    return Look(tuple(x.detach() for x in values), gradients)
 
 
 def answers(subject: Subject, batch: Batch) -> tuple[torch.Tensor, ...]:

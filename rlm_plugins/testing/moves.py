@@ -11,6 +11,7 @@ import torch
 from rlm_plugins.batch import Batch
 
 Change = Callable[[str, torch.Tensor], Any]
+POSITIVE = ("ratio", "rollout_weight", "entropy")
 
 
 def each(batch: Batch, change: Change) -> Batch:
@@ -35,13 +36,18 @@ def cast(batch: Batch, dtype: torch.dtype) -> Batch:
 
 
 def dirty(batch: Batch, seed: int) -> Batch:
-    """Other numbers, large ones, wherever the mask is False."""
+    """Other numbers, of the same kind, wherever the mask is False.
+
+    (No inf or NaN, since the machine lets none reach a part; and nothing whose exp or log would be one.)
+    """
     generator = torch.Generator().manual_seed(seed)
 
-    def change(_: str, x: torch.Tensor) -> torch.Tensor:
+    def change(name: str, x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point() or x.shape != batch.mask.shape:
             return x
-        return x.where(batch.mask, torch.randn(x.shape, generator=generator, dtype=x.dtype) * 1e3)
+        other = torch.randn(x.shape, generator=generator, dtype=x.dtype) * 5
+        kind = -other.abs() if name.endswith("logp") else other.abs() if name in POSITIVE else other
+        return x.where(batch.mask, kind)
 
     return each(batch, change)
 

@@ -36,7 +36,7 @@ def rows(subject: Subject, draw: Draw) -> Rows:
         "log_extra": lambda column, values: None,
         "log_metric": lambda name, value: None,
     }
-    for name in known.keys() - {"prompts", "completions"}:
+    for name in sorted(known.keys() - {"prompts", "completions"}):
         values = [draw(known[name]) for _ in range(problems)]
         columns[name] = [value for value in values for _ in range(size)]
     return columns
