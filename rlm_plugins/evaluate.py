@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.judge import text_of, trl_reward
+from rlm_plugins.processes import processes
 from rlm_plugins.stage import Reward
 
 Z95 = 1.959964
@@ -60,10 +61,9 @@ def evaluate(
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
     """
-    from accelerate import PartialState
     from accelerate.utils import gather_object
 
-    state = PartialState()
+    state = processes()
     mine = list(rows)[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
     for start in range(0, len(mine), batch_size):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.processes import processes
 from rlm_plugins.reading import read
 from rlm_plugins.resuming import go_on_with
 from rlm_plugins.run import Run, fresh_folder
@@ -55,9 +56,8 @@ def together(decide: Callable[[], Path]) -> Path:
     """What the main process decides, on every process: alone, each might see the folder another one has just made."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return decide()
-    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    decided = [decide() if PartialState().is_main_process else None]
+    decided = [decide() if processes().is_main_process else None]
     chosen: Path = broadcast_object_list(decided)[0]
     return chosen

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from rich.console import Console
 
 from rlm_plugins import engine
 from rlm_plugins.compose import compose, resolved
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.plot import learning_curve
+from rlm_plugins.processes import processes
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.registry import Registry
 from rlm_plugins.run import Run
@@ -33,7 +33,7 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
     """
     began = time.perf_counter()
     _quiet()
-    main = PartialState().is_main_process
+    main = processes().is_main_process
     console = Console(quiet=not main)
     stages = compose(recipe, registry)
     run = Run(folder, main)

@@ -11,6 +11,7 @@ from rlm_plugins import engine
 from rlm_plugins.compose import compose
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.evaluate import Report, evaluate
+from rlm_plugins.processes import processes
 from rlm_plugins.reading import read
 from rlm_plugins.run import Run
 from rlm_plugins.stage import Stage
@@ -72,13 +73,12 @@ def _named(stages: Sequence[Stage], name: str | None) -> Stage | None:
 
 def _report(stage: Stage, rows: int | None) -> Report:
     import transformers
-    from accelerate import PartialState
 
     transformers.utils.logging.disable_progress_bar()
     how: Any = stage.evaluation
     count = how.rows if rows is None else rows
     return evaluate(
-        stage.source.load().to(PartialState().device),
+        stage.source.load().to(processes().device),
         stage.source.tokenizer(),
         list(stage.world.test)[: count or None],
         stage.rewards,

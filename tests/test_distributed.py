@@ -20,7 +20,7 @@ def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
     """`rlm train`, under `accelerate launch` when there are several processes."""
     door = [sys.executable, "-m"]
     if processes > 1:
-        options = ["--cpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
+        options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
         door += ["accelerate.commands.launch", *options, "--dynamo_backend", "no", "--main_process_port", "0", "-m"]
     command = [*door, "rlm_plugins", "train", str(recipe), "--out", str(folder), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -74,9 +74,9 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
 )
 def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
     recipe = reinforcement(tmp_path, start, canned=True)
-    one = first_step(launch(recipe, tmp_path / "one", 1, *overrides), "01-grpo")
+    one = first_step(launch(recipe, tmp_path / "one", 1, *overrides), "01-dapo")
     halves = "trainer.per_device_train_batch_size=32"
-    two = first_step(launch(recipe, tmp_path / "two", 2, halves, *overrides), "01-grpo")
+    two = first_step(launch(recipe, tmp_path / "two", 2, halves, *overrides), "01-dapo")
     assert one["grad_norm"] > 1e-3, "nothing to compare"
     for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
         assert two[name] == pytest.approx(one[name], rel=2e-5, abs=1e-7), name
@@ -87,5 +87,5 @@ def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
     folder = launch(recipe, tmp_path / "run", 2, "trainer.per_device_train_batch_size=32")
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["held_out_rows"] == 16
-    assert (folder / "01-grpo" / "adapter" / "adapter_model.safetensors").exists()
+    assert (folder / "01-dapo" / "adapter" / "adapter_model.safetensors").exists()
     assert len({line for line in (folder / "metrics.jsonl").read_text().splitlines()}) >= 4

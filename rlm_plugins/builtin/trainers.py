@@ -182,14 +182,14 @@ def _rollouts(stage: Stage) -> Any:
 
 def _give_address(model: Any, stage: Stage) -> None:
     """TRL loads the reference of a fully trained model from disk: one made or merged in memory is saved for it."""
-    from accelerate import PartialState
+    from rlm_plugins.processes import processes
 
     if stage.source.origin == model.config._name_or_path:
         return
     start = stage.folder / "start"
-    if PartialState().is_main_process:
+    if processes().is_main_process:
         model.save_pretrained(start)
-    PartialState().wait_for_everyone()
+    processes().wait_for_everyone()
     model.config._name_or_path = str(start)
 
 
