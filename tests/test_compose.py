@@ -416,12 +416,18 @@ def test_what_is_right_passes_and_means_the_same_when_it_is_said_in_full(overrid
 
 # ------------------------------------------------------------------ anything
 
+_SECTIONS = "model model.name model.lora model.lora.r environment environment.digits rewards rewards.0 rewards.0.as"
+_MORE = (
+    "algorithm algorithm.name sampler rollouts callbacks callbacks.0 evaluation evaluation.metric name stages trainer"
+)
+_TRAINER = "num_generations max_steps generation_batch_size report_to optim"
 ADDRESSES = st.sampled_from(
-    ["model", "model.name", "model.lora", "model.lora.r", "model.hidden", "environment", "environment.digits"]
-    + ["rewards", "rewards.0", "rewards.0.as", "rewards.1.tags", "algorithm", "algorithm.name", "sampler", "rollouts"]
-    + [f"algorithm.{slot}{step}" for slot in SLOTS for step in ("", ".name", ".0", ".0.name", ".kl.beta", ".eps")]
-    + [f"trainer.{key}" for key in ("num_generations", "max_steps", "generation_batch_size", "report_to", "optim")]
-    + ["trainer", "callbacks", "callbacks.0", "evaluation", "evaluation.metric", "name", "stages"]
+    [
+        *_SECTIONS.split(),
+        *_MORE.split(),
+        *(f"trainer.{key}" for key in _TRAINER.split()),
+        *(f"algorithm.{slot}{step}" for slot in SLOTS for step in ("", ".name", ".0", ".0.name", ".kl.beta", ".eps")),
+    ]
 )
 VALUES = st.sampled_from(
     ["grpo", "rloo", "sft", "kl", "clip", "median", "addition", "scratch", "accuracy", "none", "null", "0", "-1", "1.5"]
@@ -521,6 +527,14 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     assert told["evaluation.metric"] == ("accuracy", "the first reward")
     assert told["evaluation.every"] == (0, "default")
     assert not [address for address, (_, origin) in told.items() if not origin]
+
+
+def test_what_an_override_replaces_is_forgotten(tmp_path: Path) -> None:
+    stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_world=False)
+    told = {address: origin for address, _, origin in explain_origins(found, stages)}
+    assert told["environment.train_rows"] == "default of addition"
+    assert told["environment.name"] == "command line"
+    assert "rewards[1].name" not in found.origins
 
 
 def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path) -> None:

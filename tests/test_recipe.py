@@ -93,6 +93,7 @@ def test_a_stage_takes_sections_whole_and_the_trainer_key_by_key(tmp_path: Path)
     }
     assert found.origins["stages[1].trainer.learning_rate"] == "recipe.yaml line 4"
     assert found.origins["stages[0].trainer.max_steps"] == "recipe.yaml line 9"
+    assert "stages[0].trainer.lr_scheduler_kwargs.a" not in found.origins
     assert found.origins["stages[1].environment.digits"] == "recipe.yaml line 2"
     assert found.origins["stages[1].algorithm.policy_loss.epsilon"] == "recipe.yaml line 10"
 

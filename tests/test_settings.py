@@ -218,6 +218,11 @@ def test_broken_groups_are_told_in_words(values: dict[str, Any], place: str, wor
         assert part in str(caught.value)
 
 
+def test_the_house_counts_where_the_recipe_says_nothing() -> None:
+    with pytest.raises(RecipeError, match="which 6 completions"):
+        check(Grouped, {}, "trainer", house={"per_device_train_batch_size": 6})
+
+
 def test_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     check(Grouped, {"num_generations": 12}, "trainer")
