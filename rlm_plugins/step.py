@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, put, select, without_padding
 from rlm_plugins.batch import Batch

@@ -167,7 +167,7 @@ class KnobInCall:
 def unannotated(rewards: Any, *, k=1): ...  # type: ignore[no-untyped-def]
 
 
-def unreadable(rewards: Any, *, k: flaot = 1.0) -> None: ...  # type: ignore[name-defined]
+def unreadable(rewards: Any, *, k: flaot = 1.0) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 async def later(rewards: Any) -> None: ...
