@@ -1,0 +1,374 @@
+"""The command line as its users meet it: what it prints, what it imports, how it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from guests import Installer, reward
+from typer.testing import CliRunner
+
+from rlm_plugins import __version__, launch
+from rlm_plugins.cli import app
+from rlm_plugins.hookspecs import HOOKS
+
+RECIPE = """
+environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}
+rewards: [accuracy, {name: length, limit: 8, weight: 0.1}]
+evaluation: {metric: length, max_new_tokens: 4}
+stages:
+  - name: show
+    model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
+    algorithm: sft
+    trainer: {max_steps: 1, per_device_train_batch_size: 2, save_strategy: "no"}
+  - name: tell
+    algorithm: grpo
+    trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4, save_steps: 1}
+"""
+BROKEN = "import nothing_of_that_name\n"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe of seconds, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(RECIPE)
+    return file
+
+
+def rlm(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def told(*arguments: object) -> str:
+    """What a command prints when all is well."""
+    result = rlm(*arguments)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return str(result.stdout)
+
+
+def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    outside = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=outside, capture_output=True, text=True, timeout=300
+    )
+
+
+# ------------------------------------------------------------------ finding one's way
+
+
+def test_every_command_says_what_it_does() -> None:
+    commands = ("train", "check", "show", "schema", "plugins", "explain", "eval", "new")
+    for command in commands:
+        assert command in told("--help")
+        assert len(told(command, "--help")) > 300
+    assert told("--version") == f"rlm {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [["--help"], ["plugins"], ["explain", "clip"], ["--version"]])
+def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
+    result = process("-X", "importtime", "-m", "rlm_plugins", *command, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-2000:]
+    imported = {
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert "rlm_plugins.cli" in imported
+    heavy = {"torch", "transformers", "trl", "peft", "datasets", "accelerate"}
+    assert not {name.partition(".")[0] for name in imported} & heavy
+
+
+def test_plugins() -> None:
+    listed = told("plugins")
+    for hook in HOOKS.values():
+        if hook.key != "rollouts":
+            assert f"  {hook.key} " in listed
+    assert "GRPO done right" in listed
+
+
+def test_plugins_for_programs() -> None:
+    (builtin, *_) = json.loads(told("plugins", "--json"))
+    assert set(builtin) == {"name", "origin", "error", "traceback", "parts"}
+    assert (builtin["name"], builtin["error"]) == ("builtin", None)
+    clip = next(part for part in builtin["parts"]["policy_loss"] if part["name"] == "clip")
+    assert set(clip) == {"name", "full_name", "about"}
+
+
+def test_a_broken_plugin_is_listed_with_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Installer(tmp_path, monkeypatch)("acme", BROKEN)
+    listed = told("plugins")
+    assert "acme  (rlm-acme 1.0)\n  NOT LOADED: ModuleNotFoundError: No module named 'nothing_of_that_name'" in listed
+    assert f'File "{file}", line 1' in listed
+    assert "importlib" not in listed, "the traceback begins where the plugin's code does"
+    assert "clip" in listed, "the others are there"
+
+
+def test_a_plugin_that_breaks_the_contract_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Installer(tmp_path, monkeypatch)("acme", reward().replace("rlm_rewards", "rlm_reward"))
+    assert "there is no hook 'rlm_reward'" in told("plugins")
+
+
+def test_a_single_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(reward("politeness"))
+    assert "politeness" in told("plugins", "--load", tmp_path / "mine.py")
+    assert "from mine" in told("explain", "politeness", "--load", tmp_path / "mine.py")
+
+
+def test_explain() -> None:
+    assert "ℓ = −min(w Â" in told("explain", "clip")
+    entries = json.loads(told("explain", "entropy", "--json"))
+    assert [entry["kind"] for entry in entries] == ["part", "metric"]
+
+
+# ------------------------------------------------------------------ recipes
+
+
+def test_check(recipe: Path) -> None:
+    text = told("check", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
+    assert text.splitlines()[-1] == "ok"
+    for words in ("01-show", "02-tell", "1−0.3", "column of addition", "at its peak"):
+        assert words in text
+    assert [stage["name"] for stage in json.loads(told("check", recipe, "--json"))] == ["01-show", "02-tell"]
+
+
+def test_check_loads_no_weight(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rlm_plugins.builtin.models as models
+
+    monkeypatch.setattr(models, "build_model", lambda *_: pytest.fail("a weight was made"))
+    told("check", recipe)
+
+
+def test_show(recipe: Path) -> None:
+    text = told("show", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert lines["stages[1].algorithm.policy_loss.epsilon"].endswith("command line")
+    assert lines["stages[1].algorithm.penalties[0].beta"].endswith("row grpo")
+    assert lines["environment.digits" if "environment.digits" in lines else "stages[0].environment.digits"].endswith(
+        "mine.yaml line 2"
+    )
+
+
+def test_show_for_programs(recipe: Path) -> None:
+    values = json.loads(told("show", recipe, "--json"))
+    assert all(set(value) == {"path", "value", "origin"} for value in values)
+    assert {"path": "stages[1].trainer.save_steps", "value": 1, "origin": "mine.yaml line 12"} in values
+
+
+def test_schema(tmp_path: Path) -> None:
+    assert "yaml-language-server" in told("schema", "--out", tmp_path / "schema.json")
+    written = json.loads((tmp_path / "schema.json").read_text())
+    assert written == json.loads(told("schema"))
+    assert "algorithm" in written["properties"]
+
+
+def test_new(tmp_path: Path) -> None:
+    files = told("new", "reward", "politeness", "--folder", tmp_path).split()
+    assert files
+    assert all(Path(file).is_file() for file in files)
+
+
+# ------------------------------------------------------------------ failing
+
+
+@pytest.mark.parametrize("command", ["check", "show", "train", "eval"])
+def test_a_wrong_recipe_is_a_message_and_exit_code_2(recipe: Path, command: str) -> None:
+    result = rlm(command, recipe, "stages.1.algorithm.name=grppo")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert "did you mean 'grpo'" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (recipe.parent / "runs").exists()
+
+
+def test_a_missing_recipe() -> None:
+    result = rlm("check", "nowhere.yaml")
+    assert result.exit_code == 2
+    assert "nowhere.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("debug", [["--debug", "check"], ["check", "--debug"]])
+def test_debug_shows_where_it_was_raised(debug: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLM_DEBUG", "0")  # put back afterwards
+    result = rlm(*debug, "nowhere.yaml")
+    assert result.exception is not None
+    assert not isinstance(result.exception, SystemExit)
+
+
+def test_debug_by_environment(recipe: Path) -> None:
+    wrong = ("-m", "rlm_plugins", "show", str(recipe), "stages.1.algorithm.name=grppo")
+    quiet, loud = (process(*wrong, cwd=recipe.parent, RLM_DEBUG=value) for value in ("", "1"))
+    assert quiet.returncode == 2
+    assert "Traceback" not in quiet.stderr
+    assert loud.returncode == 1
+    assert "Traceback" in loud.stderr
+
+
+def test_a_part_of_a_broken_plugin_fails_with_the_traceback_of_the_plugin(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Installer(tmp_path, monkeypatch)("acme", BROKEN)
+    told("show", recipe)
+    result = rlm("show", recipe, "rewards=[acme/brevity]")
+    assert result.exit_code == 2
+    assert "caused by" in result.stderr
+    assert f'File "{file}", line 1' in result.stderr
+    assert "nothing_of_that_name" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_as_python(recipe: Path) -> None:
+    (recipe.parent / "typo.py").write_text("def typo(:\n")
+    recipe.write_text("plugins: {load: [./typo.py]}\n" + RECIPE)
+    result = rlm("check", recipe)
+    assert result.exit_code == 2
+    assert "def typo(:" in result.stderr
+
+
+# ------------------------------------------------------------------ runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the recipe."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "mine.yaml").write_text(RECIPE)
+    told("train", folder / "mine.yaml", "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_eval_of_a_run_and_of_its_start(run: Path) -> None:
+    after = json.loads(told("eval", run, "--json", "--samples", 2))
+    assert set(after) == {"stage", "model", "metric", "score", "low", "high", "rows", "rewards", "samples"}
+    assert (after["stage"], after["metric"], after["rows"], len(after["samples"])) == ("02-tell", "length", 8, 2)
+    assert after["low"] <= after["score"] <= after["high"]
+    summary = json.loads((run / "summary.json").read_text())
+    assert after["score"] == summary["after"], "what was trained is what is judged"
+    first = json.loads(told("eval", run, "--json", "--stage", "show"))
+    assert first["score"] == summary["before"]
+    start = json.loads(told("eval", run / "recipe.yaml", "--json", "--rows", 3))
+    assert start["rows"] == 3
+    assert "from scratch" in start["model"]
+
+
+@pytest.mark.slow
+def test_eval_for_people(run: Path) -> None:
+    text = told("eval", run, "--samples", 1)
+    assert text.count("question") == 1
+    assert text.splitlines()[-1].startswith("02-tell: held-out length ")
+    result = rlm("eval", run, "--stage", "shwo")
+    assert "did you mean 'show'" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_run_is_never_written_over(recipe: Path) -> None:
+    told("train", recipe)
+    before = (recipe.parent / "runs" / "mine" / "metrics.jsonl").read_text()
+    told("train", recipe)
+    told("train", recipe, "--name", "other")
+    assert (recipe.parent / "runs" / "mine" / "metrics.jsonl").read_text() == before
+    assert {path.name for path in (recipe.parent / "runs").iterdir()} == {"mine", "mine-2", "other"}
+
+
+def interrupted(recipe: Path) -> Path:
+    """A run that was killed between its stages."""
+    told("train", recipe)
+    folder = recipe.parent / "runs" / "mine"
+    (folder / "summary.json").unlink()
+    (folder / "02-tell" / "done").unlink()
+    return folder
+
+
+@pytest.mark.slow
+def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path) -> None:
+    folder = interrupted(recipe)
+    text = told("train", recipe, "--resume")
+    assert "01-show: complete, passed by" in text
+    assert (folder / "02-tell" / "done").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["mine"]
+    nothing = rlm("train", recipe, "--resume")
+    assert nothing.exit_code == 2
+    assert "nothing to resume" in nothing.stderr
+
+
+@pytest.mark.slow
+def test_resume_refuses_another_recipe_and_says_what_is_different(recipe: Path) -> None:
+    folder = interrupted(recipe)
+    changed = ("stages.1.algorithm.policy_loss.epsilon=0.3", "rewards.1.weight=0.2")
+    result = rlm("train", recipe, "--resume", *changed)
+    assert result.exit_code == 2
+    assert "stages[1].algorithm.policy_loss.epsilon: 0.2 in the run, 0.3 now" in result.stderr
+    assert "stages[0].rewards[1].weight: 0.1 in the run, 0.2 now" in result.stderr
+    assert not (folder / "02-tell" / "done").exists()
+    told("train", recipe, "--resume", "--allow-changed", *changed)
+    after = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert after["stages"][1]["algorithm"]["policy_loss"]["epsilon"] == 0.3
+    before = yaml.safe_load((folder / "recipe.old.yaml").read_text())
+    assert before["stages"][1]["algorithm"]["policy_loss"]["epsilon"] == 0.2
+
+
+@pytest.mark.slow
+def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
+    part = recipe.parent / "polite.py"
+    part.write_text(reward("politeness"))
+    recipe.write_text("plugins: {load: [./polite.py]}\n" + RECIPE.replace("[accuracy", "[politeness, accuracy"))
+    folder = interrupted(recipe)
+    part.write_text(reward("politeness", "return [1.0] * len(completions)"))
+    result = rlm("train", folder, "--resume")
+    assert result.exit_code == 2
+    assert "version of.polite" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_run_folder_stands_for_its_recipe(recipe: Path) -> None:
+    folder = interrupted(recipe)
+    told("train", folder, "--resume")
+    assert (folder / "summary.json").exists()
+    assert "ok" in told("check", folder)
+    result = rlm("train", recipe, "--resume", "--out", recipe.parent / "nowhere")
+    assert "there is no run to go on with" in result.stderr
+
+
+@pytest.mark.slow
+def test_interrupting_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "train", interrupt)
+    result = rlm("train", recipe)
+    assert result.exit_code == 130
+    assert "--resume" in result.stderr
+
+
+AGREE = """
+import os, time
+from pathlib import Path
+from rlm_plugins.launch import together
+from rlm_plugins.run import fresh_folder
+
+rank = int(os.environ["RANK"])
+time.sleep(2 * rank)  # long enough for process 0 to make its folder, were it not to wait
+folder = together(lambda: fresh_folder(Path("runs/mine")))
+if rank == 0:
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").touch()
+Path(f"process{rank}").write_text(str(folder))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "recipe.yaml").touch()
+    (tmp_path / "agree.py").write_text(AGREE)
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    options += ["--dynamo_backend", "no", "--main_process_port", "0"]
+    root = str(Path(__file__).parents[1])
+    result = process("-m", "accelerate.commands.launch", *options, "agree.py", cwd=tmp_path, PYTHONPATH=root)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert [(tmp_path / f"process{rank}").read_text() for rank in (0, 1)] == ["runs/mine-2"] * 2
