@@ -31,9 +31,12 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
         known[key] = _call(plan.environment, World, plan.place, "environment")
         check_rows(known[key], name, where)
     check_engine_columns(known[key], getattr(plan.engine.target, "columns", ()), name, where)
-    if plan.rollouts is None:  # a rollouts part may add any column
-        check_columns(known[key], plan.rewards, name, spell((*plan.place, "rewards")))
-    return known[key]
+    world, rewards = known[key], spell((*plan.place, "rewards"))
+    if any(plan.slots.values()) and plan.rollouts is None:  # a rollouts part may add any column
+        check_columns(world.train, world, plan.rewards, name, rewards)
+    if plan.evaluation is not None:
+        check_columns(world.test, world, plan.rewards, name, rewards)
+    return world
 
 
 def build_source(plan: Plan) -> ModelSource:

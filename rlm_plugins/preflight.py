@@ -83,27 +83,33 @@ def columns(rows: Any) -> list[str]:
     return list(named) if named else list(next(iter(rows), {}))
 
 
-def check_columns(world: World, rewards: Sequence[Reward], name: str, where: str) -> None:
-    """Whether every reward finds the data it names, among the training rows and the held-out ones.
+def check_columns(rows: Any, world: World, rewards: Sequence[Reward], name: str, where: str) -> None:
+    """Whether every reward finds the data it names.
+
+    Args:
+        rows: The training or the held-out rows; without any there is nothing to find.
+        world: Where they come from.
+        rewards: In the order of the recipe.
+        name: Of the environment, for errors.
+        where: Address of the rewards.
 
     Raises:
         RecipeError: It names the reward, the column, and the columns there are.
     """
-    for rows in (world.train, world.test):
-        names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
-        for number, reward in enumerate(rewards if columns(rows) else ()):
-            for need in reward.part.part.needs:
-                if need not in SAMPLE and need not in names:
-                    raise RecipeError(
-                        f"the reward '{reward.label}' needs the column '{need}', which the environment '{name}' "
-                        "does not have",
-                        where=f"{where}[{number}]",
-                        allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
-                        hint=nearest(need, [*names, *SAMPLE]),
-                    )
-                if need == "environments" and world.environment_factory is None:
-                    problem = f"the reward '{reward.label}' needs environments, and '{name}' has none to play in"
-                    raise RecipeError(problem, where=f"{where}[{number}]")
+    names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
+    for number, reward in enumerate(rewards if columns(rows) else ()):
+        for need in reward.part.part.needs:
+            if need not in SAMPLE and need not in names:
+                raise RecipeError(
+                    f"the reward '{reward.label}' needs the column '{need}', which the environment '{name}' does not "
+                    "have",
+                    where=f"{where}[{number}]",
+                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
+                    hint=nearest(need, [*names, *SAMPLE]),
+                )
+            if need == "environments" and world.environment_factory is None:
+                problem = f"the reward '{reward.label}' needs environments, and '{name}' has none to play in"
+                raise RecipeError(problem, where=f"{where}[{number}]")
 
 
 def check_engine_columns(world: World, needed: Sequence[str], name: str, where: str) -> None:

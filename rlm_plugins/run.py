@@ -24,14 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rlm_plugins.errors import RlmError
 from rlm_plugins.judge import text_of
 
 if TYPE_CHECKING:
     from rlm_plugins.batch import Batch
     from rlm_plugins.stage import Stage
+from rlm_plugins.yaml_scalars import dump
 
 PACKAGES = ("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets")
 SAMPLES_PER_STEP = 4
@@ -70,8 +69,7 @@ class Run:
         for file in files:
             (self.folder / "plugins").mkdir(exist_ok=True)
             shutil.copy(file, self.folder / "plugins" / file.name)
-        text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
-        (self.folder / "recipe.yaml").write_text(text, encoding="utf-8")
+        (self.folder / "recipe.yaml").write_text(dump(dict(document)), encoding="utf-8")
         manifest = {
             "python": sys.version.split()[0],
             "platform": platform.platform(),

@@ -397,6 +397,7 @@ RIGHT = [
     ["environment={name: world, kind: stream}", "rewards=[judge]"],
     ["environment={name: world, kind: demonstrated}", "algorithm=sft", "rewards=[]"],
     ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
+    ["environment={name: world, kind: few}", "algorithm=sleep"],  # nobody scores: no held-out rows either
     ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
     ["rollouts=write", "rewards=[judge]"],  # a rollouts part may add the column
     ["rollouts=write", "algorithm.token_weights=[needs_engine]"],
@@ -429,11 +430,10 @@ ADDRESSES = st.sampled_from(
         *(f"algorithm.{slot}{step}" for slot in SLOTS for step in ("", ".name", ".0", ".0.name", ".kl.beta", ".eps")),
     ]
 )
-VALUES = st.sampled_from(
-    ["grpo", "rloo", "sft", "kl", "clip", "median", "addition", "scratch", "accuracy", "none", "null", "0", "-1", "1.5"]
-    + ["true", "'x'", "''", "[]", "{}", "[1]", "[kl]", "[{name: kl, beta: 1}]", "{name: 3}", "[format, format]", "a/b"]
-    + ["{a: {b: [c]}}", "9999999999999999999", "./x", "[[[]]]", "[null]", "builtin/clip", "/clip", "clip/", "cosine"]
-)
+_WORDS = "grpo rloo sft kl clip median addition scratch accuracy none null 0 -1 1.5 true 'x' '' ./x a/b /clip clip/"
+_LISTS = "[] {} [1] [kl] [[[]]] [null] builtin/clip cosine 9999999999999999999".split()
+_MIXED = ["[{name: kl, beta: 1}]", "{name: 3}", "[format, format]", "{a: {b: [c]}}"]
+VALUES = st.sampled_from([*_WORDS.split(), *_LISTS, *_MIXED])
 
 
 @pytest.fixture(scope="module")
