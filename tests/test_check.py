@@ -130,6 +130,23 @@ def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
     assert workload(grpo, args).rows == 6
 
 
+def test_the_weights_are_counted_as_they_will_be_held(tmp_path: Path) -> None:
+    (sft, _), _ = stages(tmp_path)
+    sft.source.load().save_pretrained(tmp_path / "model")
+    sft.source.tokenizer().save_pretrained(tmp_path / "model")
+    body = RECIPE.split("stages:")[0] + "algorithm: grpo\ntrainer: {num_generations: 4, max_completion_length: 4}\n"
+    text = (
+        body + f"model: {{name: pretrained, path: {tmp_path / 'model'}, lora: {{r: 4, target_modules: all-linear}}}}\n"
+    )
+    held = {}
+    for dtype in ("auto", "float32", "bfloat16"):
+        ((stage,), registry) = stages(tmp_path, f"model.dtype={dtype}", text=text)
+        loaded = stage.source.load()
+        held[dtype] = examine(stage, registry)["memory"]["always"]["frozen weights"]
+        assert held[dtype] == sum(p.numel() * p.element_size() for p in loaded.parameters()), dtype
+    assert held["bfloat16"] == held["float32"] / 2
+
+
 def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (_, grpo), registry = stages(tmp_path)
 

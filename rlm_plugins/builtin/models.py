@@ -80,13 +80,16 @@ def pretrained(
     """
     remote = {"revision": revision} if revision else {}
     checkpoint = Checkpoint(path, trust_remote_code=trust_remote_code, **remote)
-    quantised: dict[str, Any] = {"quantization_config": four_bit()} if load_in_4bit else {}
+    held: dict[str, Any] = {"dtype": _here(dtype), **({"quantization_config": four_bit()} if load_in_4bit else {})}
     attention = {"attn_implementation": attn_implementation} if attn_implementation else {}
+    config = checkpoint.config()
+    for name, value in held.items():  # the config describes the model before it is loaded
+        setattr(config, name, getattr(config, name) if value == "auto" else value)
 
     return ModelSource(
-        config=checkpoint.config(),
+        config=config,
         tokenizer=checkpoint.tokenizer,
-        load=lambda: checkpoint.model(dtype=_here(dtype), **attention, **quantised),
+        load=lambda: checkpoint.model(**held, **attention),
         origin=f"{path}@{revision}" if revision else path,
     )
 
