@@ -83,12 +83,12 @@ def columns(rows: Any) -> list[str]:
     return list(named) if named else list(next(iter(rows), {}))
 
 
-def check_columns(rows: Any, world: World, rewards: Sequence[Reward], name: str, where: str) -> None:
+def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str, where: str) -> None:
     """Whether every reward finds the data it names.
 
     Args:
-        rows: The training or the held-out rows; without any there is nothing to find.
-        world: Where they come from.
+        world: Whose rows they score.
+        kind: Which rows: ``training`` or ``held-out``.
         rewards: In the order of the recipe.
         name: Of the environment, for errors.
         where: Address of the rewards.
@@ -96,12 +96,13 @@ def check_columns(rows: Any, world: World, rewards: Sequence[Reward], name: str,
     Raises:
         RecipeError: It names the reward, the column, and the columns there are.
     """
+    rows = world.train if kind == "training" else world.test
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
         for need in reward.part.part.needs:
             if need not in SAMPLE and need not in names:
                 raise RecipeError(
-                    f"the reward '{reward.label}' needs the column '{need}', which the environment '{name}' does not "
+                    f"the reward '{reward.label}' needs the column '{need}', which the {kind} rows of '{name}' do not "
                     "have",
                     where=f"{where}[{number}]",
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",

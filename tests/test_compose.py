@@ -269,7 +269,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         "rewards[0] (command line)",
         [
             "the reward 'judge' needs the column 'solution'",
-            "the environment 'addition' does not have",
+            "which the training rows of 'addition' do not have",
             "the columns answer",
         ],
     ),
@@ -355,7 +355,8 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         "environment (",
         ["training row 7 of 'world' has no column 'solution'"],
     ),
-    (["environment={name: world, kind: test}", "rewards=[judge]"], "rewards[0] (", ["needs the column 'solution'"]),
+    (["environment={name: world, kind: test}", "rewards=[judge]"], "rewards[0] (", ["the held-out rows of 'world'"]),
+    (["rollouts=write", "rewards=[judge]"], "rewards[0] (", ["which the held-out rows of 'addition' do not have"]),
     (
         ["environment=world", "algorithm=sft", "rewards=[judge]"],
         "environment (",
@@ -399,7 +400,7 @@ RIGHT = [
     ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
     ["environment={name: world, kind: few}", "algorithm=sleep"],  # nobody scores: no held-out rows either
     ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
-    ["rollouts=write", "rewards=[judge]"],  # a rollouts part may add the column
+    ["rollouts=write", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column
     ["rollouts=write", "algorithm.token_weights=[needs_engine]"],
     ["algorithm.advantage=welcomes_all"],
     ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
@@ -431,7 +432,7 @@ ADDRESSES = st.sampled_from(
     ]
 )
 _WORDS = "grpo rloo sft kl clip median addition scratch accuracy none null 0 -1 1.5 true 'x' '' ./x a/b /clip clip/"
-_LISTS = "[] {} [1] [kl] [[[]]] [null] builtin/clip cosine 9999999999999999999".split()
+_LISTS = ["[]", "{}", "[1]", "[kl]", "[[[]]]", "[null]", "builtin/clip", "cosine", "9999999999999999999"]
 _MIXED = ["[{name: kl, beta: 1}]", "{name: 3}", "[format, format]", "{a: {b: [c]}}"]
 VALUES = st.sampled_from([*_WORDS.split(), *_LISTS, *_MIXED])
 
