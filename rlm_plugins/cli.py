@@ -5,8 +5,10 @@ Thin on purpose: each command says what it takes and hands over. What is heavy i
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +26,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Recipe = Annotated[Path, typer.Argument(help="A recipe (YAML), or the folder of a run.", show_default=False)]
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or the folder of a run.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Values said anew: `algorithm.policy_loss.epsilon=0.3`."),
+    typer.Argument(metavar="KEY=VALUE", help="Values said anew: `algorithm.policy_loss.epsilon=0.3`."),
 ]
 Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; may be given several times.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs; the keys are stable.")]
@@ -38,6 +40,9 @@ def main() -> None:
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no Â shall not end a run
     app()
 
 
@@ -55,8 +60,8 @@ def rlm(
 def train(
     recipe: Recipe,
     overrides: Overrides = None,
-    name: Annotated[str | None, typer.Option(help="What to call the run.  [default: the recipe's name]")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of the run.  [default: runs/NAME]")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call the run (default: the recipe's name).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run (default: runs/NAME).")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest unfinished run of that name, or the one at --out.")
     ] = False,
@@ -112,7 +117,7 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
 
 @app.command()
 def schema(
-    out: Annotated[Path | None, typer.Option(help="A file to write it to.  [default: standard output]")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write it to (default: standard output).")] = None,
     load: Load = None,
 ) -> None:
     """Print the JSON Schema of recipes, made from the parts that are installed: completion for your editor.
@@ -146,7 +151,10 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(help="`clip`, `penalties/entropy`, `grpo`, `rlm_advantages`, `reward_std`, …")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="`clip`, `penalties/entropy`, `grpo`, `rlm_advantages`, `reward_std`, …"),
+    ],
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
@@ -167,7 +175,7 @@ def evaluate(
     source: Recipe,
     overrides: Overrides = None,
     rows: Annotated[int | None, typer.Option(min=0, help="Held-out problems at most; 0: all.")] = None,
-    stage: Annotated[str | None, typer.Option(help="A stage by name.  [default: the last finished one]")] = None,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     samples: Annotated[int, typer.Option(min=0, help="Print this many answers.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -183,15 +191,19 @@ def evaluate(
 
 @app.command()
 def new(
-    kind: Annotated[str, typer.Argument(help="reward, advantage, policy_loss, penalty, environment, …")],
-    name: Annotated[str, typer.Argument(help="What the part is called.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="reward, advantage, policy_loss, penalty, environment, …")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the part is called.")],
     folder: Annotated[Path, typer.Option(help="Where to make the package.")] = Path(),
 ) -> None:
     """Make a package with one working part and its tests, ready to be changed."""
     from rlm_plugins import scaffold
 
-    for file in scaffold.create(kind, name, folder):
-        typer.echo(file)
+    files = scaffold.create(kind, name, folder)
+    package = os.path.commonpath(files)
+    typer.echo("\n".join(map(str, files)))
+    typer.echo(f"next: pip install -e {package}, pytest {package}, and make it yours")
 
 
 def _version(asked: bool) -> None:

@@ -125,13 +125,20 @@ def _part(part: Part) -> Entry:
 
 def _row(part: Part, registry: Registry) -> Entry:
     row = part.target
-    entry = {"about": row.about, "source": row.source, "pitfalls": row.pitfalls, "trainer": row.trainer}
+    entry = {
+        "file": part.offered_in,
+        **{name: getattr(row, name) for name in ("about", "source", "pitfalls", "trainer")},
+        "slots": row.slots(),
+        "objective": "",
+        "legend": [],
+        "problem": "",
+    }
     try:
         slots = formula.slots_of(row, registry)
     except RlmError as error:
-        return {**entry, "slots": row.slots(), "objective": "", "legend": [], "problem": str(error)}
+        return {**entry, "problem": str(error)}
     lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    return {**entry, "slots": row.slots(), "objective": "", "legend": [], **lines}
+    return {**entry, **lines}
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:

@@ -76,12 +76,13 @@ def _part(entry: Entry) -> str:
 def _row(entry: Entry) -> str:
     slots = [(key, _spec(value)) for key, value in entry["slots"].items() if value]
     return (
-        f"{_head(entry)}\n  {entry['about']}"
+        f"{_head(entry)}\n  {entry['file']}"
+        + titled("meaning", f"  {entry['about']}")
         + titled("source", f"  {entry['source']}")
         + titled("pitfalls", f"  {entry['pitfalls']}" if entry["pitfalls"] else "")
         + titled("slots", columns([("trainer", entry["trainer"]), *slots]))
         + titled("objective", objective(entry["objective"], entry["legend"]))
-        + titled("problem", _indented(entry.get("problem", "")))
+        + titled("problem", _indented(entry["problem"]))
     )
 
 

@@ -96,8 +96,8 @@ def as_data(stage: Stage, report: Report, samples: int) -> dict[str, Any]:
         "stage": stage.name,
         "model": stage.source.origin,
         "metric": stage.evaluation.metric,
-        **{name: getattr(report, name) for name in ("score", "low", "high", "rows")},
-        "rewards": dict(report.rewards),
+        **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
+        "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
         "samples": list(report.samples[:samples]),
     }
 
@@ -110,6 +110,11 @@ def tell(stage: Stage, report: Report, samples: int) -> str:
     told += [columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())]
     score = f"{report.score:.1%} [{report.low:.1%}, {report.high:.1%}] on {report.rows} problems"
     return "\n".join([*told, f"{stage.name}: held-out {metric} {score} ({stage.source.origin})"])
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN: the mean of a reward that applied to no row is null."""
+    return None if value != value else value
 
 
 def _sample(sample: Any) -> str:

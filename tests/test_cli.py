@@ -84,6 +84,12 @@ def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]
     assert not {name.partition(".")[0] for name in imported} & heavy
 
 
+def test_a_terminal_that_knows_no_unicode(tmp_path: Path) -> None:
+    result = process("-m", "rlm_plugins", "explain", "clip", cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 0, result.stderr
+    assert "epsilon_high" in result.stdout
+
+
 def test_plugins() -> None:
     listed = told("plugins")
     for hook in HOOKS.values():
@@ -168,9 +174,13 @@ def test_schema(tmp_path: Path) -> None:
 
 
 def test_new(tmp_path: Path) -> None:
-    files = told("new", "reward", "politeness", "--folder", tmp_path).split()
+    *files, advice = told("new", "reward", "politeness", "--folder", tmp_path).splitlines()
     assert files
     assert all(Path(file).is_file() for file in files)
+    package = tmp_path / "rlm-politeness"
+    assert (package / "pyproject.toml").is_file()
+    assert f"pip install -e {package}, " in advice
+    assert rlm("new", "rewrad", "politeness", "--folder", tmp_path).exit_code == 2
 
 
 # ------------------------------------------------------------------ failing

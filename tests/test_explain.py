@@ -91,6 +91,7 @@ def test_a_hook_or_key_in_front_chooses(name: str) -> None:
 def test_a_row() -> None:
     row, _ = explain("grpo", REGISTRY)
     assert row["slots"]["policy_loss"] == {"name": "clip", "epsilon": 0.2}
+    assert Path(row["file"]).name == "algorithms.py"
     told = tell(row)
     for words in (row["about"], row["source"], row["pitfalls"], "clip(epsilon=0.2)", "kl(beta=0.04)", row["objective"]):
         assert words in told
