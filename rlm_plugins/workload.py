@@ -53,8 +53,8 @@ def _written(stage: Stage, args: Any) -> int:
     """Rows written at once: a generation of this process (vLLM keeps its own memory), or an evaluation."""
     own = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False) and stage.rollouts is None
     generated = args.per_device_train_batch_size * args.steps_per_generation if own else 0
-    held_out = len(stage.world.test) if stage.evaluation else 0
-    evaluated = min(stage.evaluation.batch_size, stage.evaluation.rows or held_out, held_out) if stage.evaluation else 0
+    how, held_out = stage.evaluation, len(stage.world.test)
+    evaluated = min(how.batch_size, how.rows or held_out, held_out) if how else 0
     return max(generated, evaluated)
 
 
@@ -62,21 +62,17 @@ def _completion(stage: Stage, args: Any, tokenizer: Any, rows: Iterable[Mapping[
     """The longest completion allowed; where none are written, the longest demonstration."""
     if limit := getattr(args, "max_completion_length", None):
         return int(limit)
-    longest = max(
-        (len(tokenizer(row["demonstration"])["input_ids"]) + 1 for row in rows if "demonstration" in row), default=0
-    )
+    texts = [row["demonstration"] for row in rows if "demonstration" in row]
+    longest = max((len(tokenizer(text)["input_ids"]) + 1 for text in texts), default=0)  # 1: the end token
     room = getattr(args, "max_length", None)
     return min(longest, max(room - prompt, 0)) if room else longest
 
 
 def _tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> int:
-    chat = not isinstance(prompt, str)
-    text = (
-        tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
-        if chat
-        else prompt
-    )
-    return len(tokenizer(text, add_special_tokens=not chat)["input_ids"])
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt)["input_ids"])
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _optimiser_state(optimiser: Any) -> float:
