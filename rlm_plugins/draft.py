@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.paths import Path, spell
+from rlm_plugins.paths import Path, nodes, spell
 
 
 @dataclass
@@ -39,13 +39,7 @@ class Draft:
         """Notes that `value`, with all it contains, comes from `origin`; forgets what stood there before."""
         for old in [p for p in self.origins if p[: len(path)] == path]:
             del self.origins[old]
-        self._mark(value, path, origin)
-
-    def _mark(self, value: Any, path: Path, origin: str) -> None:
-        self.origins[path] = origin
-        below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for step, inner in below:
-            self._mark(inner, (*path, step), origin)
+        self.origins.update((inside, origin) for inside, _ in nodes(value, path))
 
     def error(self, problem: str, path: Path, *, allowed: str = "", hint: str = "") -> RecipeError:
         """An error about the value at `path`, with its address and its line."""

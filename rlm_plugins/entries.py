@@ -17,7 +17,7 @@ def position(entries: Sequence[Any], step: str, where: str = "") -> int:
     >>> position([{"name": "kl"}, {"name": "length", "as": "short"}], "short")
     1
     """
-    if step.isdecimal() and int(step) < len(entries):
+    if step.isdecimal() and len(step) < 6 and int(step) < len(entries):
         return int(step)
     names = [called(entry) for entry in entries]
     if names.count(step) == 1:

@@ -5,6 +5,7 @@ Values of `trainer:` and `lora:` are checked by :mod:`rlm_plugins.settings`, kno
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pydantic
@@ -29,6 +30,15 @@ MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
 
 Text = Annotated[str, Field(min_length=1)]
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+def folder_name(text: str) -> str:
+    """`text` as the name of a folder.
+
+    >>> folder_name("my first (copy)"), folder_name("…")
+    ('my-first-copy', 'unnamed')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:100].strip("-._") or "unnamed"
 
 
 class Keys(pydantic.BaseModel):

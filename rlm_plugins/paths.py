@@ -29,14 +29,22 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\[(\d+)\]", r".\1", text.strip()).split("."))
 
 
+def nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """`value` and every value in it, with its address.
+
+    >>> [path for path, _ in nodes({"a": [1, {}]})]
+    [(), ('a',), ('a', 0), ('a', 1)]
+    """
+    yield path, value
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in inside:
+        yield from nodes(inner, (*path, step))
+
+
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value below `value` that contains no other, with its address; an empty list or mapping is one.
+    """Of these the ones that contain no other; an empty list or mapping is one.
 
     >>> list(leaves({"a": [1, {}], "b": None}))
     [(('a', 0), 1), (('a', 1), {}), (('b',), None)]
     """
-    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if not value or not isinstance(value, dict | list):
-        yield path, value
-    for step, inner in below:
-        yield from leaves(inner, (*path, step))
+    return ((step, inner) for step, inner in nodes(value, path) if not inner or not isinstance(inner, dict | list))

