@@ -355,6 +355,20 @@ def test_interrupting_says_how_to_go_on(recipe: Path, monkeypatch: pytest.Monkey
     assert "--resume" in result.stderr
 
 
+@pytest.mark.slow
+def test_a_part_that_fails_in_a_run_fails_with_its_own_lines(recipe: Path) -> None:
+    part = recipe.parent / "fragile.py"
+    part.write_text(reward("fragility", "return [1 / 0 for text in completions]"))
+    recipe.write_text("plugins: {load: [./fragile.py]}\n" + RECIPE.replace("[accuracy", "[fragility, accuracy"))
+    result = rlm("train", recipe)
+    assert result.exit_code == 2
+    assert "reward 'fragility' (plugin 'fragile'" in result.stderr
+    trace = result.stderr.partition("caused by")[2]
+    assert f'File "{part}"' in trace
+    assert "1 / 0" in trace
+    assert "trl" not in trace
+
+
 AGREE = """
 import os, time
 from pathlib import Path
