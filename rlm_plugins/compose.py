@@ -7,13 +7,14 @@ from typing import Any
 
 from rlm_plugins.building import build_source, build_world, unbuilt_source
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.paths import leaves, spell
+from rlm_plugins.preflight import check_size
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.registry import Registry
 from rlm_plugins.resolve import Plan, resolve
 from rlm_plugins.settings import check
 from rlm_plugins.stage import Stage
+from rlm_plugins.supplies import check_symbols
 from rlm_plugins.world import ModelSource, World
 
 NOT_IN_A_RECIPE = {
@@ -51,7 +52,8 @@ def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> 
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
-        _require_symbols(plan, registry)
+        if any(plan.slots.values()) or getattr(plan.engine.target, "needs_equation", False):
+            check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
     configs = [_check_settings(plan) for plan in plans]
     worlds: dict[str, World] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
@@ -60,31 +62,11 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
         world = World(train=())
         if build:
             world = build_world(plan, worlds)
-            _require_one_generation(plan, world, config)
+            check_size(world, config, spell((*plan.place, "environment")))
             if not len(world.test):
                 plan.evaluation = plan.body["evaluation"] = None
         stages.append(_stage(plan, world, source))
     return stages
-
-
-def _require_symbols(plan: Plan, registry: Registry) -> None:
-    """A row that runs the equation needs its three indispensable symbols, and something to compare."""
-    if not any(plan.slots.values()) and not getattr(plan.engine.target, "needs_equation", False):
-        return
-    for slot in ("advantage", "policy_loss", "aggregator"):
-        if plan.slots[slot] is None:
-            hook = next(name for name, hook in HOOKS.items() if hook.key == slot)
-            raise RecipeError(
-                f"the algorithm '{plan.body['algorithm']['name']}' has no {slot}",
-                where=spell((*plan.place, "algorithm", slot)),
-                allowed=", ".join(registry.names(hook)),
-            )
-    if not plan.rewards:
-        raise RecipeError(
-            "there are no rewards, and this algorithm learns from nothing else",
-            where=spell((*plan.place, "rewards")),
-            allowed=", ".join(registry.names("rlm_rewards")),
-        )
 
 
 def _check_settings(plan: Plan) -> Any:
@@ -103,20 +85,6 @@ def _check_settings(plan: Plan) -> Any:
         refused=getattr(engine, "refused", {}),
         house=house_settings(),
     )
-
-
-def _require_one_generation(plan: Plan, world: World, config: Any) -> None:
-    """TRL drops an incomplete generation: with fewer rows than one it trains nothing, and says that it finished."""
-    if not hasattr(config, "num_generations") or not hasattr(world.train, "__len__"):
-        return
-    needed = config.generation_batch_size // config.num_generations
-    if len(world.train) < needed:
-        raise RecipeError(
-            f"{len(world.train)} training rows are fewer than the {needed} problems of one generation",
-            where=spell((*plan.place, "environment")),
-            hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = {needed}: "
-            "take more rows, or a smaller batch",
-        )
 
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:

@@ -16,7 +16,8 @@ from rlm_plugins.paths import Path, leaves, spell
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.registry import Registry
 
-_HOOKS = {hook.key: name for name, hook in HOOKS.items()}
+HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
+"""Recipe key → hook."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Finder:
             RecipeError: Nobody offers it, a wrong knob, or a penalty without its coefficient.
         """
         where = self.address(*steps)
-        found = self.registry.find(_HOOKS[key], spec["name"], where=where)
+        found = self.registry.find(HOOK_OF[key], spec["name"], where=where)
         knobs = {name: value for name, value in spec.items() if name not in ("name", *reserved)}
         beta = _coefficient(knobs, where) if key == "penalties" else None
         bound = found.bind(knobs, where=where)
@@ -69,7 +70,7 @@ class Finder:
 
     def same(self, key: str, one: str, other: str, steps: Path) -> bool:
         """Whether two names find the same part."""
-        first, second = (self.registry.find(_HOOKS[key], name, where=self.address(*steps)) for name in (one, other))
+        first, second = (self.registry.find(HOOK_OF[key], name, where=self.address(*steps)) for name in (one, other))
         return first == second
 
     # -- addresses and origins

@@ -29,7 +29,8 @@ MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
 """The keys that hold a list of parts."""
 
 Text = Annotated[str, Field(min_length=1)]
-FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+FolderName = Annotated[str, Field(pattern=FOLDER)]
 
 
 def folder_name(text: str) -> str:

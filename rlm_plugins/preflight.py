@@ -123,3 +123,28 @@ def check_engine_columns(world: World, needed: Sequence[str], name: str, where: 
     for need in (need for need in needed if need not in names):
         problem = f"the algorithm learns from the column '{need}', which the environment '{name}' does not have"
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
+
+
+def check_size(world: World, config: Any, where: str) -> None:
+    """Whether there is a problem for every place in one generation.
+
+    TRL drops an incomplete generation: with fewer rows than one it trains nothing, and says that it finished.
+
+    Args:
+        world: Its training rows are counted, where they can be.
+        config: The engine's; one without ``num_generations`` takes any number of rows.
+        where: Address of the environment.
+
+    Raises:
+        RecipeError: With both numbers.
+    """
+    if not hasattr(config, "num_generations") or not hasattr(world.train, "__len__"):
+        return
+    needed = config.generation_batch_size // config.num_generations
+    if len(world.train) < needed:
+        raise RecipeError(
+            f"{len(world.train)} training rows are fewer than the {needed} problems of one generation",
+            where=where,
+            hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = {needed}: "
+            "take more rows, or a smaller batch",
+        )

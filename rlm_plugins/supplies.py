@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.finder import HOOK_OF
 from rlm_plugins.parts import Bound
+from rlm_plugins.paths import Path, spell
+from rlm_plugins.registry import Registry
 
 _NO_CRITIC = "come from a critic, and this recipe has none"
 _NO_RATIO = "comes from an importance part, and this algorithm has none"
@@ -66,3 +69,26 @@ def _parts(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, s
             yield from ((slot, bound, f"{where}.{slot}[{i}]") for i, bound in enumerate(chosen))
         elif chosen is not None:
             yield slot, chosen, f"{where}.{slot}"
+
+
+def check_symbols(slots: Mapping[str, Any], rewards: int, place: Path, registry: Registry) -> None:
+    """Whether the three symbols are chosen without which there is no equation, and something to compare.
+
+    Args:
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+        rewards: How many there are.
+        place: Address of the stage.
+        registry: Knows what could be chosen.
+
+    Raises:
+        RecipeError: It names the slot and the parts that would fit.
+    """
+    for slot in ("advantage", "policy_loss", "aggregator"):
+        if slots[slot] is None:
+            where, allowed = spell((*place, "algorithm", slot)), ", ".join(registry.names(HOOK_OF[slot]))
+            raise RecipeError(f"the algorithm has no {slot}", where=where, allowed=allowed)
+    if not rewards:
+        where, allowed = spell((*place, "rewards")), ", ".join(registry.names("rlm_rewards"))
+        raise RecipeError(
+            "there are no rewards, and this algorithm learns from nothing else", where=where, allowed=allowed
+        )
