@@ -72,7 +72,9 @@ def train(trainer: GRPOTrainer) -> tuple[list[dict[str, float]], dict[str, torch
     return logs, {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
 
 
-def compare(folder: Path, *, lora: bool = True, beta: float = 0.0, ours: dict[str, Any] | None = None, **changes: Any) -> None:
+def compare(
+    folder: Path, *, lora: bool = True, beta: float = 0.0, ours: dict[str, Any] | None = None, **changes: Any
+) -> None:
     """Runs stock and ours on the same recipe and demands the same bits."""
     torch.set_num_threads(1)
     scale, level = changes.pop("scale_rewards", "group"), changes.pop("importance_sampling_level", "token")
@@ -97,7 +99,9 @@ def compare(folder: Path, *, lora: bool = True, beta: float = 0.0, ours: dict[st
     )
     expected = train(GRPOTrainer(reward_funcs=[eighths, length], args=stock_args, **pieces()))
     rewards = [
-        Reward(f.__name__, type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", f.__name__, "test", f).bind({}), w)
+        Reward(
+            f.__name__, type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", f.__name__, "test", f).bind({}), w
+        )
         for f, w in ((eighths, 1.0), (length, 0.5))
     ]
     found = train(
@@ -138,7 +142,9 @@ def test_loss_types(tmp_path: Path, loss_type: str, accumulation: int, iteration
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_scale_and_level(tmp_path: Path, loss_type: str, scale: str, level: str) -> None:
-    compare(tmp_path, loss_type=loss_type, scale_rewards=scale, importance_sampling_level=level, num_iterations=2, beta=0.04)
+    compare(
+        tmp_path, loss_type=loss_type, scale_rewards=scale, importance_sampling_level=level, num_iterations=2, beta=0.04
+    )
 
 
 @pytest.mark.slow
