@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError, RlmError
-from rlm_plugins.parts import Bound
+from rlm_plugins.registry.parts import Bound
 
 
 def without_padding(batch: Batch) -> Batch:

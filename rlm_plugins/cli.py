@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.door import DEBUG, Door
+from rlm_plugins.commands.door import DEBUG, Door
 
 app = typer.Typer(
     cls=Door,
@@ -73,7 +73,7 @@ def train(
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
-    from rlm_plugins.launch import launch
+    from rlm_plugins.commands.launch import launch
 
     try:
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
@@ -88,10 +88,10 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) 
 
     JSON: a list of stages, each with name, parts, data, batch, objective, legend, memory.
     """
-    from rlm_plugins.check import examine
-    from rlm_plugins.check_text import tell
-    from rlm_plugins.compose import compose
-    from rlm_plugins.reading import read
+    from rlm_plugins.commands.check import examine
+    from rlm_plugins.commands.check_text import tell
+    from rlm_plugins.commands.reading import read
+    from rlm_plugins.recipe.compose import compose
 
     found, registry = read(recipe, overrides)
     stages = [examine(stage, registry) for stage in compose(found, registry)]
@@ -104,9 +104,9 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
 
     JSON: a list of {path, value, origin}.
     """
-    from rlm_plugins.compose import compose, explain_origins
-    from rlm_plugins.reading import read
-    from rlm_plugins.telling import columns
+    from rlm_plugins.commands.reading import read
+    from rlm_plugins.commands.telling import columns
+    from rlm_plugins.recipe.compose import compose, explain_origins
 
     found, registry = read(recipe, overrides)
     values = explain_origins(found, compose(found, registry, build_world=False))
@@ -124,8 +124,8 @@ def schema(
 
     In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
     """
+    from rlm_plugins.recipe.schema import recipe_schema
     from rlm_plugins.registry import Registry
-    from rlm_plugins.schema import recipe_schema
 
     text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
     if out is None:
@@ -141,9 +141,9 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
 
     JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
     """
-    from rlm_plugins import listing
+    from rlm_plugins.commands import listing
+    from rlm_plugins.commands.telling import tell_plugins
     from rlm_plugins.registry import Registry
-    from rlm_plugins.telling import tell_plugins
 
     found = listing.plugins(Registry(load or []))
     _show(found, tell_plugins(found), as_json)
@@ -162,9 +162,9 @@ def explain(
 
     JSON: a list of entries; `kind` is part, row, hook, key or metric.
     """
-    from rlm_plugins import explain as explanations
+    from rlm_plugins.commands import explain as explanations
+    from rlm_plugins.commands.telling import tell
     from rlm_plugins.registry import Registry
-    from rlm_plugins.telling import tell
 
     found = explanations.explain(name, Registry(load or []))
     _show(found, "\n\n\n".join(map(tell, found)), as_json)
@@ -183,7 +183,7 @@ def evaluate(
 
     JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
     """
-    from rlm_plugins.trial import as_data, tell, trial
+    from rlm_plugins.commands.trial import as_data, tell, trial
 
     chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
     _show(as_data(chosen, report, samples), tell(chosen, report, samples), as_json)
@@ -198,7 +198,7 @@ def new(
     folder: Annotated[Path, typer.Option(help="Where to make the package.")] = Path(),
 ) -> None:
     """Make a package with one working part and its tests, ready to be changed."""
-    from rlm_plugins import scaffold
+    from rlm_plugins.commands import scaffold
 
     files = scaffold.create(kind, name, folder)
     package = os.path.commonpath(files)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.parts import Bound
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.world import ModelSource, World
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, put, select, without_padding
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
-from rlm_plugins.parts import Bound
+from rlm_plugins.registry.parts import Bound
 
 LARGEST_LOG_RATIO = 20.0
 """log w is clamped here, so that a runaway token is a large number and not an infinite one."""

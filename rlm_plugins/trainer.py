@@ -17,10 +17,10 @@ import torch
 from trl import GRPOTrainer
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.checkpoint import DurableCheckpoints
-from rlm_plugins.prompts import PromptSampler
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.training.checkpoint import DurableCheckpoints
+from rlm_plugins.training.prompts import PromptSampler
 
 PARTS_FILE = "parts.pt"
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]

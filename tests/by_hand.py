@@ -8,7 +8,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
-from rlm_plugins.parts import Bound, Part
+from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.step import Equation
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from trl import GRPOConfig
 
-from rlm_plugins import check
 from rlm_plugins.batch import Batch
-from rlm_plugins.check import SUPPLIERS, examine
-from rlm_plugins.check_text import short, size, tell
-from rlm_plugins.compose import compose
-from rlm_plugins.engine import arguments
-from rlm_plugins.reading import read
-from rlm_plugins.workload import machine_memory, workload
+from rlm_plugins.commands import check
+from rlm_plugins.commands.check import SUPPLIERS, examine
+from rlm_plugins.commands.check_text import short, size, tell
+from rlm_plugins.commands.reading import read
+from rlm_plugins.commands.workload import machine_memory, workload
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.training.engine import arguments
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}

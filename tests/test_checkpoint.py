@@ -12,13 +12,13 @@ import tiny
 import torch
 from trl import GRPOConfig
 
-from rlm_plugins.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.judge import trl_reward
-from rlm_plugins.parts import Part
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 

@@ -14,8 +14,9 @@ import yaml
 from guests import Installer, reward
 from typer.testing import CliRunner
 
-from rlm_plugins import __version__, launch
+from rlm_plugins import __version__
 from rlm_plugins.cli import app
+from rlm_plugins.commands import launch
 from rlm_plugins.hookspecs import HOOKS
 
 RECIPE = """
@@ -372,8 +373,8 @@ def test_a_part_that_fails_in_a_run_fails_with_its_own_lines(recipe: Path) -> No
 AGREE = """
 import os, time
 from pathlib import Path
-from rlm_plugins.launch import together
-from rlm_plugins.run import fresh_folder
+from rlm_plugins.commands.launch import together
+from rlm_plugins.training.run import fresh_folder
 
 rank = int(os.environ["RANK"])
 time.sleep(2 * rank)  # long enough for process 0 to make its folder, were it not to wait

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins import recipe, yaml_strict
-from rlm_plugins.compose import compose, explain_origins, resolved
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe import Recipe, yaml_strict
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose, explain_origins, resolved
+from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.registry import Registry
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.stage import Stage
-from rlm_plugins.yaml_scalars import dump
 
 BASE = """\
 model: scratch
@@ -567,7 +567,7 @@ def test_a_plugin_that_breaks_the_contract_stops_the_run(tmp_path: Path, monkeyp
 
 
 def test_the_traceback_of_a_broken_plugin_is_the_cause(tmp_path: Path) -> None:
-    from rlm_plugins.plugins import Plugin
+    from rlm_plugins.registry.plugins import Plugin
 
     path = tmp_path / "recipe.yaml"
     path.write_text(BASE.replace("accuracy", "acme/judge"))

@@ -26,8 +26,8 @@ from rlm_plugins.builtin import (
     token_weights,
     trainers,
 )
-from rlm_plugins.parts import Part
 from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.rows import Row
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.kit import told, tried

@@ -88,4 +88,4 @@ def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["held_out_rows"] == 16
     assert (folder / "01-dapo" / "adapter" / "adapter_model.safetensors").exists()
-    assert len({line for line in (folder / "metrics.jsonl").read_text().splitlines()}) >= 4
+    assert len(set((folder / "metrics.jsonl").read_text().splitlines())) >= 4

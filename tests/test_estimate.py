@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
 
-from rlm_plugins.block import Block
-from rlm_plugins.estimate import Load, estimate, skeleton
+from rlm_plugins.commands.block import Block
+from rlm_plugins.commands.estimate import Load, estimate, skeleton
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)

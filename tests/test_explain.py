@@ -11,14 +11,14 @@ import pytest
 from guests import Installer, reward
 
 from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
+from rlm_plugins.commands.explain import explain, known
+from rlm_plugins.commands.knobs import knobs, type_in_words
+from rlm_plugins.commands.telling import columns, tell
 from rlm_plugins.errors import RlmError
-from rlm_plugins.explain import explain, known
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.knobs import knobs, type_in_words
 from rlm_plugins.metrics import METRICS
-from rlm_plugins.parts import Part
 from rlm_plugins.registry import Registry
-from rlm_plugins.telling import columns, tell
+from rlm_plugins.registry.parts import Part
 
 REGISTRY = Registry()
 

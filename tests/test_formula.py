@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.formula import call, formula, gist, legend, objective, slots_of, summary, with_values
+from rlm_plugins.commands.formula import call, formula, gist, legend, objective, slots_of, summary, with_values
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.parts import Bound, Part
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.rows import Row
 
 REGISTRY = Registry()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from guests import register
 
-from rlm_plugins import recipe
-from rlm_plugins.compose import compose
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 
 PACKAGES = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))

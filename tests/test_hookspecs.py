@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins import examples, hookspecs
+from rlm_plugins import hookspecs
 from rlm_plugins.batch import LEARNING, SCORING
+from rlm_plugins.commands import examples
+from rlm_plugins.commands.scaffold import KINDS
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.parts import Bound
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.rows import SLOTS
-from rlm_plugins.scaffold import KINDS
 
 GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
 REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])

@@ -20,14 +20,14 @@ LIGHT = {
         "from rlm_plugins.registry import Registry\n"
         "for part in Registry(): part.check(); part.file; part.hook == 'rlm_algorithms' or (part.knobs, part.needs)"
     ),
-    "the recipe": "import rlm_plugins.recipe, rlm_plugins.resolve, rlm_plugins.compose, rlm_plugins.settings",
+    "the recipe": "from rlm_plugins.recipe import compose, document, resolve, settings",
     "a recipe, read": (
         "from rlm_plugins import recipe\nfrom rlm_plugins.registry import Registry\n"
-        "from rlm_plugins.resolve import resolve\n"
+        "from rlm_plugins.recipe.resolve import resolve\n"
         "resolve(recipe.load('plugins/rlm-example/recipe.yaml', ['rewards=[accuracy]']), Registry(), 0)"
     ),
-    "the explanations": "import rlm_plugins.explain, rlm_plugins.formula, rlm_plugins.metrics",
-    "the scaffold": "import rlm_plugins.scaffold",
+    "the explanations": "import rlm_plugins.commands.explain, rlm_plugins.commands.formula, rlm_plugins.metrics",
+    "the scaffold": "import rlm_plugins.commands.scaffold",
     "the conformance kit, as a pytest plugin": "import rlm_plugins.testing",
     "the command line": "import rlm_plugins.cli",
 }

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.judge import text_of, trl_reward
-from rlm_plugins.parts import Part
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward
+from rlm_plugins.training.judge import text_of, trl_reward
 
 CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]
 
@@ -133,7 +133,7 @@ def test_numbers_of_any_make(scores: Any) -> None:
     ],
 )
 def test_impossible_results(result: Any, words: str) -> None:
-    with pytest.raises(PartError, match="reward 'it'.*plugin 'guest'.*step 7") as error:
+    with pytest.raises(PartError, match=r"reward 'it'.*plugin 'guest'.*step 7") as error:
         called(made(lambda completions: result))
     assert words in str(error.value)
     assert "allowed: a list of 2 numbers" in str(error.value)

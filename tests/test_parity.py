@@ -16,11 +16,11 @@ import torch
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.judge import trl_reward
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 LOGGED = ("loss", "grad_norm", "reward", "reward_std", "entropy", "learning_rate", "completions/mean_length")
@@ -115,7 +115,7 @@ def compare(
         )
     )
     assert found[0] == expected[0]
-    start = {name: p for name, p in pieces()["model"].named_parameters()}
+    start = dict(pieces()["model"].named_parameters())
     assert all(torch.equal(found[1][name], weight) for name, weight in expected[1].items())
     moved = [n for n, w in expected[1].items() if "lora_B" in n or (not lora and not torch.equal(w, start[n]))]
     assert any(expected[1][name].abs().max() > 0 for name in moved), "nothing was trained: the comparison is empty"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.policy_losses import cispo, clip, reinforce
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.parts import Part
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=100, deadline=None, database=None, derandomize=True)

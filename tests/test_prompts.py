@@ -6,8 +6,8 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from rlm_plugins.prompts import PromptSampler
 from rlm_plugins.registry import Registry
+from rlm_plugins.training.prompts import PromptSampler
 
 SHUFFLED = Registry().find("rlm_samplers", "shuffled").target
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.grammar import SECTIONS, Algorithm, Body, Evaluation
-from rlm_plugins.paths import spell, split
 from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.grammar import SECTIONS, Algorithm, Body, Evaluation
+from rlm_plugins.recipe.paths import spell, split
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.stage import Evaluation as StageEvaluation
 
@@ -364,7 +364,7 @@ keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
 def test_any_data_is_a_recipe_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any], overrides: list[tuple[list[str], Any]]
 ) -> None:
-    from rlm_plugins.yaml_scalars import dump
+    from rlm_plugins.recipe.yaml_scalars import dump
 
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(dump({"model": "m", "environment": "e", "algorithm": "a", **data}))

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from guests import register
 
-from rlm_plugins import recipe
-from rlm_plugins.compose import compose
+from rlm_plugins.commands.scaffold import KINDS, create
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.scaffold import KINDS, create
 
 ROOT = Path(__file__).parents[1]
 Folders = Mapping[str, Path]

@@ -10,8 +10,8 @@ import pytest
 import tiny
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
-from rlm_plugins.generation import Generation
-from rlm_plugins.schedule import Schedule, schedule
+from rlm_plugins.commands.schedule import Schedule, schedule
+from rlm_plugins.recipe.generation import Generation
 
 
 def planned(problems: int | None, folder: Path, **settings: Any) -> Schedule:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins import recipe, yaml_strict
-from rlm_plugins.compose import compose
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.grammar import SECTIONS
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.grammar import SECTIONS
+from rlm_plugins.recipe.schema import recipe_schema
 from rlm_plugins.registry import Registry
 from rlm_plugins.rows import SLOTS
-from rlm_plugins.schema import recipe_schema
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.generation import Generation
-from rlm_plugins.hints import allowed, fits, without_loose_text
-from rlm_plugins.settings import check
+from rlm_plugins.recipe.generation import Generation
+from rlm_plugins.recipe.hints import allowed, fits, without_loose_text
+from rlm_plugins.recipe.settings import check
 
 
 class Colour(enum.Enum):

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins import yaml_strict
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.yaml_scalars import dump, is_text, plain
+from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe.yaml_scalars import dump, is_text, plain
 
 ODD_BUT_RIGHT = {
     "a: 1e-6": 1e-6,

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.arithmetic import Groups, discounted, following, nanstd, whiten
+from rlm_plugins.ingredients.arithmetic import Groups, discounted, following, nanstd, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "none"]

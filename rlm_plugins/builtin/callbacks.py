@@ -12,7 +12,7 @@ from rlm_plugins.errors import PartError
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-    from rlm_plugins.run import Run
+    from rlm_plugins.training.run import Run
 
 
 def stop_at(run: Run, *, score: float, metric: str = "accuracy") -> TrainerCallback:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.addition import Kind, Problem
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.questions import hold_out, questioner, without
-from rlm_plugins.tables import open_table
+from rlm_plugins.ingredients.addition import Kind, Problem
+from rlm_plugins.ingredients.questions import hold_out, questioner, without
+from rlm_plugins.ingredients.tables import open_table
 from rlm_plugins.world import World
 
 Count = Annotated[int, Field(ge=1)]

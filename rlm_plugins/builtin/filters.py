@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins import hookimpl
-from rlm_plugins.arithmetic import Groups
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.ingredients.arithmetic import Groups
 from rlm_plugins.lazy import torch
 
 

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.ingredients.pretrained import Checkpoint, four_bit
+from rlm_plugins.ingredients.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.lazy import torch
-from rlm_plugins.pretrained import Checkpoint, four_bit
-from rlm_plugins.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.world import ModelSource
 
 Count = Annotated[int, Field(ge=1)]

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.answers import Untagged, committed, number, same_number, same_text
 from rlm_plugins.errors import PartError
+from rlm_plugins.ingredients.answers import Untagged, committed, number, same_number, same_text
 
 Mode = Literal["auto", "exact", "numeric"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]

@@ -66,10 +66,10 @@ class GRPO:
 
     def __call__(self, stage: Stage) -> None:
         """Trains the policy and saves it."""
-        from rlm_plugins import engine
-        from rlm_plugins.checkpoint import SaveWhenBufferIsEmpty
-        from rlm_plugins.judge import trl_reward
         from rlm_plugins.trainer import EquationTrainer
+        from rlm_plugins.training import engine
+        from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
+        from rlm_plugins.training.judge import trl_reward
 
         assert stage.equation is not None
         reads_reference = stage.equation.needs("ref_logp")
@@ -120,8 +120,8 @@ class SFT:
         """Trains on every demonstration and saves the model."""
         from trl import SFTTrainer
 
-        from rlm_plugins import engine
-        from rlm_plugins.checkpoint import DurableCheckpoints
+        from rlm_plugins.training import engine
+        from rlm_plugins.training.checkpoint import DurableCheckpoints
 
         class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with checkpoints that are whole or absent."""
@@ -182,7 +182,7 @@ def _rollouts(stage: Stage) -> Any:
 
 def _give_address(model: Any, stage: Stage) -> None:
     """TRL loads the reference of a fully trained model from disk: one made or merged in memory is saved for it."""
-    from rlm_plugins.processes import processes
+    from rlm_plugins.training.processes import processes
 
     if stage.source.origin == model.config._name_or_path:
         return

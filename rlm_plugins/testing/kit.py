@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlm_plugins import testing
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.parts import Part
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.testing import invariances, manners, rewards, signatures, worlds
 from rlm_plugins.testing.laws import Law, battery
 from rlm_plugins.testing.samples import require_columns

@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.judge import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing.laws import Draw, law
 from rlm_plugins.testing.samples import Rows, rows, shown, some
 from rlm_plugins.testing.subject import LawBroken, Subject, remembering, saved
+from rlm_plugins.training.judge import trl_reward
 
 
 def scores(subject: Subject, columns: Rows) -> list[float | None]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rlm_plugins.parts import Bound, Part
+from rlm_plugins.registry.parts import Bound, Part
 
 
 class LawBroken(Exception):

@@ -12,7 +12,7 @@ from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
-from rlm_plugins.parts import Bound
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.step import Equation, objective
 from vectors.records import Args, Case, Out, part, says
 

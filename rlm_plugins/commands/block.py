@@ -1,0 +1,128 @@
+"""What a transformer of the Llama family (RMSNorm, rotary attention, gated MLP) keeps in memory, byte by byte.
+
+Per token and layer autograd keeps what its backward pass will read. With D hidden units, q and v units of queries and
+of keys or values, I units of the MLP, T tokens in a row, w bytes per weight, b per number in a matrix product:
+
+================================================  ====================================================================
+both norms: their input in float32                8 D; while they are trained also what they scale, 2 w D;
+                                                  norms of queries and keys: the same on q + v
+inputs of the projections                         2 b D; where autocast casts them each has its own: 5 b D
+queries, keys, values, attention's answer         4 b q, because a padding mask repeats keys and values for every head
+the padding mask                                  b T
+gate, its SiLU, up, their product                 4 b I
+adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number inside an adapter; b q; p I instead of b I
+reciprocal roots, sums of exponentials            4 per norm and head
+================================================  ====================================================================
+
+With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above. The tests compare
+this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of experts keeps more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig
+
+    from rlm_plugins.commands.estimate import Load
+
+HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
+"""TRL scores tokens against the vocabulary in tiles of this size (`trl.kernels.chunked_logprob`)."""
+TILES = 8
+"""Tiles of float32 that its backward pass holds at once without Triton; with it one, in the product's type."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The sizes of a model that memory depends on: units, and bytes per weight and per number of an adapter."""
+
+    layers: int
+    hidden: int
+    heads: int
+    queries: int
+    values: int
+    mlp: int
+    vocabulary: int
+    rank: int
+    weight: int
+    adapter: int
+    norms_queries: bool
+
+    @classmethod
+    def of(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Block:
+        """Reads the sizes.
+
+        Args:
+            model: With its adapters; may be on the meta device.
+            config: Its config.
+            rank: Rank of the adapters; 0: all weights are trained.
+        """
+        text: Any = config.get_text_config()
+        heads = text.num_attention_heads
+        width = getattr(text, "head_dim", None) or text.hidden_size // heads
+        names = dict(model.named_parameters())
+        weight = next(p.element_size() for p in names.values() if p.dim() == 2)
+        return cls(
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            heads=heads,
+            queries=heads * width,
+            values=(getattr(text, "num_key_value_heads", None) or heads) * width,
+            mlp=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+            vocabulary=text.vocab_size,
+            rank=rank,
+            weight=weight,
+            adapter=next((p.element_size() for name, p in names.items() if "lora_" in name), weight),
+            norms_queries=any("q_norm" in name for name in names),
+        )
+
+    def kept(self, width: int, half: bool) -> int:
+        """Bytes per token and layer, by the table above.
+
+        Args:
+            width: Tokens of a row, padding included.
+            half: Whether autocast computes products in two bytes.
+        """
+        trained = self.rank == 0
+        product = 2 if half else self.weight
+        inside = product if trained or half else self.adapter
+        cast = {self.weight, self.adapter} != {inside}
+        norms = (4 + self.weight * trained) * 2 * self.hidden + 8
+        if self.norms_queries:
+            heads = self.heads * (self.queries + self.values) // self.queries
+            norms += (4 + product * trained) * (self.queries + self.values) + 4 * heads
+        inputs = inside * (5 * self.hidden + (0 if trained else self.queries)) if cast else 2 * product * self.hidden
+        attention = product * (4 * self.queries + width) + 4 * self.heads
+        return norms + inputs + attention + (3 * product + inside) * self.mlp + 7 * inside * self.rank
+
+    def activations(self, load: Load) -> int:
+        """What one micro-batch keeps between its forward and its backward pass."""
+        width = load.prompt + load.completion
+        tokens = load.micro_rows * width
+        layer = tokens * self.kept(width, load.half)
+        return tokens * self.layers * self.weight * self.hidden + layer if load.checkpointing else self.layers * layer
+
+    def head(self, load: Load) -> int:
+        """Log-probabilities of a micro-batch: tiles of logits, and hidden states with their gradient in float32.
+
+        Without Triton every token is scored, prompt and padding too.
+        """
+        product = 2 if load.half else self.weight
+        tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
+        tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
+        return tile * (product if load.fused else 4 * TILES) + tokens * self.hidden * (product + 4)
+
+    def cache(self, tokens: int) -> int:
+        """Keys and values of `tokens` tokens: 2 v w per token and layer."""
+        return tokens * self.layers * 2 * self.values * self.weight
+
+    def reading(self, tokens: int) -> int:
+        """One layer at work on `tokens` tokens of prompts, without gradient: three times D and four times I."""
+        return tokens * self.weight * (3 * self.hidden + 4 * self.mlp)
+
+    def choosing(self, rows: int) -> int:
+        """The next token of `rows` rows: logits, in float32, scaled, as probabilities."""
+        return rows * self.vocabulary * (self.weight + 3 * 4)

@@ -1,0 +1,132 @@
+"""``rlm check``: everything a stage needs to run, as plain data; :mod:`rlm_plugins.commands.check_text` tells it.
+
+No weight is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rlm_plugins.batch import SAMPLE
+from rlm_plugins.commands import formula
+from rlm_plugins.commands.estimate import estimate
+from rlm_plugins.commands.schedule import schedule
+from rlm_plugins.commands.workload import machine_memory, workload
+from rlm_plugins.errors import RlmError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe.supplies import unsupplied
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.stage import Stage
+from rlm_plugins.training import engine
+
+Entry = dict[str, Any]
+
+SUPPLIERS = {
+    "rewards": "the rewards, weighted, summed and shaped",
+    "named_rewards": "the rewards",
+    "token_rewards": "the rewards, spread over tokens by shapers",
+    "advantages": "the advantage part",
+    "returns": "the advantage part",
+    "log_ratio": "the importance part",
+    "ratio": "the importance part",
+    "loss": "policy loss, token weights and penalties",
+    "logp": "the policy, now",
+    "entropy": "the policy, now",
+    "old_logp": "the policy, before the update",
+    "ref_logp": "the frozen reference, by one more pass over every generation",
+    "rollout_logp": "the engine that samples",
+    "rollout_weight": "the engine that samples",
+    "values": "the critic",
+}
+"""Who fills a field of the batch; what is not here comes from the trainer."""
+_HOOKS = {hook.key: name for name, hook in HOOKS.items()}
+
+
+def examine(stage: Stage, registry: Registry) -> Entry:
+    """A stage, looked at from all sides.
+
+    Args:
+        stage: Composed, with its world built.
+        registry: Where its parts were found.
+
+    Returns:
+        ``name``; ``parts`` (slot, name, plugin, origin, file); ``data`` (name, needed_by, supplied_by); ``batch``
+        (lines of text); ``objective`` and ``legend`` (symbol, meaning, part); ``memory`` (see `memory`).
+    """
+    args = engine.arguments(stage)
+    problems = len(stage.world.train) if hasattr(stage.world.train, "__len__") else None
+    parts = list(_parts(stage, registry))
+    return {
+        "name": stage.name,
+        "parts": [_part(slot, part, registry) for slot, part in parts],
+        "data": list(_data(stage, parts)),
+        "batch": schedule(args, problems, stage.settings).words(),
+        **_objective(stage, dict(parts)["trainer"]),
+        "memory": memory(stage, args),
+    }
+
+
+def memory(stage: Stage, args: Any) -> Entry:
+    """The estimate in bytes, the load it is for, and what this machine has; ``problem`` where none can be made."""
+    try:
+        load = workload(stage, args)
+        found = estimate(stage.source.config, stage.lora, load)
+    except RlmError:
+        raise
+    except Exception as error:  # no condition for a run: a model may be of a kind this has never heard of
+        return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
+    return {**asdict(found), "peak": found.peak, "load": asdict(load), "machine": machine_memory()}
+
+
+def _part(slot: str, part: Part, registry: Registry) -> Entry:
+    file = part.offered_in if slot == "algorithm" else part.file
+    origin = registry.plugins[part.plugin].origin
+    return {"slot": slot, "name": part.name, "plugin": part.plugin, "origin": origin, "file": file}
+
+
+def _objective(stage: Stage, engine_part: Part) -> Entry:
+    if stage.equation is None:
+        return {"objective": f"that of its engine: {formula.summary(engine_part.target)}", "legend": []}
+    rewards = " + ".join(f"{reward.weight:g} {reward.label}" for reward in stage.rewards)
+    slots = vars(stage.equation)
+    return {"objective": formula.objective(slots), "legend": [*formula.legend(slots), ("r", rewards, "")]}
+
+
+def _parts(stage: Stage, registry: Registry) -> Iterator[tuple[str, Part]]:
+    """Recipe key and part of everything that is chosen, in batch order."""
+    row = registry.find("rlm_algorithms", stage.body["algorithm"]["name"])
+    chosen = [row, registry.find("rlm_trainers", row.target.trainer), *(bound.part for bound in stage.parts())]
+    for key in ("environment", "model"):
+        if name := (stage.body.get(key) or {}).get("name"):
+            chosen.append(registry.find(_HOOKS[key], name))
+    for hook, seam in HOOKS.items():
+        yield from ((seam.key, part) for part in chosen if part.hook == hook)
+
+
+def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
+    """What the parts that see data name, who names it, and where it comes from."""
+    column = f"column of {stage.body['environment']['name']}"
+    needed: dict[tuple[str, str], list[str]] = {}
+    for slot, part in parts:
+        for name in _named(stage, slot, part):
+            is_column = slot == "trainer" or (slot == "rewards" and name not in SAMPLE)
+            supplier = column if is_column else SUPPLIERS.get(name, "the trainer")
+            needed.setdefault((name, supplier), []).append(part.name)
+    for (name, supplier), users in needed.items():
+        yield {"name": name, "needed_by": list(dict.fromkeys(users)), "supplied_by": supplier}
+
+
+def _named(stage: Stage, slot: str, part: Part) -> list[str]:
+    """The data a part is given here."""
+    if slot == "trainer":
+        return list(getattr(part.target, "columns", ()))
+    if slot == "rewards":
+        return [*part.needs, *part.welcomes]
+    if stage.equation is None or slot not in vars(stage.equation):
+        return []
+    elsewhere = stage.rollouts is not None or bool(stage.settings.get("use_vllm"))
+    missing = unsupplied(slot, has_importance=stage.equation.importance is not None, samples_elsewhere=elsewhere)
+    return [name for name in (*part.needs, *part.welcomes) if name not in missing and name != "log"]

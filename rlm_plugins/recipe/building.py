@@ -1,0 +1,75 @@
+"""Calls the environment and model parts of a plan, and lets no surprise of theirs pass without a name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, TypeVar, cast
+
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.preflight import check_columns, check_engine_columns, check_rows
+from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.world import ModelSource, World
+
+Made = TypeVar("Made")
+
+
+def build_world(plan: Plan, known: dict[str, World]) -> World:
+    """The world of a stage, with its rows looked at.
+
+    Args:
+        plan: The stage.
+        known: Worlds of earlier stages; the same environment with the same knobs is built once.
+
+    Raises:
+        RecipeError: The environment failed, or has rows that cannot be used.
+    """
+    key, name = json.dumps(plan.body["environment"]), plan.environment.part.name
+    where = spell((*plan.place, "environment"))
+    if key not in known:
+        known[key] = _call(plan.environment, World, plan.place, "environment")
+        check_rows(known[key], name, where)
+    check_engine_columns(known[key], getattr(plan.engine.target, "columns", ()), name, where)
+    world, rewards = known[key], spell((*plan.place, "rewards"))
+    if any(plan.slots.values()) and plan.rollouts is None:  # a rollouts part may add any column
+        check_columns(world, "training", plan.rewards, name, rewards)
+    if plan.evaluation is not None:  # held-out rows are answered by the policy alone
+        check_columns(world, "held-out", plan.rewards, name, rewards)
+    return world
+
+
+def build_source(plan: Plan) -> ModelSource:
+    """Where the weights of the first stage come from; nothing is loaded yet.
+
+    Raises:
+        RecipeError: The model part failed.
+    """
+    assert plan.model is not None
+    return _call(plan.model, ModelSource, plan.place, "model")
+
+
+def unbuilt_source() -> ModelSource:
+    """Stands for a model that was not asked for."""
+
+    def refuse() -> NoReturn:
+        raise RlmError("this run was only described: compose it with build_world=True to load weights")
+
+    return ModelSource(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
+
+
+def _call(bound: Bound, kind: type[Made], place: Path, section: str) -> Made:
+    where, part = spell((*place, section)), f"{section} '{bound.part.full_name}'"
+    try:
+        made = bound.call({})
+    except RecipeError as error:  # a part knows its section, not the stage it stands in
+        address = error.where if not error.where.startswith(section) else spell(place) + f".{error.where}"
+        raise RecipeError(
+            error.problem, where=address.lstrip(".") or where, allowed=error.allowed, hint=error.hint
+        ) from error.__cause__
+    except (Exception, SystemExit) as error:
+        raise RecipeError(f"the {part} failed: {type(error).__name__}: {error}", where=where) from error
+    if not isinstance(made, kind):
+        problem = f"the {part} returned {type(made).__name__}"
+        raise RecipeError(problem, where=where, allowed=f"rlm_plugins.world.{kind.__name__}")
+    return made

@@ -1,0 +1,134 @@
+"""A recipe and the registry → stages that can be run; and the way back, to a recipe with everything said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
+from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.paths import leaves, spell
+from rlm_plugins.recipe.preflight import check_size
+from rlm_plugins.recipe.resolve import Plan, resolve
+from rlm_plugins.recipe.settings import check
+from rlm_plugins.recipe.supplies import check_symbols
+from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Stage
+from rlm_plugins.world import ModelSource, World
+
+NOT_IN_A_RECIPE = {
+    "peft_type": "an adapter of a recipe is LoRA",
+    "inference_mode": "the engine trains the adapter",
+    "base_model_name_or_path": "the base is the model beside it",
+}
+"""Fields of LoraConfig that the machine fills."""
+
+
+def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> list[Stage]:
+    """Every stage of a recipe, checked and bound; no weight is loaded.
+
+    First the names, knobs and needs of all stages (nothing heavy is imported), then `trainer:` and `lora:` (TRL and
+    PEFT are), then the worlds are built and their rows looked at.
+
+    Args:
+        recipe: Its `origins` are completed with what rows and parts decide.
+        registry: Who offers what.
+        build_world: Whether to call the environment and model parts. Without, the stages describe a run and cannot
+            start one: their worlds are empty and their weights cannot be loaded.
+
+    Raises:
+        RecipeError: What is wrong, with address and line.
+        PluginError: A plugin breaks the contract.
+    """
+    registry.require_sound()
+    try:
+        return _compose(recipe, registry, build_world)
+    except RecipeError as error:
+        located = recipe.locate(error)
+        raise located from located.__cause__
+
+
+def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
+    plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
+    for plan in plans:
+        if any(plan.slots.values()) or getattr(plan.engine.target, "needs_equation", False):
+            check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
+    configs = [_check_settings(plan) for plan in plans]
+    worlds: dict[str, World] = {}
+    source = build_source(plans[0]) if build else unbuilt_source()
+    stages = []
+    for plan, config in zip(plans, configs, strict=True):
+        world = World(train=())
+        if build:
+            world = build_world(plan, worlds)
+            check_size(world, config, spell((*plan.place, "environment")))
+            if not len(world.test):
+                plan.evaluation = plan.body["evaluation"] = None
+        stages.append(_stage(plan, world, source))
+    return stages
+
+
+def _check_settings(plan: Plan) -> Any:
+    """The third wall; returns the engine's config, made once."""
+    from rlm_plugins.training.engine import house_settings
+
+    engine: Any = plan.engine.target
+    if lora := plan.body["model"].get("lora"):
+        from peft import LoraConfig
+
+        check(LoraConfig, lora, spell((*plan.place, "model", "lora")), refused=NOT_IN_A_RECIPE)
+    return check(
+        engine.config_class(),
+        plan.body["trainer"],
+        spell((*plan.place, "trainer")),
+        refused=getattr(engine, "refused", {}),
+        house=house_settings(),
+    )
+
+
+def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
+    equation = None
+    if any(plan.slots.values()):
+        from rlm_plugins.step import Equation
+
+        equation = Equation(**plan.slots)
+    return Stage(
+        name=plan.name,
+        body=plan.body,
+        engine=plan.engine.target,
+        settings=plan.body["trainer"],
+        world=world,
+        source=source,
+        lora=plan.body["model"].get("lora"),
+        rewards=plan.rewards,
+        evaluation=plan.evaluation,
+        equation=equation,
+        sampler=plan.sampler,
+        rollouts=plan.rollouts,
+        callbacks=plan.callbacks,
+    )
+
+
+# ------------------------------------------------------------------ the way back
+
+
+def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
+    """A recipe with everything said: it loads again, wherever it lies, and means the same run."""
+    plugins = {"load": [str(path) for path in recipe.load], "block": list(recipe.block)}
+    said = {key: value for key, value in plugins.items() if value}
+    head = {"name": recipe.name, **({"plugins": said} if said else {})}
+    bodies = [dict(stage.body) for stage in stages]
+    return {**head, "stages": bodies} if recipe.places != [()] else {**head, **bodies[0]}
+
+
+def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, Any, str]]:
+    """(address, value, origin) of every value of the composed stages, in the order of the recipe.
+
+    Origins: ``recipe.yaml line 12``, ``command line``, ``row grpo``, ``default of clip``, ``the first reward``, ….
+    """
+    found = []
+    for stage, place in zip(stages, recipe.places, strict=True):
+        for path, value in leaves(dict(stage.body), place):
+            found.append((spell(path), value, recipe.origins.get(spell(path), "default")))
+    return found

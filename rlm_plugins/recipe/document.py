@@ -1,0 +1,130 @@
+"""One YAML file → one checked body per stage, and where every value came from.
+
+The walls behind this one need the registry (`compose`) and TRL (`settings`).
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe.draft import Draft
+from rlm_plugins.recipe.grammar import SECTIONS, folder_name
+from rlm_plugins.recipe.grammar_check import check, spell_out
+from rlm_plugins.recipe.inheritance import expand
+from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
+from rlm_plugins.recipe.paths import Path, spell
+
+
+@dataclass
+class Recipe:
+    """A recipe, read.
+
+    Args:
+        path: Its file.
+        name: What it calls itself; else the stem of the file.
+        load: Python files to load as plugins.
+        block: Installed plugins to leave out.
+        bodies: One per stage, with what it takes from the top level; parts are mappings with a ``name``, rows of the
+            algorithm table are not filled in yet.
+        places: The address of each body: () where the top level is the one stage, else ("stages", 0), ….
+        origins: Address → ``recipe.yaml line 12`` or ``command line``; `compose` adds what rows and parts decide.
+    """
+
+    path: pathlib.Path
+    name: str
+    load: list[pathlib.Path]
+    block: list[str]
+    bodies: list[dict[str, Any]]
+    places: list[Path]
+    origins: dict[str, str]
+
+    def locate(self, error: RecipeError) -> RecipeError:
+        """`error` with the line of the recipe beside the address it is about."""
+        address = error.where.partition(" ")[0]
+        while address and address not in self.origins:
+            address = address[: max(address.rfind("."), address.rfind("["), 0)]
+        if not address:
+            return error
+        where = f"{error.where} ({self.origins[address]})"
+        found = RecipeError(error.problem, where=where, allowed=error.allowed, hint=error.hint)
+        found.__cause__ = error.__cause__
+        return found
+
+
+def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe.
+
+    Args:
+        path: A YAML file.
+        overrides: ``key=value``, applied in this order.
+
+    Raises:
+        RecipeError: What is wrong, with address and line.
+    """
+    file = pathlib.Path(path)
+    document = yaml_strict.read(file)
+    draft = Draft(document.data, {p: f"{file.name} line {line}" for p, line in document.lines.items()})
+    spell_out(draft)
+    changed = [apply(draft, text) for text in overrides]
+    check(draft)
+    bodies, places = expand(draft)
+    for address in changed:
+        _require_effect(draft, address, places)
+    for body, place in zip(bodies, places, strict=True):
+        _require_sections(draft, body, place)
+    plugins = draft.data.get("plugins") or {}
+    return Recipe(
+        path=file,
+        name=draft.data.get("name") or folder_name(file.stem),
+        load=[_plugin_file(draft, file.parent, i) for i in range(len(plugins.get("load", ())))],
+        block=plugins.get("block", []),
+        bodies=bodies,
+        places=places,
+        origins={spell(p): origin for p, origin in draft.origins.items()},
+    )
+
+
+def _require_effect(draft: Draft, address: Path, places: list[Path]) -> None:
+    """An override of the top level must reach a stage: nothing is worse than a knob that is connected to nothing."""
+    if places == [()] or address[0] not in SECTIONS:
+        return
+    reached = [(*place, *address) for place in places]
+    if not any(p[: len(r)] == r and draft.origins[p] == COMMAND_LINE for p in draft.origins for r in reached):
+        raise draft.error(
+            "changes nothing: every stage says this itself", address, hint=f"write `{spell(reached[-1])}=…`"
+        )
+
+
+_EXAMPLES = {"model": "model: Qwen/Qwen3-0.6B", "environment": "environment: addition", "algorithm": "algorithm: grpo"}
+
+
+def _require_sections(draft: Draft, body: dict[str, Any], place: Path) -> None:
+    first = place[-1:] in ((), (0,))
+    for section, example in _EXAMPLES.items():
+        if body.get(section) is None and (section != "model" or first):
+            raise draft.error(f"the key '{section}' is missing", (*place, section), hint=f"as in `{example}`")
+    if first and body["model"].get("name") is None:
+        raise draft.error(
+            "the key 'name' is missing: the first stage must say what it starts from",
+            (*place, "model", "name"),
+            hint="a stage takes a section of the top level as a whole or not at all",
+        )
+
+
+def _plugin_file(draft: Draft, folder: pathlib.Path, position: int) -> pathlib.Path:
+    named = draft.data["plugins"]["load"][position]
+    file = (folder / named).resolve()
+    if not file.is_file():
+        beside = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        raise draft.error(
+            f"there is no file {file}",
+            ("plugins", "load", position),
+            allowed="a Python file; its path is relative to the recipe",
+            hint=nearest(file.name, beside),
+        )
+    return file

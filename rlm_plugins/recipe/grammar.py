@@ -1,0 +1,145 @@
+"""What a recipe may look like: the sections, their shapes, their keys. The first of the three walls.
+
+Values of `trainer:` and `lora:` are checked by :mod:`rlm_plugins.recipe.settings`, knobs by the part they belong to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Discriminator, Field, Tag
+
+from rlm_plugins.hookspecs import HOOKS
+
+SECTIONS = (
+    "model",
+    "environment",
+    "rewards",
+    "algorithm",
+    "trainer",
+    "sampler",
+    "rollouts",
+    "callbacks",
+    "evaluation",
+)
+"""The keys of a stage, which it inherits from the top level where it does not say them."""
+MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
+"""The keys that hold a list of parts."""
+
+Text = Annotated[str, Field(min_length=1)]
+FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+FolderName = Annotated[str, Field(pattern=FOLDER)]
+
+
+def folder_name(text: str) -> str:
+    """`text` as the name of a folder.
+
+    >>> folder_name("my first (copy)"), folder_name("…")
+    ('my-first-copy', 'unnamed')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:100].strip("-._") or "unnamed"
+
+
+class Keys(pydantic.BaseModel):
+    """A mapping whose keys are these and no others."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Part(Keys, extra="allow"):
+    """A part by name; its other keys are its knobs."""
+
+    name: Text
+
+
+class Model(Keys, extra="allow"):
+    """A part that makes a model, and the LoRA config; a later stage has no name."""
+
+    name: Text | None = None
+    lora: dict[str, Any] | None = None
+
+
+class Reward(Part):
+    """A reward, its weight in the sum, and the label it is logged under."""
+
+    label: Text | None = Field(None, alias="as")
+    weight: float = 1.0
+
+
+class Penalty(Part):
+    """A penalty and its coefficient."""
+
+    beta: float
+
+
+class Slot(Keys, extra="allow"):
+    """The part of a row in one slot, or (without a name) knobs of the part the row has there."""
+
+    name: Text | None = None
+
+
+class PenaltySlot(Slot):
+    """The same, of a penalty."""
+
+    beta: float | None = None
+
+
+_TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
+Parts = Annotated[Annotated[dict[str, Slot], Tag("changes")] | Annotated[list[Part], Tag("parts")], _TAG]
+"""A list replaces the row's; a mapping changes entries of the row's list, by position or name."""
+Penalties = Annotated[Annotated[dict[str, PenaltySlot], Tag("changes")] | Annotated[list[Penalty], Tag("parts")], _TAG]
+
+
+class Algorithm(Keys):
+    """A row of the table, and what is different from it: the fields of :class:`rlm_plugins.rows.Row`."""
+
+    name: Text
+    shapers: Parts | None = None
+    filters: Parts | None = None
+    advantage: Slot | None = None
+    importance: Slot | None = None
+    policy_loss: Slot | None = None
+    token_weights: Parts | None = None
+    penalties: Penalties | None = None
+    aggregator: Slot | None = None
+
+
+class Evaluation(Keys):
+    """How the model is judged on held-out rows."""
+
+    metric: Text | None = None
+    every: int = Field(0, ge=0)
+    rows: int = Field(0, ge=0)
+    batch_size: int = Field(64, ge=1)
+    max_new_tokens: int = Field(256, ge=1)
+
+
+class Plugins(Keys):
+    """Single files to load, installed plugins to leave out."""
+
+    load: list[Text] = []
+    block: list[Text] = []
+
+
+class Body(Keys):
+    """One stage."""
+
+    name: FolderName | None = None
+    model: Model | None = None
+    environment: Part | None = None
+    rewards: list[Reward] | None = None
+    algorithm: Algorithm | None = None
+    trainer: dict[str, Any] | None = None
+    sampler: Part | None = None
+    rollouts: Part | None = None
+    callbacks: list[Part] | None = None
+    evaluation: Evaluation | None = None
+
+
+class Document(Body):
+    """A whole recipe: one stage, or what its stages share."""
+
+    plugins: Plugins | None = None
+    stages: list[Body] | None = Field(None, min_length=1)

@@ -1,0 +1,106 @@
+"""Holds a recipe against the grammar, and says in words what does not fit. The first of the three walls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.draft import Draft
+from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Document, Evaluation, Keys, Plugins
+from rlm_plugins.recipe.paths import Path
+from rlm_plugins.recipe.wording import found
+from rlm_plugins.registry.knob_errors import text_number
+from rlm_plugins.rows import SLOTS
+
+_NAMED = ("model", "environment", "rewards", "algorithm", "sampler", "rollouts", "callbacks")
+
+
+def spell_out(draft: Draft) -> None:
+    """Turns every bare name into a mapping (``addition`` → ``{name: addition}``) and ``none`` into null, in place."""
+    for path, body in draft.bodies():
+        _spell_out(draft, body, path, _NAMED)
+        if isinstance(row := body.get("algorithm"), dict):
+            _spell_out(draft, row, (*path, "algorithm"), SLOTS)
+
+
+def _spell_out(draft: Draft, holder: dict[str, Any], path: Path, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        value, here = holder.get(key), (*path, key)
+        if value == "none":
+            holder[key] = None
+        elif isinstance(value, str) and key not in MANY:
+            holder[key] = _named(draft, value, here)
+        elif isinstance(value, list):
+            holder[key] = [_named(draft, x, (*here, i)) if isinstance(x, str) else x for i, x in enumerate(value)]
+
+
+def _named(draft: Draft, name: str, path: Path) -> dict[str, str]:
+    draft.origins[(*path, "name")] = draft.origins[path]
+    return {"name": name}
+
+
+def check(draft: Draft) -> None:
+    """The first wall.
+
+    Raises:
+        RecipeError: The first key that does not belong where it stands, is missing, or has a value of another type.
+    """
+    try:
+        Document.model_validate(draft.data)
+    except pydantic.ValidationError as error:
+        raise _in_words(draft, error.errors()[0]) from None
+
+
+_ALLOWED = {
+    "string_type": "text",
+    "string_too_short": "text of at least one character",
+    "string_pattern_mismatch": "letters, digits, '.', '_' and '-': it names a folder",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "greater_than_equal": "{ge} or more",
+    "too_short": "at least one entry",
+}
+_KEYS: dict[Any, type[Keys]] = {"algorithm": Algorithm, "evaluation": Evaluation, "plugins": Plugins, None: Document}
+
+
+def _in_words(draft: Draft, error: Any) -> RecipeError:
+    path, value = _address(draft.data, error["loc"]), error["input"]
+    if error["type"] == "extra_forbidden":
+        return _unknown_key(draft, path)
+    if error["type"] == "missing":
+        return draft.error(f"the key '{path[-1]}' is missing", path)
+    allowed = _ALLOWED.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
+    hint = "write a list: `- {name: …}`" if allowed == "a list" and isinstance(value, dict) else text_number(value)
+    return draft.error(f"found {found(value)}", path, allowed=allowed, hint=hint)
+
+
+def _unknown_key(draft: Draft, path: Path) -> RecipeError:
+    key = str(path[-1])
+    model = _KEYS.get(path[-2] if path[1:] else None, Body)
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    if model is Algorithm:
+        hint = "a knob stands inside its slot: `policy_loss: {epsilon: 0.3}`"
+    elif key in SLOTS:
+        hint = f"write it under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
+    else:
+        hint = "settings of TRL stand under `trainer:`, knobs of a part beside its `name`"
+    return draft.error(f"there is no key '{key}'", path, allowed=", ".join(names), hint=nearest(key, names) or hint)
+
+
+def _address(data: Any, loc: tuple[str | int, ...]) -> Path:
+    """The address in the recipe: pydantic's, without the names of the branches of a union it tried."""
+    path: Path = ()
+    for n, step in enumerate(loc):
+        inside = step in data if isinstance(data, dict) else isinstance(data, list) and isinstance(step, int)
+        if inside or n == len(loc) - 1:
+            path = (*path, step)
+        if inside:
+            data = data[step]
+    return path

@@ -1,0 +1,153 @@
+"""A body of the recipe with everything decided: names are parts, rows are filled in, every knob is explicit.
+
+The second of the three walls: names, knobs, and what parts need against what there is. Nothing is built here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.finder import Finder, stable_name
+from rlm_plugins.recipe.grammar import MANY
+from rlm_plugins.recipe.model_names import in_full
+from rlm_plugins.recipe.paths import Path
+from rlm_plugins.recipe.row_merge import merge
+from rlm_plugins.recipe.supplies import check_needs
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.stage import Evaluation, Reward
+
+
+@dataclass
+class Plan:
+    """A stage whose parts are found and whose knobs are turned.
+
+    Args:
+        name: ``01-sft``.
+        place: Its address in the recipe.
+        body: It as plain data, with everything said.
+        engine: What runs it.
+        environment: What makes its world.
+        model: What makes its model; None in a later stage.
+        rewards: In the order of the recipe.
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+        evaluation: None when the recipe wants none, or has no rewards.
+        sampler, rollouts, callbacks: As in :class:`rlm_plugins.stage.Stage`.
+    """
+
+    name: str
+    place: Path
+    engine: Bound
+    environment: Bound
+    model: Bound | None
+    rewards: list[Reward]
+    slots: dict[str, Any]
+    evaluation: Evaluation | None
+    sampler: Bound | None
+    rollouts: Bound | None
+    callbacks: list[Bound]
+    body: dict[str, Any] = field(repr=False)
+
+
+def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
+    """Stage `number` (from 0) of a recipe; `recipe.origins` learns what the row and the parts decided.
+
+    Raises:
+        RecipeError: An unknown name, a wrong knob, or a need that nobody supplies.
+    """
+    said, place = recipe.bodies[number], recipe.places[number]
+    finder = Finder(recipe, registry, place)
+    title = said.get("name") or said["algorithm"]["name"].rpartition("/")[2]
+    body: dict[str, Any] = {"name": title} if place else {}
+    model, body["model"] = _model(finder, said)
+    environment, body["environment"] = finder.part("environment", said["environment"], ("environment",))
+    rewards, body["rewards"] = _rewards(finder, said.get("rewards") or [])
+    engine, slots, body["algorithm"] = _algorithm(finder, said)
+    body["trainer"] = dict(said.get("trainer") or {})
+    sampler, body["sampler"] = finder.one("sampler", said.get("sampler"), ("sampler",))
+    rollouts, body["rollouts"] = finder.one("rollouts", said.get("rollouts"), ("rollouts",))
+    callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
+    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), rewards)
+    return Plan(
+        name=f"{number + 1:02d}-{title}",
+        place=place,
+        engine=engine,
+        environment=environment,
+        model=model,
+        rewards=rewards,
+        slots=slots,
+        evaluation=evaluation,
+        sampler=sampler,
+        rollouts=rollouts,
+        callbacks=callbacks,
+        body=body,
+    )
+
+
+def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
+    spec = dict(said.get("model") or {})
+    lora = spec.pop("lora", None)
+    adapter = {} if lora is None else {"lora": lora}
+    if not spec.get("name"):
+        return None, adapter
+    full = in_full(spec, finder.registry, finder.recipe.path.parent, finder.address("model"))
+    finder.note(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
+    bound, plain = finder.part("model", full, ("model",))
+    return bound, {**plain, **adapter}
+
+
+def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
+    rewards: list[Reward] = []
+    listed = []
+    for i, spec in enumerate(said):
+        bound, knobs = finder.part("rewards", spec, ("rewards", i), reserved=("as", "weight"))
+        reward = Reward(spec.get("as") or spec["name"], bound, float(spec.get("weight", 1.0)))
+        if reward.label in [other.label for other in rewards]:
+            raise RecipeError(
+                f"two rewards are called '{reward.label}'",
+                where=finder.address("rewards", i),
+                hint="give one of them another label: `as: …`",
+            )
+        plain = {"name": knobs.pop("name"), "as": reward.label, "weight": reward.weight, **knobs}
+        finder.note(plain, ("rewards", i), "default")
+        rewards.append(reward)
+        listed.append(plain)
+    return rewards, listed
+
+
+def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
+    here = finder.address("algorithm")
+    row = finder.registry.find("rlm_algorithms", said["algorithm"]["name"], where=here)
+    engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (row {row.name})")
+    slots: dict[str, Any] = {}
+    plain: dict[str, Any] = {"name": stable_name(row)}
+    for slot, spec in merge(row, said["algorithm"], finder).items():
+        finder.note(spec, ("algorithm", slot), f"row {row.name}")
+        find: Any = finder.several if slot in MANY else finder.one
+        slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
+    elsewhere = bool(said.get("rollouts") or (said.get("trainer") or {}).get("use_vllm"))
+    check_needs(slots, here, samples_elsewhere=elsewhere)
+    return engine.bind({}, where=here), slots, plain
+
+
+def _evaluation(
+    finder: Finder, said: Mapping[str, Any] | None, rewards: list[Reward]
+) -> tuple[Evaluation | None, dict[str, Any] | None]:
+    labels = [reward.label for reward in rewards]
+    if said is None or not labels:
+        return None, None
+    chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
+    if chosen.metric not in labels:
+        raise RecipeError(
+            f"no reward is called '{chosen.metric}'",
+            where=finder.address("evaluation", "metric"),
+            allowed=", ".join(labels),
+            hint=nearest(chosen.metric, labels),
+        )
+    finder.note(chosen.metric, ("evaluation", "metric"), "the first reward")
+    finder.note(asdict(chosen), ("evaluation",), "default")
+    return chosen, asdict(chosen)

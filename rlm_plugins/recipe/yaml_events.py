@@ -1,0 +1,123 @@
+"""From the events of PyYAML's parser to plain data: no tags, no anchors, no duplicate keys, a line for every value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe import paths
+from rlm_plugins.recipe.wording import short
+from rlm_plugins.recipe.yaml_scalars import is_text, plain
+
+DEEPEST = 20
+"""Mappings and lists inside each other."""
+MOST = 10_000
+"""Values in a recipe: the parser reads about as many in a fifth of a second."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a YAML text says, and where.
+
+    Args:
+        data: Mappings (with text keys), lists, text, numbers, booleans, None.
+        lines: Address of every value → its line, from 1.
+    """
+
+    data: Any
+    lines: dict[paths.Path, int]
+
+
+@dataclass
+class Reader:
+    """Builds values from the parser's events, and stops at the first that a recipe may not contain.
+
+    Args:
+        text: YAML.
+        source: What to call it in errors.
+        lines: Address of every value → its line, filled while reading.
+    """
+
+    text: str
+    source: str
+    lines: dict[paths.Path, int] = field(default_factory=dict)
+
+    def document(self) -> Document:
+        """The one document in the text.
+
+        Raises:
+            RecipeError: Something a recipe may not contain.
+            yaml.YAMLError: Text that is no YAML.
+        """
+        self.events: Iterator[Any] = yaml.parse(self.text, Loader=yaml.SafeLoader)
+        next(self.events)
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            return Document(None, {})
+        data = self.value(next(self.events), ())
+        next(self.events)
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise self.error("a second document begins here", after, (), hint="a recipe is one document")
+        return Document(data, self.lines)
+
+    def value(self, event: Any, path: paths.Path) -> Any:
+        self.refuse_magic(event, path)
+        if len(path) >= DEEPEST and not isinstance(event, yaml.ScalarEvent):
+            raise self.error(f"more than {DEEPEST} levels deep", event, ())
+        if len(self.lines) >= MOST:
+            raise self.error(f"more than {MOST} values", event, ())
+        self.lines[path] = event.start_mark.line + 1
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event, path)
+        return self.list(path) if isinstance(event, yaml.SequenceStartEvent) else self.mapping(path)
+
+    def refuse_magic(self, event: Any, path: paths.Path) -> None:
+        if event.anchor:
+            problem = f"anchors and aliases are not read: found '{event.anchor}'"
+            raise self.error(problem, event, path, hint="write it out, or use `stages:`, which inherit the top level")
+        if getattr(event, "tag", None) is not None:
+            raise self.error(f"tags are not read: found '{event.tag}'", event, path)
+
+    def list(self, path: paths.Path) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            items.append(self.value(event, (*path, len(items))))
+        return items
+
+    def mapping(self, path: paths.Path) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self.key(event, path)
+            if key in entries:
+                first = self.lines[(*path, key)]
+                raise self.error(f"the key '{key}' stands here already, on line {first}", event, (*path, key))
+            entries[key] = self.value(next(self.events), (*path, key))
+        return entries
+
+    def key(self, event: Any, path: paths.Path) -> str:
+        self.refuse_magic(event, path)
+        key = self.scalar(event, path) if isinstance(event, yaml.ScalarEvent) else None
+        if not isinstance(key, str):
+            raise self.error("this key is no text", event, path, hint="put it in quotes")
+        return key
+
+    def scalar(self, event: yaml.ScalarEvent, path: paths.Path) -> Any:
+        text = event.value
+        if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+            raise self.error(f"the character {bad!r} is no text", event, path)
+        if not event.implicit[0] or is_text(text):  # the first: it is quoted, or a block
+            return text
+        value = plain(text) if len(text) <= 30 else math.nan
+        if isinstance(value, float) and not math.isfinite(value):
+            problem = "has too many digits" if len(text) > 30 else "is no finite number"
+            raise self.error(f"{short(text)} {problem}", event, path)
+        return value
+
+    def error(self, problem: str, event: Any, path: paths.Path, hint: str = "") -> RecipeError:
+        place = f"{self.source} line {event.start_mark.line + 1}"
+        return RecipeError(problem, where=f"{place}, {paths.spell(path)}" if path else place, hint=hint)

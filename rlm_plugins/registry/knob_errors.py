@@ -1,0 +1,72 @@
+"""What pydantic says of a wrong knob, as a sentence with a place, a finding and a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pydantic
+
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.wording import found
+
+
+def in_words(
+    error: pydantic.ValidationError, part: str, knobs: Sequence[str], settings: Mapping[str, Any], where: str
+) -> RecipeError:
+    """The first complaint.
+
+    Args:
+        error: All of them.
+        part: Name of the part.
+        knobs: The knobs it has.
+        settings: The knobs a recipe turned.
+        where: Recipe path of the part.
+    """
+    first = error.errors()[0]
+    knob = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(knobs) or "no knobs"
+        return RecipeError(
+            f"'{part}' has no knob '{knob}'", where=f"{where}.{knob}", allowed=allowed, hint=nearest(knob, knobs)
+        )
+    if first["type"] == "missing" and len(first["loc"]) == 1:
+        return RecipeError(f"'{part}' needs the knob '{knob}'", where=f"{where}.{knob}")
+    value = first["input"]
+    of_a_union = [e["msg"] for e in error.errors() if e["loc"][0] == knob and e["input"] == value]
+    wanted = " or ".join(dict.fromkeys(m.removeprefix("Input should be ") for m in of_a_union or [first["msg"]]))
+    place = where + _address(settings, first["loc"])
+    return RecipeError(f"found {found(value)}", where=place, allowed=wanted, hint=_hint(value, wanted))
+
+
+def _address(data: Any, loc: tuple[str | int, ...]) -> str:
+    """Pydantic's address, without the branches of a union that it tried on the way."""
+    place = ""
+    for step in loc:
+        in_list = isinstance(data, list | tuple) and isinstance(step, int)
+        if in_list or (isinstance(data, Mapping) and step in data):
+            data, place = data[step], place + (f"[{step}]" if in_list else f".{step}")
+    return place
+
+
+def _hint(value: object, wanted: str) -> str:
+    if value in ("yes", "no", "on", "off") and "boolean" in wanted:
+        return "write true or false"
+    return text_number(value) or nearest(str(value), re.findall(r"'([^']*)'", wanted))
+
+
+def text_number(value: object) -> str:
+    """A hint for numbers that were written as text.
+
+    >>> text_number("1e-6")
+    'this is text that looks like a number: remove the quotes'
+    >>> text_number("grpo")
+    ''
+    """
+    if isinstance(value, str):
+        with suppress(ValueError):
+            float(value)
+            return "this is text that looks like a number: remove the quotes"
+    return ""

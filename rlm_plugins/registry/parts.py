@@ -1,0 +1,156 @@
+"""A part: a function whose signature says what it needs and what may be turned, and the same with its knobs turned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import Parameter
+from typing import Any
+
+import pydantic
+import pydantic_core
+
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry import signature_check
+from rlm_plugins.registry.knob_errors import in_words, text_number
+from rlm_plugins.registry.signature import data_of, file_of, schema_of
+
+__all__ = ["Bound", "Part", "text_number"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One entry of the registry: who offers which function under which name.
+
+    Args:
+        hook: The hook it came through (``rlm_rewards``).
+        name: Its bare name (``accuracy``).
+        plugin: The plugin that offers it; ``plugin/name`` is its full name.
+        target: The function, or the class where the maths has memory; for ``rlm_algorithms`` a row.
+        offered_in: The file of the hook that offers it.
+    """
+
+    hook: str
+    name: str
+    plugin: str
+    target: Any
+    offered_in: str = field(default="?", compare=False, kw_only=True)
+
+    @property
+    def full_name(self) -> str:
+        """``plugin/name``, which is never ambiguous."""
+        return f"{self.plugin}/{self.name}"
+
+    @cached_property
+    def file(self) -> str:
+        """The source file it stands in, for error messages and ``rlm explain``."""
+        return file_of(self.target) or self.offered_in
+
+    @property
+    def where(self) -> str:
+        """Plugin, hook, name and file, for error messages."""
+        return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
+
+    @cached_property
+    def _data(self) -> list[Parameter]:
+        return data_of(self.target)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the data it cannot do without."""
+        return tuple(p.name for p in self._data if p.kind is not p.VAR_KEYWORD and p.default is p.empty)
+
+    @property
+    def welcomes(self) -> tuple[str, ...]:
+        """Names of the data it uses when something supplies them."""
+        return tuple(p.name for p in self._data if p.default is None)
+
+    @property
+    def takes_everything(self) -> bool:
+        """Whether it ends in ``**kwargs``: a reward written for TRL."""
+        return any(p.kind is p.VAR_KEYWORD for p in self._data)
+
+    @cached_property
+    def knobs(self) -> type[pydantic.BaseModel]:
+        """The knobs as a pydantic model: types from the annotations, unknown names forbidden.
+
+        Raises:
+            PluginError: An annotation that means nothing.
+        """
+        return schema_of(self.name, self.target, where=self.where)
+
+    def check(self) -> None:
+        """Holds the signature against the contract of its hook.
+
+        Raises:
+            PluginError: It breaks it.
+        """
+        signature_check.check(self)
+
+    def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
+        """Checks the knobs and makes the part ready to be called.
+
+        Args:
+            settings: Knob name → value, as the recipe gives them.
+            where: Recipe path, for the error.
+
+        Raises:
+            RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
+        """
+        where = where or self.full_name
+        try:
+            # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
+            model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
+        except pydantic.ValidationError as error:
+            raise in_words(error, self.name, list(self.knobs.model_fields), settings, where) from None
+        knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
+        return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
+
+    def _made(self, knobs: Mapping[str, Any], where: str) -> Any:
+        if not inspect.isclass(self.target):
+            return self.target
+        try:
+            return self.target(**knobs)
+        except RlmError:
+            raise
+        except Exception as error:
+            raise RecipeError(
+                f"'{self.name}' refuses its knobs: {type(error).__name__}: {error}", where=where
+            ) from error
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A part with its knobs turned. Called with a record, it takes from it what it named.
+
+    Args:
+        part: Where it comes from.
+        knobs: Every knob with its value, defaults included.
+        target: The function, or the instance that keeps the memory.
+        beta: The coefficient in front of a penalty; 1 for everything else.
+    """
+
+    part: Part
+    knobs: dict[str, Any]
+    target: Callable[..., Any]
+    beta: float = field(default=1.0, kw_only=True)
+
+    def __call__(self, record: object) -> Any:
+        """Calls the part with the fields of `record` that it names."""
+        given = {name: getattr(record, name) for name in (*self.part.needs, *self.part.welcomes)}
+        if given.get("log") is not None:
+            write, key = given["log"], HOOKS[self.part.hook].key
+            given["log"] = lambda name, x: write(f"{key}/{name}", x)
+        return self.call(given)
+
+    def call(self, given: Mapping[str, Any]) -> Any:
+        """Calls the part with `given` data and its knobs (an instance has taken its knobs already)."""
+        return self.target(**given) if self.stateful else self.target(**given, **self.knobs)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the part is a class, made once per run."""
+        return inspect.isclass(self.part.target)

@@ -1,0 +1,133 @@
+"""Where plugins come from: installed packages and single files; and what a module must be to be one."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlm_plugins.errors import PluginError, nearest
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.signature import file_of
+
+GROUP = "rlm"
+"""The entry-point group under which packages register."""
+
+
+@dataclass
+class Plugin:
+    """One source of parts.
+
+    Args:
+        name: Entry-point name, or the stem of a single file; ``builtin`` for our own.
+        origin: Distribution and version, or the file and the start of its hash.
+        error: What went wrong while it was imported or checked; None when it is sound.
+        at_fault: Whether the error is a broken contract (stops every run) rather than a failed import (stops the
+            runs that use it).
+    """
+
+    name: str
+    origin: str
+    error: BaseException | None = None
+    at_fault: bool = False
+
+
+Found = tuple[Plugin, Callable[[], Any]]
+"""A plugin, and what imports its module."""
+
+
+def installed() -> list[Found]:
+    """Every entry point of the group, by name; nothing is imported yet."""
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
+    return [(Plugin(p.name, f"{p.dist.name} {p.dist.version}" if p.dist else p.value), p.load) for p in points]
+
+
+def single_file(path: Path) -> Found:
+    """A Python file as a plugin of its own; what runs is what was hashed."""
+    source = path.read_bytes()
+    plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
+    return plugin, lambda: _module(path, source)
+
+
+def _module(path: Path, source: bytes) -> ModuleType:
+    """The file as a module. (Python's own loader would leave a ``__pycache__`` beside the recipe, and believe it.)"""
+    module = ModuleType(f"rlm_file_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look a class up by the name of its module
+    exec(compile(source, str(path), "exec"), vars(module))
+    return module
+
+
+def line_of(error: BaseException, path: Path) -> str:
+    """The line of a file that an error came from; empty when it never got there (a syntax error says it itself)."""
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
+
+
+def hooks_of(plugin: str, module: Any) -> dict[str, str]:
+    """The hooks a module implements, each with the file it stands in.
+
+    Raises:
+        PluginError: A hook that does not exist, takes arguments or is not marked; or no hook at all.
+    """
+    hooks = {}
+    for name, function in _functions(module):
+        mark = getattr(function, "rlm_impl", None)
+        hook = mark and (mark.get("specname") or name)
+        file = file_of(function)
+        where = f"plugin '{plugin}' ({file})"
+        if hook is None:
+            if name in HOOKS and not hasattr(function, "rlm_spec"):
+                hint = f"write `@hookimpl` above `def {name}`"
+                raise PluginError(f"'{name}' is not marked as a hook", where=where, hint=hint)
+        elif hook not in HOOKS:
+            raise PluginError(
+                f"there is no hook '{hook}'", where=where, allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS)
+            )
+        elif inspect.signature(function).parameters:
+            raise PluginError(f"hook '{hook}' takes no arguments", where=where, hint=f"def {name}():")
+        else:
+            hooks[hook] = file
+    if not hooks:
+        raise _no_hook(plugin, module)
+    return {hook: hooks[hook] for hook in HOOKS if hook in hooks}
+
+
+def _functions(module: Any) -> Iterator[tuple[str, Any]]:
+    for name in dir(module):
+        value = getattr(module, name, None)
+        if inspect.isroutine(value):
+            yield name, value
+
+
+def _no_hook(plugin: str, module: Any) -> PluginError:
+    unmarked = [name for name, _ in _functions(module) if name.startswith("rlm_")]
+    return PluginError(
+        "implements no hook",
+        where=f"plugin '{plugin}' ({getattr(module, '__file__', module)})",
+        allowed=", ".join(HOOKS),
+        hint=(nearest(unmarked[0], HOOKS) if unmarked else "") or "a hook is a function of that name, under @hookimpl",
+    )
+
+
+def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, Any]:
+    """What a hook in `file` returned, once it is a mapping from names to parts.
+
+    Raises:
+        PluginError: It is none, or has a name that a recipe could not write.
+    """
+    where = f"plugin '{plugin}', {hook} ({file})"
+    if not isinstance(offer, Mapping):
+        raise PluginError(f"returned {type(offer).__name__}", where=where, allowed='{"name": part, …}')
+    for name in offer:
+        if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
+            allowed = "a letter, then letters, digits, '_' and '-'"
+            raise PluginError(f"offers a part called {name!r}", where=where, allowed=allowed)
+    return offer

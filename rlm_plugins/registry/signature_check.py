@@ -1,0 +1,109 @@
+"""What a part promises, and the error its author gets at start for breaking it."""
+
+from __future__ import annotations
+
+import inspect
+from inspect import Parameter
+from typing import TYPE_CHECKING
+
+import pydantic
+
+from rlm_plugins.batch import LEARNING, SCORING, words
+from rlm_plugins.errors import PluginError, nearest
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.signature import data_of, knobs_of
+from rlm_plugins.rows import Row
+
+if TYPE_CHECKING:
+    from rlm_plugins.registry.parts import Part
+
+_KEYS = {"rlm_rewards": ("name", "weight", "as"), "rlm_penalties": ("name", "beta"), "rlm_models": ("name", "lora")}
+"""What a recipe writes beside the knobs of a part; for all other hooks only ``name``."""
+
+
+def check(part: Part) -> None:
+    """Holds a part against the contract of its hook.
+
+    Raises:
+        PluginError: What is wrong with it, with plugin, hook, part and file.
+    """
+    if part.hook == "rlm_algorithms":
+        if not isinstance(part.target, Row):
+            raise PluginError(
+                f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.rows.Row"
+            )
+        return
+    _check_call(part)
+    if inspect.isclass(part.target):
+        _check_class(part)
+    for datum in data_of(part.target):
+        _check_datum(part, datum)
+    _check_knobs(part)
+
+
+def _check_call(part: Part) -> None:
+    """It can be called, and Python can say with what."""
+    if not callable(part.target):
+        raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a function or a class")
+    try:
+        inspect.signature(part.target)
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"has no signature to read: {error}", where=part.where, hint="wrap it in a def") from error
+    if inspect.iscoroutinefunction(part.target) and part.hook != "rlm_rewards":
+        raise PluginError("is asynchronous, which only rewards may be", where=part.where, hint="def, not async def")
+
+
+def _check_class(part: Part) -> None:
+    """`__init__` has knobs and nothing else, `__call__` has data and nothing else."""
+    if not any("__call__" in vars(kind) for kind in part.target.__mro__):
+        raise PluginError("the class has no __call__", where=part.where, hint="def __call__(self, …): with its data")
+    for p in inspect.signature(part.target).parameters.values():
+        if p.kind is not Parameter.KEYWORD_ONLY:
+            hint = "knobs: `def __init__(self, *, knob: float = …)`; data: `__call__`"
+            raise PluginError(f"__init__ takes '{p}' before the star", where=part.where, hint=hint)
+    if late := knobs_of(part.target.__call__):
+        hint = "the knobs of a class are those of its __init__"
+        raise PluginError(f"__call__ takes '{late[0]}' after the star", where=part.where, hint=hint)
+
+
+def _check_datum(part: Part, p: Parameter) -> None:
+    """A datum has a name that its hook supplies, and no default but None."""
+    hook = HOOKS[part.hook]
+    if p.kind is Parameter.VAR_KEYWORD and part.hook == "rlm_rewards":
+        return  # written for TRL: it gets what TRL passes
+    if p.kind is not Parameter.POSITIONAL_OR_KEYWORD:
+        hint = "name every piece of data before the star and every knob after it"
+        raise PluginError(f"takes '{p}'", where=part.where, allowed="data by name", hint=hint)
+    known = words(hook.data) if hook.data in (SCORING, LEARNING) else hook.data
+    knob_like = p.default is not p.empty and p.default is not None
+    if known is not None and p.name not in known:
+        raise PluginError(
+            f"asks for '{p.name}', which {hook.key} is never given",
+            where=part.where,
+            allowed=", ".join(known) or "no data, only knobs after the star",
+            hint=nearest(p.name, known) or "is it a knob? put it behind `*,`",
+        )
+    if knob_like and not part.takes_everything:
+        hint = "is it a knob? put it behind `*,`"
+        raise PluginError(f"gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+
+
+def _check_knobs(part: Part) -> None:
+    """A knob has a name that a recipe can write, an annotation, and a default that fits it."""
+    knobs = knobs_of(part.target)
+    for knob in knobs:
+        if knob.name in _KEYS.get(part.hook, ("name",)):
+            problem = f"a knob is called '{knob.name}', which in a recipe means something else"
+            raise PluginError(problem, where=part.where, hint="give it another name")
+    defaults = {knob.name: knob.default for knob in knobs if knob.default is not Parameter.empty}
+    try:
+        part.knobs.model_validate(defaults)
+    except pydantic.ValidationError as error:
+        for wrong in error.errors():
+            if wrong["type"] != "missing":  # a knob without default: the recipe gives it
+                name = str(wrong["loc"][0])
+                problem = f"knob '{name}' has the default {defaults[name]!r}: {wrong['msg']}"
+                hint = "annotate it `… | None`" if defaults[name] is None else ""
+                raise PluginError(problem, where=part.where, hint=hint) from None
+    except TypeError as error:
+        raise PluginError(f"the constraint of a knob does not fit its type: {error}", where=part.where) from error

@@ -1,0 +1,82 @@
+"""What every engine does around its trainer: settings, weights, adapter, checkpoint, result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlm_plugins.ingredients.fit import check_fit
+from rlm_plugins.stage import Stage
+from rlm_plugins.training.checkpoint import checkpoints
+from rlm_plugins.world import ModelSource
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+
+def house_settings() -> dict[str, Any]:
+    """What we set where a recipe says nothing: quiet, and in float32 on a machine without accelerator.
+
+    TRL's own default, bf16 autocast, is slower than float32 on most CPUs.
+    """
+    import torch
+
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+    return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
+
+
+def arguments(stage: Stage, **machine: Any) -> Any:
+    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know."""
+    config = stage.engine.config_class()
+    return config(**{**house_settings(), **stage.settings, "output_dir": str(stage.folder), **machine})
+
+
+def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
+    """The model to train, its tokenizer, and the LoRA config (None: all weights are trained)."""
+    tokenizer = stage.source.tokenizer()
+    check_fit(tokenizer, next(iter(stage.world.train)))
+    model = stage.source.load()
+    if stage.lora is None:
+        return model, tokenizer, None
+    from peft import LoraConfig
+
+    return model, tokenizer, LoraConfig(**{"task_type": "CAUSAL_LM", **stage.lora})
+
+
+def run(trainer: Trainer, stage: Stage) -> None:
+    """Trains (from the last checkpoint, when the stage is resumed) and saves the result."""
+    from transformers.trainer_callback import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    for watcher in stage.watchers:
+        trainer.add_callback(watcher)
+    found = checkpoints(stage.folder) if stage.resume else []
+    trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+    trainer.save_model(str(stage.output))
+    if trainer.args.should_save:
+        trainer.processing_class.save_pretrained(stage.output)
+    trainer.accelerator.wait_for_everyone()
+
+
+def result_of(stage: Stage) -> ModelSource:
+    """The model a finished stage left, as the start of the next: its adapter is merged into the base."""
+
+    def tokenizer() -> PreTrainedTokenizerBase:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(stage.output)
+
+    def load() -> PreTrainedModel:
+        if stage.lora is None:
+            return _load(stage.output)
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
+
+    return ModelSource(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto")

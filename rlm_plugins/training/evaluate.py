@@ -1,0 +1,168 @@
+"""How good a model is: greedy answers to held-out problems, scored by the recipe's own rewards."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlm_plugins.stage import Reward
+from rlm_plugins.training.judge import text_of, trl_reward
+from rlm_plugins.training.processes import processes
+
+Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Report:
+    """The score of a model on held-out rows.
+
+    Args:
+        score: Mean of the metric; with 0/1 rewards this is the accuracy.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
+        rows: Held-out rows that were scored.
+        rewards: Mean of every reward.
+        samples: Prompt, completion and rewards of each row.
+    """
+
+    score: float
+    low: float
+    high: float
+    rows: int
+    rewards: Mapping[str, float]
+    samples: Sequence[Mapping[str, Any]]
+
+
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, Any]],
+    rewards: Sequence[Reward],
+    *,
+    metric: str,
+    batch_size: int,
+    max_new_tokens: int,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> Report:
+    """Answers every row greedily and scores it; under several processes each answers its share.
+
+    Args:
+        model: A causal language model; its mode is restored afterwards and no random number is drawn.
+        tokenizer: Its tokenizer, padding on the left.
+        rows: Held-out rows with a ``prompt``.
+        rewards: What to score with.
+        metric: Label of the reward that is the score.
+        batch_size: Rows generated at once.
+        max_new_tokens: Longest answer, in tokens.
+        chat_template_kwargs: As in GRPOConfig.
+    """
+    from accelerate.utils import gather_object
+
+    state = processes()
+    mine = list(rows)[state.process_index :: state.num_processes]
+    samples: list[dict[str, Any]] = []
+    for start in range(0, len(mine), batch_size):
+        share = mine[start : start + batch_size]
+        ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
+        samples += _scored(share, ids, tokenizer, rewards)
+    samples = gather_object(samples) if state.num_processes > 1 else samples
+    scores = {r.label: [s["rewards"][r.label] for s in samples if s["rewards"][r.label] is not None] for r in rewards}
+    low, high = interval(scores[metric])
+    means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
+    return Report(means[metric], low, high, len(samples), means, samples)
+
+
+def interval(scores: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean: Wilson's for scores of 0 and 1, Student-free normal for others.
+
+    Wilson, JASA 1927: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
+
+    >>> [round(x, 3) for x in interval([1.0] * 8 + [0.0] * 2)]
+    [0.49, 0.943]
+    """
+    n = len(scores)
+    if n == 0:
+        return math.nan, math.nan
+    mean = sum(scores) / n
+    if set(scores) <= {0.0, 1.0}:
+        centre, spread = mean + Z95**2 / (2 * n), Z95 * math.sqrt(mean * (1 - mean) / n + Z95**2 / (4 * n * n))
+        return (centre - spread) / (1 + Z95**2 / n), (centre + spread) / (1 + Z95**2 / n)
+    error = math.sqrt(sum((x - mean) ** 2 for x in scores) / max(n - 1, 1) / n)
+    return mean - Z95 * error, mean + Z95 * error
+
+
+@torch.no_grad()
+def _answer(
+    model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]], max_new_tokens: int, template: dict[str, Any]
+) -> list[list[int]]:
+    prompts = [row["prompt"] for row in rows]
+    if isinstance(prompts[0], str):
+        texts = prompts
+    else:
+        texts = [
+            tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
+        ]
+    chat = not isinstance(prompts[0], str)
+    given = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat)
+    given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    training = model.training
+    model.eval()
+    try:
+        output = model.generate(
+            **given, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
+        )
+    finally:
+        model.train(training)
+    return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
+
+
+def _until_end(ids: list[int], tokenizer: Any) -> list[int]:
+    end = tokenizer.eos_token_id
+    if end in ids:
+        return ids[: ids.index(end) + 1]
+    while ids and ids[-1] == tokenizer.pad_token_id:
+        ids = ids[:-1]
+    return ids
+
+
+def _scored(
+    rows: Sequence[Mapping[str, Any]], ids: list[list[int]], tokenizer: Any, rewards: Sequence[Reward]
+) -> list[dict[str, Any]]:
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    chat = not isinstance(rows[0]["prompt"], str)
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
+    completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+    given = {"prompts": [r["prompt"] for r in rows], "completions": completions, "completion_ids": ids, **columns}
+    given |= {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore, "environments": None}
+    scores = {reward.label: _call(trl_reward(reward), given) for reward in rewards}
+    return [
+        {
+            "prompt": text_of(row["prompt"]),
+            "completion": text,
+            "rewards": {label: scores[label][i] for label in scores},
+            "tokens": len(ids[i]),
+        }
+        for i, (row, text) in enumerate(zip(rows, texts, strict=True))
+    ]
+
+
+def _ignore(*_: Any) -> None:
+    """A log nobody reads: evaluation reports through its own means."""
+
+
+def _call(reward: Any, given: Mapping[str, Any]) -> Any:
+    result = reward(**given)
+    if inspect.isawaitable(result):
+        import asyncio
+
+        return asyncio.run(_wait(result))
+    return result
+
+
+async def _wait(awaitable: Any) -> Any:
+    return await awaitable

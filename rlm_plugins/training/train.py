@@ -1,0 +1,136 @@
+"""From a recipe to a trained model: the stages of a run, one after the other."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Stage
+from rlm_plugins.training import engine
+from rlm_plugins.training.plot import learning_curve
+from rlm_plugins.training.processes import processes
+from rlm_plugins.training.run import Run
+from rlm_plugins.training.watch import LearningCurve, Ledger, Screen
+
+
+def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = False) -> Run:
+    """Runs every stage of a recipe and writes the run folder.
+
+    Args:
+        recipe: As `recipe.load` gives it.
+        registry: Where its parts are found.
+        folder: The run folder; fresh, or with `resume` one that was interrupted.
+        resume: Pass finished stages by and go on from the last checkpoint of the interrupted one.
+    """
+    began = time.perf_counter()
+    _quiet()
+    main = processes().is_main_process
+    console = Console(quiet=not main)
+    stages = compose(recipe, registry)
+    run = Run(folder, main)
+    if not resume:
+        run.open(resolved(stages, recipe), origins(stages, registry), recipe.load)
+    curve: LearningCurve | None = None
+    for number, stage in enumerate(stages):
+        if number:
+            stage.source = engine.result_of(stages[number - 1])
+        stage.folder, stage.resume = folder / stage.name, resume
+        if resume and run.finished(stage):
+            console.print(f"{stage.name}: complete, passed by")
+            continue
+        curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", registry, console)
+        run.finish(stage)
+    _report(run, stages[-1], curve, time.perf_counter() - began, console)
+    return run
+
+
+def _quiet() -> None:
+    """One progress bar is enough, ours; what TRL and transformers will rename one day is no news to a reader."""
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft")
+
+
+def _train_stage(run: Run, stage: Stage, title: str, registry: Registry, console: Console) -> LearningCurve:
+    curve = LearningCurve(run, stage)
+    own = [
+        part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {}) for part in stage.callbacks
+    ]
+    stage.watchers = [Ledger(run, stage), curve, Screen(stage, title, curve, console), *own]
+    stage.observer = lambda *seen: run.observe(stage, *seen)
+    stage.engine(stage)
+    return curve
+
+
+def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
+    """The plugins a run uses: name → distribution and version."""
+    parts = [p for stage in stages for p in stage.parts()]
+    return {name: registry.plugins[name].origin for name in sorted({p.part.plugin for p in parts})}
+
+
+def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
+    """What the run has come to: files, one problem before and after, one closing line."""
+    how = stage.evaluation
+    if how is None or curve is None or curve.before is None or curve.now is None:
+        run.summarise(seconds=round(seconds, 1))
+        console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
+        return
+    before, now = curve.before, curve.now
+    figures: dict[str, Any] = {
+        "metric": how.metric,
+        "before": before.score,
+        "after": now.score,
+        "interval": [now.low, now.high],
+        "held_out_rows": now.rows,
+        "seconds": round(seconds, 1),
+    }
+    example = _example(before.samples, now.samples, how.metric)
+    run.summarise(**figures, **({"example": example} if example else {}))
+    if run.main and learning_curve(run.records(), stage.name, how.metric, run.folder / "curve.png"):
+        console.print(f"learning curve: {run.folder / 'curve.png'}")
+    console.print(f"results: {run.folder}")
+    if example:
+        console.print(f"\n  question  {example['prompt']}", markup=False)
+        console.print(f"  before    {example['before']}", markup=False)
+        console.print(f"  after     {example['after']}\n", markup=False)
+    line = f"{run.name}: held-out {how.metric} {before.score:.1%} -> {now.score:.1%} in {seconds:.0f} s"
+    console.print(line, markup=False, highlight=False)
+
+
+def _example(before: Sequence[Any], now: Sequence[Any], metric: str) -> dict[str, str] | None:
+    """One held-out problem whose score rose the most, as it was answered before and after."""
+    old = {sample["prompt"]: sample for sample in before}
+    pairs = [(old[s["prompt"]], s) for s in now if s["prompt"] in old]
+    gains = [(b["rewards"][metric] or 0) - (a["rewards"][metric] or 0) for a, b in pairs]
+    if not gains:
+        return None
+    first, last = pairs[gains.index(max(gains))]
+    return {"prompt": last["prompt"], "before": first["completion"], "after": last["completion"]}
+
+
+def folder_to_resume(runs: Path, name: str) -> Path:
+    """The newest run called `name` (or `name-2`, …) that has not finished.
+
+    Raises:
+        RecipeError: There is none.
+    """
+    found = [p.parent for p in runs.glob(f"{name}*/recipe.yaml") if not (p.parent / "summary.json").exists()]
+    if not found:
+        raise RecipeError(
+            "nothing to resume: no unfinished run of this recipe",
+            where=str(runs / name),
+            hint="leave --resume out to start one, or name the folder with --out",
+        )
+    return max(found, key=lambda folder: folder.stat().st_mtime)
