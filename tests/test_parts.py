@@ -16,7 +16,8 @@ from pydantic import Field
 from rlm_plugins.batch import LEARNING, SCORING, words
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry.parts import Part, text_number
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.wording import text_number
 
 
 class Colour(enum.Enum):

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.wording import either
+from rlm_plugins.wording import either
 
 FAR = 10_000
 """How far from the group size that was asked for a better one is looked for."""

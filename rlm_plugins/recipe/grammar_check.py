@@ -10,9 +10,8 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Document, Evaluation, Keys, Plugins
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.wording import found
-from rlm_plugins.registry.knob_errors import text_number
 from rlm_plugins.rows import SLOTS
+from rlm_plugins.wording import found, text_number
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "sampler", "rollouts", "callbacks")
 

@@ -9,7 +9,7 @@ import types
 import typing
 from typing import Any, Literal, get_args, get_origin
 
-from rlm_plugins.recipe.wording import either
+from rlm_plugins.wording import either
 
 _NAMES: dict[Any, str] = {
     bool: "true or false",

@@ -11,7 +11,7 @@ from rlm_plugins.recipe.entries import position
 from rlm_plugins.recipe.grammar_check import spell_out
 from rlm_plugins.recipe.inheritance import inherited
 from rlm_plugins.recipe.paths import Path, spell, split
-from rlm_plugins.recipe.wording import found
+from rlm_plugins.wording import found
 
 COMMAND_LINE = "command line"
 

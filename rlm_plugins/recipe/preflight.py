@@ -8,8 +8,8 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.wording import found
 from rlm_plugins.stage import Reward
+from rlm_plugins.wording import found
 from rlm_plugins.world import World
 
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")

@@ -18,8 +18,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.generation import generation
 from rlm_plugins.recipe.hints import allowed, choices, fits, without_loose_text
-from rlm_plugins.recipe.wording import found
-from rlm_plugins.registry.knob_errors import text_number
+from rlm_plugins.wording import found, text_number
 
 _AT_LEAST: dict[str, float] = {
     "learning_rate": 0,

@@ -11,8 +11,8 @@ import yaml
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import paths
-from rlm_plugins.recipe.wording import short
 from rlm_plugins.recipe.yaml_scalars import is_text, plain
+from rlm_plugins.wording import short
 
 DEEPEST = 20
 """Mappings and lists inside each other."""

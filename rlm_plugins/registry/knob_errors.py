@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pydantic
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.wording import found
+from rlm_plugins.wording import found, text_number
 
 
 def in_words(
@@ -55,18 +54,3 @@ def _hint(value: object, wanted: str) -> str:
     if value in ("yes", "no", "on", "off") and "boolean" in wanted:
         return "write true or false"
     return text_number(value) or nearest(str(value), re.findall(r"'([^']*)'", wanted))
-
-
-def text_number(value: object) -> str:
-    """A hint for numbers that were written as text.
-
-    >>> text_number("1e-6")
-    'this is text that looks like a number: remove the quotes'
-    >>> text_number("grpo")
-    ''
-    """
-    if isinstance(value, str):
-        with suppress(ValueError):
-            float(value)
-            return "this is text that looks like a number: remove the quotes"
-    return ""

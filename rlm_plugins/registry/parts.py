@@ -15,10 +15,8 @@ import pydantic_core
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import signature_check
-from rlm_plugins.registry.knob_errors import in_words, text_number
+from rlm_plugins.registry.knob_errors import in_words
 from rlm_plugins.registry.signature import data_of, file_of, schema_of
-
-__all__ = ["Bound", "Part", "text_number"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 def found(value: object) -> str:
     """A value of a recipe, for the sentence "found …".
@@ -36,3 +38,18 @@ def short(text: str, length: int = 60) -> str:
     'abcd…'
     """
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def text_number(value: object) -> str:
+    """A hint for numbers that were written as text.
+
+    >>> text_number("1e-6")
+    'this is text that looks like a number: remove the quotes'
+    >>> text_number("grpo")
+    ''
+    """
+    if isinstance(value, str):
+        with suppress(ValueError):
+            float(value)
+            return "this is text that looks like a number: remove the quotes"
+    return ""
