@@ -94,7 +94,8 @@ def test_without_building_nothing_is_built(tmp_path: Path) -> None:
 def test_names_and_knobs_fail_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(BASE.replace("1e-6", "1e-6, lerning_rate: 1"))
     code = (
-        "import sys; from rlm_plugins import recipe, compose; from rlm_plugins.registry import Registry\n"
+        "import sys; from rlm_plugins import recipe\nfrom rlm_plugins.recipe import compose\n"
+        "from rlm_plugins.registry import Registry\n"
         "def go(*o):\n"
         "    try: compose.compose(recipe.load(sys.argv[1], o), Registry())\n"
         "    except Exception as error: print(str(error).splitlines()[0][:40], 'torch' in sys.modules)\n"

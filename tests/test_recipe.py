@@ -135,9 +135,8 @@ def test_the_grammar_is_the_one_of_the_house() -> None:
 
 def test_reading_a_recipe_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(STAGES)
-    code = (
-        "import sys; from rlm_plugins import recipe, compose, schema, settings; recipe.load(sys.argv[1], ['name=x']); "
-    )
+    code = "import sys; from rlm_plugins import recipe; from rlm_plugins.recipe import compose, schema, settings; "
+    code += "recipe.load(sys.argv[1], ['name=x']); "
     code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "recipe.yaml")], capture_output=True, text=True, check=True

@@ -7,7 +7,7 @@ import traceback
 
 from rlm_plugins.errors import RlmError
 
-_OURS = os.path.dirname(__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PARTS = os.path.join(_OURS, "builtin") + os.sep
 
 

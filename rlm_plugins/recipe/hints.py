@@ -32,7 +32,8 @@ def allowed(hint: Any) -> str:
     if hint in _NAMES:
         return _NAMES[hint]
     if get_origin(hint) in (typing.Union, types.UnionType):
-        return either(list(dict.fromkeys(allowed(part) for part in get_args(hint))))
+        kinds = {allowed(part) for part in get_args(hint)}  # typing caches unions: their order is that of another
+        return either(sorted(kinds, key=lambda kind: (kind == "null", len(kind), kind)))
     if get_origin(hint) is Literal:
         return either([repr(choice) for choice in get_args(hint)])
     if get_origin(hint) is tuple:
