@@ -156,9 +156,9 @@ def rlm_shapers() -> Parts:
 
 @hookspec
 def rlm_filters() -> Parts:
-    """Which rows teach. Returns ``(B,)`` booleans; a row that is not kept trains nothing and is not counted.
+    """Which rows teach. Returns ``(B,)`` booleans.
 
-    ::
+    A row that is not kept trains nothing, is not counted and is compared with nobody::
 
         def solved_sometimes(rewards, group, *, at_least: float = 0.1):
             \"\"\"Keeps the groups whose mean reward is at least `at_least`.\"\"\"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Sequence
@@ -126,7 +127,9 @@ def folder_to_resume(runs: Path, name: str) -> Path:
     Raises:
         RecipeError: There is none.
     """
-    found = [p.parent for p in runs.glob(f"{name}*/recipe.yaml") if not (p.parent / "summary.json").exists()]
+    ours = re.compile(rf"{re.escape(name)}(-\d+)?")
+    begun = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if ours.fullmatch(recipe.parent.name)]
+    found = [folder for folder in begun if not (folder / "summary.json").exists()]
     if not found:
         raise RecipeError(
             "nothing to resume: no unfinished run of this recipe",
