@@ -374,6 +374,7 @@ AGREE = """
 import os, time
 from pathlib import Path
 from rlm_plugins.commands.launch import together
+from rlm_plugins.training.processes import leave
 from rlm_plugins.training.run import fresh_folder
 
 rank = int(os.environ["RANK"])
@@ -383,6 +384,7 @@ if rank == 0:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").touch()
 Path(f"process{rank}").write_text(str(folder))
+leave()
 """
 
 

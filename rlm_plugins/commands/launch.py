@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlm_plugins.commands.reading import read
 from rlm_plugins.errors import RlmError
-from rlm_plugins.training.processes import processes
+from rlm_plugins.training.processes import leave, processes
 from rlm_plugins.training.resuming import go_on_with
 from rlm_plugins.training.run import Run, fresh_folder
 from rlm_plugins.training.train import folder_to_resume, train
@@ -49,7 +49,10 @@ def launch(
         go_on_with(found, recipe, registry, allow_changed=allow_changed)
         return found
 
-    return train(recipe, registry, together(folder), resume=resume)
+    try:
+        return train(recipe, registry, together(folder), resume=resume)
+    finally:
+        leave()
 
 
 def together(decide: Callable[[], Path]) -> Path:

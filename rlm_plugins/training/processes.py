@@ -17,3 +17,11 @@ def processes() -> PartialState:
     from accelerate import PartialState
 
     return PartialState(cpu=not torch.accelerator.is_available())
+
+
+def leave() -> None:
+    """Says goodbye to the other processes; one that ends without it may be aborted by its own network threads."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
