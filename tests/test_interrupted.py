@@ -1,0 +1,60 @@
+"""A run that is killed without warning and resumed ends with the bytes of one that was left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from test_distributed import LESSON, launch
+
+SHORT = ("stages.0.trainer.max_steps=60", "stages.1.trainer.max_steps=8", "stages.1.trainer.save_steps=2")
+
+
+def recipe(folder: Path) -> Path:
+    """The quickstart, short, on so few problems that the run crosses into its second epoch."""
+    document = yaml.safe_load(LESSON.read_text())
+    document["environment"]["train_rows"] = 40
+    document["evaluation"]["rows"] = 16
+    document["stages"][0]["evaluation"]["rows"] = 16
+    file = folder / "lesson.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def kill_at(file: Path, folder: Path, sign: Path) -> None:
+    """Starts a run and kills it with SIGKILL as soon as `sign` is there."""
+    command = [sys.executable, "-m", "rlm_plugins", "train", str(file), "--out", str(folder), *SHORT]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with (folder.parent / "killed.log").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    deadline = time.monotonic() + 300
+    while not sign.exists():
+        assert process.poll() is None, (folder.parent / "killed.log").read_text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", ["02-grpo/checkpoint-2", "02-grpo/checkpoint-6", "01-sft/done"])
+def test_killed_and_resumed_equals_left_alone(tmp_path: Path, sign: str) -> None:
+    file = recipe(tmp_path)
+    whole = launch(file, tmp_path / "whole", 1, *SHORT)
+    broken = tmp_path / "broken"
+    kill_at(file, broken, broken / sign)
+    assert not (broken / "summary.json").exists()
+    launch(file, broken, 1, *SHORT, "--resume")
+    for name in ("01-sft/model/model.safetensors", "02-grpo/adapter/adapter_model.safetensors"):
+        assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
+    assert (
+        json.loads((broken / "summary.json").read_text())["after"]
+        == (json.loads((whole / "summary.json").read_text())["after"])
+    )
