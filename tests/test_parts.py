@@ -145,6 +145,14 @@ def test_a_default_that_can_change_is_not_shared() -> None:
 # ------------------------------------------------------------------ the contract
 
 
+class HalfMemory:
+    """A class that can be saved and not loaded."""
+
+    def __call__(self, rewards: Any) -> None: ...
+
+    def state_dict(self) -> dict[str, float]: ...
+
+
 class NoCall:
     pass
 
@@ -198,6 +206,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
     "default None": (knob(float, None).target, ["knob 'k' has the default None", "annotate it `… | None`"]),
     "default infinite": (knob(float, math.inf).target, ["knob 'k' has the default inf", "finite"]),
     "default out of range": (knob(Annotated[float, Field(gt=0)], 0.0).target, ["greater than 0"]),
+    "class with half a memory": (HalfMemory, ["the class has state_dict without its other half"]),
     "class without call": (NoCall, ["the class has no __call__"]),
     "class with positional knobs": (Positional, ["__init__ takes 'decay: ", "before the star"]),
     "class with **kwargs": (Swallows, ["__init__ takes '**knobs: "]),

@@ -57,6 +57,9 @@ def _check_class(part: Part) -> None:
     """`__init__` has knobs and nothing else, `__call__` has data and nothing else."""
     if not any("__call__" in vars(kind) for kind in part.target.__mro__):
         raise PluginError("the class has no __call__", where=part.where, hint="def __call__(self, …): with its data")
+    if len(halves := {"state_dict", "load_state_dict"} & set(dir(part.target))) == 1:
+        hint = "write both, or neither when the part has no memory to keep"
+        raise PluginError(f"the class has {halves.pop()} without its other half", where=part.where, hint=hint)
     for p in inspect.signature(part.target).parameters.values():
         if p.kind is not Parameter.KEYWORD_ONLY:
             hint = "knobs: `def __init__(self, *, knob: float = …)`; data: `__call__`"
