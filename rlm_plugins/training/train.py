@@ -103,9 +103,8 @@ def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float,
         console.print(f"learning curve: {run.folder / 'curve.png'}")
     console.print(f"results: {run.folder}")
     if example:
-        console.print(f"\n  question  {example['prompt']}", markup=False)
-        console.print(f"  before    {example['before']}", markup=False)
-        console.print(f"  after     {example['after']}\n", markup=False)
+        for word, style in (("prompt", ""), ("before", "red"), ("after", "green")):
+            console.print(f"  {word:8}{example[word]}", markup=False, highlight=False, style=style)
     line = f"{run.name}: held-out {how.metric} {before.score:.1%} -> {now.score:.1%} in {seconds:.0f} s"
     console.print(line, markup=False, highlight=False)
 
