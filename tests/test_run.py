@@ -53,6 +53,19 @@ def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
     ]
 
 
+def test_rewinding_forgets_what_will_be_told_again(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for stage_name, step in (("a", 9), ("b", 0), ("b", 2), ("b", 4), ("b", 6)):
+        run.log(stage=stage_name, step=step, loss=0.5)
+        run.log(stage=stage_name, step=step, **{"held_out/it": 1.0})
+    run.rewind("b", 4)
+    kept = [(r["stage"], r["step"], "loss" in r) for r in run.records()]
+    assert kept[:4] == [("a", 9, True), ("a", 9, False), ("b", 0, True), ("b", 0, False)]
+    assert kept[4:] == [("b", 2, True), ("b", 2, False), ("b", 4, True)]
+    run.rewind("b", 0)
+    assert [r["step"] for r in run.records() if r["stage"] == "b"] == [0]
+
+
 def test_samples_show_each_rewards_share(tmp_path: Path) -> None:
     run = Run(tmp_path)
     batch = Batch(

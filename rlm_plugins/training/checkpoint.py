@@ -65,6 +65,12 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split("-")[1]))
 
 
+def last_step(folder: Path) -> int:
+    """The optimiser step of the newest checkpoint in `folder`; 0 when there is none."""
+    found = checkpoints(folder)
+    return int(found[-1].name.split("-")[1]) if found else 0
+
+
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
     """Puts a save off until every buffered completion has been trained on: only there a resume is exact.
 

@@ -108,6 +108,18 @@ class Run:
         path = self.folder / file
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def rewind(self, stage: str, step: int) -> None:
+        """Forgets what a stage noted after `step`, where a resumed run goes on: nothing is told twice."""
+
+        def stays(line: Mapping[str, Any]) -> bool:
+            told_again = "completion" in line or any(name.startswith("held_out/") for name in line)
+            return line["stage"] != stage or line["step"] < step or (line["step"] == step and not told_again)
+
+        for file in ("metrics.jsonl", "samples.jsonl"):
+            if self.main and (self.folder / file).exists():
+                kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.records(file) if stays(line)]
+                (self.folder / file).write_text("".join(kept), encoding="utf-8")
+
     def finish(self, stage: Stage) -> None:
         """Notes that a stage is complete, so that a resumed run passes it by."""
         if self.main:

@@ -17,6 +17,7 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
 from rlm_plugins.training import engine
+from rlm_plugins.training.checkpoint import last_step
 from rlm_plugins.training.plot import learning_curve
 from rlm_plugins.training.processes import processes
 from rlm_plugins.training.run import Run
@@ -48,6 +49,8 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, passed by")
             continue
+        if resume:
+            run.rewind(stage.name, last_step(stage.folder))
         curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", registry, console)
         run.finish(stage)
     _report(run, stages[-1], curve, time.perf_counter() - began, console)
@@ -83,29 +86,32 @@ def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
 
 def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
     """What the run has come to: files, one problem before and after, one closing line."""
+    if not run.main:
+        return
     how = stage.evaluation
     if how is None or curve is None or curve.before is None or curve.now is None:
         run.summarise(seconds=round(seconds, 1))
         console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
         return
-    before, now = curve.before, curve.now
+    now, records, score = curve.now, run.records(), f"held_out/{how.metric}"
+    before = next(r[score] for r in records if r["stage"] == stage.name and score in r)
     figures: dict[str, Any] = {
         "metric": how.metric,
-        "before": before.score,
+        "before": before,
         "after": now.score,
         "interval": [now.low, now.high],
         "held_out_rows": now.rows,
         "seconds": round(seconds, 1),
     }
-    example = _example(before.samples, now.samples, how.metric)
+    example = _example(curve.before.samples, now.samples, how.metric)
     run.summarise(**figures, **({"example": example} if example else {}))
-    if run.main and learning_curve(run.records(), stage.name, how.metric, run.folder / "curve.png"):
+    if learning_curve(records, stage.name, how.metric, run.folder / "curve.png"):
         console.print(f"learning curve: {run.folder / 'curve.png'}")
     console.print(f"results: {run.folder}")
     if example:
         for word, style in (("prompt", ""), ("before", "red"), ("after", "green")):
             console.print(f"  {word:8}{example[word]}", markup=False, highlight=False, style=style)
-    line = f"{run.name}: held-out {how.metric} {before.score:.1%} -> {now.score:.1%} in {seconds:.0f} s"
+    line = f"{run.name}: held-out {how.metric} {before:.1%} -> {now.score:.1%} in {seconds:.0f} s"
     console.print(line, markup=False, highlight=False)
 
 
