@@ -33,30 +33,32 @@ class Hook:
         symbol: Its symbol in the equation.
         data: The room of the batch its parts live in, or the names they may ask for; None: any name.
         many: Whether a recipe names a list of them.
+        keys: What a recipe writes beside the name and the knobs of a part.
     """
 
     key: str
     symbol: str
     data: str | tuple[str, ...] | None
     many: bool = False
+    keys: tuple[str, ...] = ()
 
 
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed")),
     "rlm_rollouts": Hook("rollouts", "y", ("prompts", "trainer")),
-    "rlm_rewards": Hook("rewards", "r", None, many=True),
+    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
     "rlm_importance": Hook("importance", "w", LEARNING),
     "rlm_policy_losses": Hook("policy_loss", "ℓ", LEARNING),
     "rlm_token_weights": Hook("token_weights", "c", LEARNING, many=True),
-    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True),
+    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True, keys=("beta",)),
     "rlm_aggregators": Hook("aggregator", "1/Z", LEARNING),
     "rlm_algorithms": Hook("algorithm", "row", ()),
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
-    "rlm_models": Hook("model", "π", ()),
+    "rlm_models": Hook("model", "π", (), keys=("lora",)),
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
 }
 """Hook name → what the machine knows of it, in batch order."""

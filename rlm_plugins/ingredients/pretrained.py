@@ -75,7 +75,7 @@ class Checkpoint:
             reason = " ".join(str(error).split())
             raise RecipeError(
                 f"the {what} of '{self.path}' cannot be loaded: {reason}", where=WHERE, hint=hub.advice(self._place)
-            ) from error
+            ) from None  # its words are in ours; the stack of the hub's client helps nobody
 
 
 def four_bit() -> Any:

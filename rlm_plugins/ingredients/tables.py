@@ -51,7 +51,7 @@ def open_table(
     except RecipeError:
         raise
     except Exception as error:
-        raise RecipeError(f"'{path}' cannot be read: {_reason(error)}", where=WHERE, hint=hub.advice(place)) from error
+        raise RecipeError(f"'{path}' cannot be read: {_reason(error)}", where=WHERE, hint=hub.advice(place)) from None
 
 
 def _load(path: str, place: Path | None, **settings: Any) -> Dataset | IterableDataset:

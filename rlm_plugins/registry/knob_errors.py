@@ -20,7 +20,7 @@ def in_words(
     Args:
         error: All of them.
         part: Name of the part.
-        knobs: The knobs it has.
+        knobs: The knobs it has, and what else a recipe may write beside its name.
         settings: The knobs a recipe turned.
         where: Recipe path of the part.
     """

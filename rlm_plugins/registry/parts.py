@@ -103,7 +103,8 @@ class Part:
             # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
             model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
         except pydantic.ValidationError as error:
-            raise in_words(error, self.name, list(self.knobs.model_fields), settings, where) from None
+            words = [*self.knobs.model_fields, *HOOKS[self.hook].keys]
+            raise in_words(error, self.name, words, settings, where) from None
         knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
         return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
 

@@ -17,9 +17,6 @@ from rlm_plugins.rows import Row
 if TYPE_CHECKING:
     from rlm_plugins.registry.parts import Part
 
-_KEYS = {"rlm_rewards": ("name", "weight", "as"), "rlm_penalties": ("name", "beta"), "rlm_models": ("name", "lora")}
-"""What a recipe writes beside the knobs of a part; for all other hooks only ``name``."""
-
 
 def check(part: Part) -> None:
     """Holds a part against the contract of its hook.
@@ -95,7 +92,7 @@ def _check_knobs(part: Part) -> None:
     """A knob has a name that a recipe can write, an annotation, and a default that fits it."""
     knobs = knobs_of(part.target)
     for knob in knobs:
-        if knob.name in _KEYS.get(part.hook, ("name",)):
+        if knob.name in ("name", *HOOKS[part.hook].keys):
             problem = f"a knob is called '{knob.name}', which in a recipe means something else"
             raise PluginError(problem, where=part.where, hint="give it another name")
     defaults = {knob.name: knob.default for knob in knobs if knob.default is not Parameter.empty}
