@@ -195,7 +195,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # ---- memory of parts that have one
 
     def _stateful(self) -> dict[str, Any]:
-        return {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(self.equation.parts()) if p.stateful}
+        parts = [*self.equation.parts(), *(reward.part for reward in self._rewards)]
+        return {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if p.stateful}
 
     def _write_extras(self, folder: Path) -> None:
         if parts := self._stateful():

@@ -28,6 +28,24 @@ def eighths(completions: list[str]) -> list[float]:
     return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
+class Rarity:
+    """A reward with a memory: what has been written often is worth less."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, float] = {}
+
+    def __call__(self, completions: list[str]) -> list[float]:
+        for text in completions:
+            self.seen[text] = self.seen.get(text, 0.0) + 1.0
+        return [1.0 / self.seen[text] for text in completions]
+
+    def state_dict(self) -> dict[str, float]:
+        return dict(self.seen)
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.seen = dict(state)
+
+
 class RunningBaseline:
     """A part with a memory: the mean of all rewards it has seen."""
 
@@ -46,7 +64,7 @@ class RunningBaseline:
 
 
 def trainer(folder: Path, **changes: Any) -> EquationTrainer:
-    """Twelve problems, so that three steps of four are an epoch; a stateful advantage."""
+    """Twelve problems, so that three steps of four are an epoch; a stateful advantage and a stateful reward."""
     torch.set_num_threads(1)
     args = GRPOConfig(
         **tiny.settings(
@@ -55,6 +73,7 @@ def trainer(folder: Path, **changes: Any) -> EquationTrainer:
         )
     )
     reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
+    rarity = Reward("rarity", Part("rlm_rewards", "rarity", "test", Rarity).bind({}))
     made = EquationTrainer(
         equation=Equation(
             advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}),
@@ -62,11 +81,11 @@ def trainer(folder: Path, **changes: Any) -> EquationTrainer:
             policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
             aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
         ),
-        rewards=[reward],
+        rewards=[reward, rarity],
         order=REGISTRY.find("rlm_samplers", "shuffled").target,
         model=tiny.model(),
         args=args,
-        reward_funcs=[trl_reward(reward)],
+        reward_funcs=[trl_reward(reward), trl_reward(rarity)],
         train_dataset=tiny.problems(12),
         processing_class=tiny.tokenizer(),
         peft_config=tiny.lora(),
@@ -89,6 +108,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int]) ->
         again.train(resume_from_checkpoint=str(checkpoint))
         assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters()), checkpoint.name
         assert again.equation.advantage.target.mean == whole.equation.advantage.target.mean
+        assert again._rewards[1].part.target.seen == whole._rewards[1].part.target.seen
 
 
 def test_saves_wait_until_the_buffer_is_empty() -> None:
