@@ -65,6 +65,12 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split("-")[1]))
 
 
+def latest_step(folder: Path) -> int:
+    """The step of the last complete checkpoint in `folder`; -1 without one."""
+    found = checkpoints(folder)
+    return int(found[-1].name.split("-")[1]) if found else -1
+
+
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
     """Puts a save off until every buffered completion has been trained on: only there a resume is exact.
 
