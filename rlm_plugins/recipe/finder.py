@@ -61,7 +61,7 @@ class Finder:
         found = self.registry.find(HOOK_OF[key], spec["name"], where=where)
         knobs = {name: value for name, value in spec.items() if name not in ("name", *reserved)}
         beta = _coefficient(knobs, where) if key == "penalties" else None
-        bound = found.bind(knobs, where=where)
+        bound = found.bind(knobs, where=where, beside=reserved)
         plain = {"name": stable_name(found), **pydantic_core.to_jsonable_python(bound.knobs, fallback=repr)}
         if beta is not None:
             bound, plain = replace(bound, beta=beta), {"name": plain.pop("name"), "beta": beta, **plain}

@@ -20,7 +20,7 @@ def in_words(
     Args:
         error: All of them.
         part: Name of the part.
-        knobs: The knobs it has.
+        knobs: What may stand there: the knobs it has, and what a recipe writes beside them.
         settings: The knobs a recipe turned.
         where: Recipe path of the part.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
@@ -88,12 +88,13 @@ class Part:
         """
         signature_check.check(self)
 
-    def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
+    def bind(self, settings: Mapping[str, Any], *, where: str = "", beside: Sequence[str] = ()) -> Bound:
         """Checks the knobs and makes the part ready to be called.
 
         Args:
             settings: Knob name → value, as the recipe gives them.
             where: Recipe path, for the error.
+            beside: What a recipe may write beside the knobs, for the error.
 
         Raises:
             RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
@@ -103,7 +104,7 @@ class Part:
             # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
             model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
         except pydantic.ValidationError as error:
-            raise in_words(error, self.name, list(self.knobs.model_fields), settings, where) from None
+            raise in_words(error, self.name, [*beside, *self.knobs.model_fields], settings, where) from None
         knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
         return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
 
