@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -65,11 +67,18 @@ def answer(part: Bound, batch: Batch) -> object:
     for name in part.part.needs:
         if getattr(batch, name) is None:
             raise PartError(f"asks for '{name}', which nothing supplies", where=place(part))
-    try:
+    with blamed(part):
         return part(batch)
+
+
+@contextmanager
+def blamed(part: Bound) -> Iterator[None]:
+    """Whatever goes wrong inside leaves with the name of `part`; `sys.exit` cannot end a run quietly."""
+    try:
+        yield
     except (RlmError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PartError(f"failed: {type(error).__name__}: {error}", where=place(part)) from error
 
 

@@ -73,6 +73,10 @@ def train(
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
+    from rlm_plugins.commands.reading import read
+    from rlm_plugins.recipe.compose import check_names
+
+    check_names(*read(recipe, overrides))  # a slip is told before torch is imported
     from rlm_plugins.commands.launch import launch
 
     try:
@@ -88,13 +92,15 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) 
 
     JSON: a list of stages, each with name, parts, data, batch, objective, legend, memory.
     """
-    from rlm_plugins.commands.check import examine
-    from rlm_plugins.commands.check_text import tell
     from rlm_plugins.commands.reading import read
     from rlm_plugins.recipe.compose import compose
 
     found, registry = read(recipe, overrides)
-    stages = [examine(stage, registry) for stage in compose(found, registry)]
+    composed = compose(found, registry)  # names and knobs are looked at before torch is imported
+    from rlm_plugins.commands.check import examine
+    from rlm_plugins.commands.check_text import tell
+
+    stages = [examine(stage, registry) for stage in composed]
     _show(stages, "\n\n\n".join(map(tell, stages)) + "\n\nok", as_json)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 
-from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, put, select, without_padding
+from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
@@ -73,7 +73,7 @@ def score(batch: Batch, equation: Equation) -> Batch:
         rows = _shaped(rows, shaper)
     keep = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
-        keep = keep & ask(sieve, rows, "B").bool()
+        keep = keep & finite(sieve, ask(sieve, rows, "B")).bool()
     advantages, returns = _compared(rows, keep, equation.advantage)
     if returns is not None:
         returns = put(returns, scored, batch.values)
@@ -89,7 +89,7 @@ def score(batch: Batch, equation: Equation) -> Batch:
 
 def _shaped(rows: Batch, shaper: Bound) -> Batch:
     """(B,) is the new reward, its change felt on the last token; (B, T) is added token by token."""
-    change = ask(shaper, rows, "B", "B T")
+    change = ask(shaper, rows, "B", "B T").to(rows.rewards.dtype)
     if change.dim() == 2:
         change = finite(shaper, change.where(rows.mask, 0.0))
         return replace(rows, token_rewards=rows.token_rewards + change, rewards=rows.rewards + change.sum(1))
@@ -104,7 +104,7 @@ def _compared(rows: Batch, keep: torch.Tensor, part: Bound) -> tuple[torch.Tenso
     kept = select(rows, keep)
     result = answer(part, kept)
     found, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    found = checked(part, found, kept, "B", "B T")
+    found = checked(part, found, kept, "B", "B T").to(rows.rewards.dtype)
     advantages = found.where(kept.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1)
     if targets is not None:
         targets = finite(part, checked(part, targets, kept, "B T").where(kept.mask, 0.0))
@@ -134,7 +134,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         equation: The parts.
 
     Raises:
-        PartError: A part failed or returned another shape.
+        PartError: A part failed or returned another shape; the loss is not finite, or has no gradient.
     """
     batch = without_padding(batch)
     if equation.importance is not None:
@@ -151,7 +151,31 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         loss = loss * batch.rollout_weight
     for cost in costs:
         loss = loss + cost
-    return ask(equation.aggregator, replace(batch, loss=loss.where(batch.mask, 0.0)))
+    batch = replace(batch, loss=loss.where(batch.mask, 0.0))
+    total = ask(equation.aggregator, batch)
+    if batch.logp.requires_grad and not total.requires_grad:
+        raise PartError(
+            "has no gradient: nothing in it depends on the policy now",
+            where=f"the loss ({place(equation.policy_loss)})",
+            allowed="a function of `logp` or `ratio`, neither detached",
+        )
+    if not total.isfinite():
+        raise _not_finite(batch, equation)
+    return total
+
+
+def _not_finite(batch: Batch, equation: Equation) -> PartError:
+    """Who is to blame for a loss that is no number: the first, in batch order, whose answer is none."""
+    if not batch.logp.isfinite().all():
+        hint = "the weights have run away: a smaller `learning_rate`, or look at `grad_norm` in metrics.jsonl"
+        return PartError("the policy's log-probabilities are not finite", where="the loss", hint=hint)
+    parts = [equation.importance, *equation.penalties, equation.policy_loss, *equation.token_weights]
+    for part in (part for part in parts if part is not None):
+        x = ask(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
+        if not x.isfinite().all():
+            worst = x[~x.isfinite()][0].item()
+            return PartError(f"returned {worst} for a token", where=place(part), allowed="finite numbers")
+    return PartError("returned a number that is not finite", where=place(equation.aggregator))
 
 
 def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:

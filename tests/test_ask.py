@@ -73,6 +73,13 @@ def test_a_part_that_raises_is_named() -> None:
     assert complaint("rlm_shapers", careless) == "failed: KeyError: 'answer'"
 
 
+def test_a_part_that_calls_exit_cannot_end_a_run_quietly() -> None:
+    def leaving(rewards):
+        raise SystemExit(0)
+
+    assert complaint("rlm_shapers", leaving) == "failed: SystemExit: 0"
+
+
 def test_running_out_of_memory_is_not_the_parts_fault() -> None:
     def large(rewards):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -370,6 +370,60 @@ def test_a_part_that_fails_in_a_run_fails_with_its_own_lines(recipe: Path) -> No
     assert "trl" not in trace
 
 
+ODD = """from rlm_plugins import hookimpl
+
+
+def none_of_them(size):
+    '''Chooses no row.'''
+    return []
+
+
+def too_many(size):
+    '''Chooses rows twice.'''
+    return [*range(size), 0]
+
+
+def forgetful():
+    '''Returns nothing.'''
+
+
+@hookimpl
+def rlm_samplers():
+    return {"none_of_them": none_of_them, "too_many": too_many, "broken": lambda size: 1 / 0}
+
+
+@hookimpl
+def rlm_callbacks():
+    return {"forgetful": forgetful}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("stages.1.sampler=none_of_them", "the sampler 'none_of_them' chose 0 rows of"),
+        ("stages.1.sampler=too_many", "the sampler 'too_many' chose"),
+        ("stages.1.sampler=broken", "part 'odd/broken' (rlm_samplers"),
+        ("stages.1.callbacks=[forgetful]", "part 'odd/forgetful' (rlm_callbacks"),
+    ],
+)
+def test_a_sampler_or_callback_that_cannot_be_used_is_named(recipe: Path, override: str, words: str) -> None:
+    (recipe.parent / "odd.py").write_text(ODD)
+    recipe.write_text("plugins: {load: [./odd.py]}\n" + RECIPE)
+    result = rlm("train", recipe, override)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_hook_that_raises_is_shown_from_its_own_lines_on(recipe: Path) -> None:
+    (recipe.parent / "odd.py").write_text(ODD.replace('{"forgetful": forgetful}', "forgotten"))
+    recipe.write_text("plugins: {load: [./odd.py]}\n" + RECIPE)
+    trace = rlm("check", recipe).stderr.partition("caused by")[2]
+    assert "return forgotten" in trace
+    assert "pluggy" not in trace
+
+
 AGREE = """
 import os, time
 from pathlib import Path

@@ -223,6 +223,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["model=odd_parts/tiny"], "model (", ["is called 'odd_parts/tiny'"]),
     (["algorithm=no_engine"], "algorithm (row no_engine) (", ["is called 'grop'", "did you mean 'grpo'?"]),
     (["environment.digit=3"], "environment.digit (command line)", ["no knob 'digit'", "did you mean 'digits'?"]),
+    (["rewards.0.wieght=3"], "rewards[0].wieght (", ["untagged, weight, as", "did you mean 'weight'?"]),
     (["environment.digits=three"], "environment.digits (command line)", ["found the text 'three'"]),
     (["environment.digits='3'"], "environment.digits (command line)", ["remove the quotes"]),
     (["environment.digits=3.5"], "environment.digits (command line)", ["3.5"]),

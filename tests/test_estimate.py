@@ -16,6 +16,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.commands.block import Block
 from rlm_plugins.commands.estimate import Load, estimate, skeleton
+from rlm_plugins.errors import RecipeError
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)
@@ -239,3 +240,8 @@ def _peak_inside(record: Any, name: str) -> int:
     levels = _levels(record)
     before = [level for time, level in levels if time <= operator.start_ns()][-1]
     return max(level for time, level in levels if operator.start_ns() <= time <= operator.end_ns()) - before
+
+
+def test_an_adapter_that_fits_nowhere_is_told_with_the_layers_there_are() -> None:
+    with pytest.raises(RecipeError, match=r"model.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+        estimate(config(), {"r": 4, "target_modules": ["nope"]}, NOTHING)

@@ -68,6 +68,19 @@ def test_a_command_answers_without_torch(arguments: list[str]) -> None:
     assert not imported_by(code) & set(HEAVY)
 
 
+@pytest.mark.parametrize("command", ["check", "train", "show"])
+def test_a_slip_is_told_without_torch(command: str) -> None:
+    arguments = ["rlm", command, "recipes/lessons/01-addition.yaml", "environment.digit=3"]
+    code = (
+        "import sys, io, contextlib\n"
+        f"sys.argv = {arguments!r}\n"
+        "from rlm_plugins.cli import main\n"
+        "with contextlib.redirect_stderr(io.StringIO()) as shown, contextlib.suppress(SystemExit): main()\n"
+        "assert \"did you mean 'digits'\" in shown.getvalue()"
+    )
+    assert not imported_by(code) & set(HEAVY)
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins"]])
 def test_it_answers_in_under_a_second(arguments: list[str]) -> None:
     """Of processor time: what else runs on the machine is not ours."""

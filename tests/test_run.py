@@ -45,7 +45,7 @@ def test_opening(tmp_path: Path) -> None:
 
 def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.log(stage="s", step=1, loss=float("nan"), nested={"x": [float("nan"), 1.0]})
+    run.log(stage="s", step=1, loss=float("inf"), nested={"x": [float("nan"), 1.0]})
     run.log(stage="s", step=2, loss=0.5)
     assert run.records() == [
         {"stage": "s", "step": 1, "loss": None, "nested": {"x": [None, 1.0]}},
@@ -53,17 +53,24 @@ def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
     ]
 
 
-def test_rewinding_forgets_what_will_be_told_again(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    for stage_name, step in (("a", 9), ("b", 0), ("b", 2), ("b", 4), ("b", 6)):
-        run.log(stage=stage_name, step=step, loss=0.5)
-        run.log(stage=stage_name, step=step, **{"held_out/it": 1.0})
-    run.rewind("b", 4)
-    kept = [(r["stage"], r["step"], "loss" in r) for r in run.records()]
-    assert kept[:4] == [("a", 9, True), ("a", 9, False), ("b", 0, True), ("b", 0, False)]
-    assert kept[4:] == [("b", 2, True), ("b", 2, False), ("b", 4, True)]
-    run.rewind("b", 0)
-    assert [r["step"] for r in run.records() if r["stage"] == "b"] == [0]
+def test_what_a_resumed_stage_does_again_is_taken_out_of_the_ledgers(tmp_path: Path) -> None:
+    run, again = Run(tmp_path), stage()
+    other = {"stage": "00-sft", "step": 9, "loss": 1.0}
+    run.log(**other)
+    for step in range(4):
+        run.log(stage=again.name, step=step, **{"held_out/a": 0.5, "held_out/rows": 1})
+        run.log(stage=again.name, step=step, loss=float(step))
+        run._append("samples.jsonl", {"stage": again.name, "step": step, "completion": "y"})
+    with (tmp_path / "metrics.jsonl").open("a") as handle:
+        handle.write('{"stage": "01-x", "st')  # killed while it wrote
+    run.rewind(again, 2)
+    assert run.records()[0] == other
+    ours = run.records()[1:]
+    assert [r["step"] for r in ours if "loss" in r] == [0, 1, 2]
+    assert [r["step"] for r in ours if "loss" not in r] == [0, 1], "the resumed stage is judged at its checkpoint"
+    assert [r["step"] for r in run.records("samples.jsonl")] == [0, 1], "the checkpoint's rows are written again"
+    run.rewind(again, -1)
+    assert run.records() == [other]
 
 
 def test_samples_show_each_rewards_share(tmp_path: Path) -> None:

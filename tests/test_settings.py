@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.generation import Generation
 from rlm_plugins.recipe.hints import allowed, fits, without_loose_text
-from rlm_plugins.recipe.settings import check
+from rlm_plugins.recipe.settings import check, check_installed
 
 
 class Colour(enum.Enum):
@@ -360,3 +360,25 @@ def test_lora_accepts_what_is_right() -> None:
         {"rank_pattern": {"q_proj": 4}, "init_lora_weights": False},
     ):
         assert check(LoraConfig, values, "model.lora").peft_type == "LORA"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"use_vllm": True}, "trainer.use_vllm: vLLM is not installed\n  hint: pip install 'trl[vllm]'"),
+        ({"report_to": "comet_ml"}, "trainer.report_to: 'comet_ml' is not installed"),
+        ({"report_to": ["tensorboard"]}, "trainer.report_to: 'tensorboard' is not installed"),
+    ],
+)
+def test_what_a_config_asks_for_must_be_installed(
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl import GRPOConfig
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["mlflow"])
+    house = {"use_cpu": True, "bf16": False}
+    check_installed(check(GRPOConfig, {"report_to": "mlflow"}, "trainer", house=house), "trainer")
+    with pytest.raises(RecipeError) as caught:
+        check_installed(check(GRPOConfig, values, "trainer", house=house), "trainer")
+    assert str(caught.value).startswith(words)

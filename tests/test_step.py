@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from by_hand import equation, learning, part, scoring
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, filters, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
+from rlm_plugins.errors import PartError
 from rlm_plugins.step import objective, score
 from rlm_plugins.testing import batches
 
@@ -324,3 +326,62 @@ def test_an_equation_lists_its_parts_in_batch_order_and_what_they_need() -> None
     assert parts.needs("ref_logp")
     assert not parts.needs("rollout_logp")
     assert not parts.needs("log")  # welcome, not needed
+
+
+# ---------------------------------------------------------------- a loss that teaches nothing
+
+
+def lost(**slots: Any) -> str:
+    """What a run is told when a loss cannot be learned from."""
+    with pytest.raises(PartError) as caught:
+        objective(replace(learning(), logp=learning().logp.detach().requires_grad_()), equation(**slots))
+    return str(caught.value)
+
+
+def test_a_loss_that_is_no_number_names_the_first_part_to_blame() -> None:
+    def loss(logp, advantages):
+        return logp * advantages * NAN
+
+    def cost(logp):
+        return logp / 0
+
+    assert "part 'test/loss' (rlm_policy_losses" in lost(policy_loss=part("rlm_policy_losses", loss))
+    both = {"policy_loss": part("rlm_policy_losses", loss), "penalties": [part("rlm_penalties", cost)]}
+    assert "part 'test/cost' (rlm_penalties" in lost(**both)
+
+
+def test_weights_that_ran_away_are_not_the_parts_fault() -> None:
+    logp = torch.full_like(learning().logp, NAN).requires_grad_()
+    with pytest.raises(PartError, match="log-probabilities are not finite"):
+        objective(replace(learning(), logp=logp), equation())
+
+
+def test_a_loss_without_gradient_is_refused() -> None:
+    def loss(logp, advantages):
+        return logp.detach() * advantages
+
+    assert "nothing in it depends on the policy now" in lost(policy_loss=part("rlm_policy_losses", loss))
+
+
+def test_whole_numbers_are_as_good_as_others() -> None:
+    def place(group):
+        return torch.arange(len(group))
+
+    def doubled(rewards):
+        return (rewards * 2).long()
+
+    found = score(
+        scoring([1.0, 3.0]),
+        equation(shapers=[part("rlm_shapers", doubled)], advantage=part("rlm_advantages", place)),
+    )
+    assert found.rewards.tolist() == [2.0, 6.0]
+    assert found.advantages.dtype == torch.float32
+    assert found.advantages.tolist() == [[0.0], [1.0]]
+
+
+def test_a_filter_that_does_not_know_is_refused() -> None:
+    def unsure(rewards):
+        return rewards * NAN
+
+    with pytest.raises(PartError, match=r"part 'test/unsure' .*not finite"):
+        score(scoring([1.0, 3.0]), equation(filters=[part("rlm_filters", unsure)]))

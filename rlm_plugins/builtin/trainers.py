@@ -81,21 +81,22 @@ class GRPO:
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
             _give_address(model, stage)
-        trainer = EquationTrainer(
-            equation=stage.equation,
-            rewards=stage.rewards,
-            order=_order(stage),
-            observer=stage.observer,
-            model=model,
-            args=args,
-            reward_funcs=[trl_reward(reward) for reward in stage.rewards],
-            train_dataset=_dataset(stage.world.train, without=("demonstration", "completion")),
-            processing_class=tokenizer,
-            peft_config=lora,
-            tools=list(stage.world.tools) or None,
-            environment_factory=stage.world.environment_factory,
-            rollout_func=_rollouts(stage),
-        )
+        with engine.refusals(stage):
+            trainer = EquationTrainer(
+                equation=stage.equation,
+                rewards=stage.rewards,
+                order=_order(stage),
+                observer=stage.observer,
+                model=model,
+                args=args,
+                reward_funcs=[trl_reward(reward) for reward in stage.rewards],
+                train_dataset=_dataset(stage.world.train, without=("demonstration", "completion")),
+                processing_class=tokenizer,
+                peft_config=lora,
+                tools=list(stage.world.tools) or None,
+                environment_factory=stage.world.environment_factory,
+                rollout_func=_rollouts(stage),
+            )
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)
@@ -129,7 +130,8 @@ class SFT:
         args = engine.arguments(stage)
         model, tokenizer, lora = engine.weights(stage)
         data = _dataset(stage.world.train).map(_demonstrated, remove_columns=_columns(stage.world.train))
-        trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
+        with engine.refusals(stage):
+            trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
         engine.run(trainer, stage)
 
 
@@ -158,11 +160,16 @@ def _order(stage: Stage) -> Any:
         from rlm_plugins.builtin.samplers import in_order, shuffled
 
         return shuffled if stage.settings.get("shuffle_dataset", True) else lambda size, epoch, seed: in_order(size)
+    from rlm_plugins.ask import blamed
 
     def order(size: int, epoch: int, seed: int) -> list[int]:
         given = {"size": size, "epoch": epoch, "seed": seed}
         wanted = {name: given[name] for name in (*sampler.part.needs, *sampler.part.welcomes)}
-        indices = list(sampler.call(wanted))
+        with blamed(sampler):
+            indices = list(sampler.call(wanted))
+        if not 0 < len(indices) <= size:
+            problem = f"the sampler '{sampler.part.name}' chose {len(indices)} rows of {size}"
+            raise RecipeError(problem, where="sampler", allowed=f"1 to {size} indices")
         if wrong := [i for i in indices if not 0 <= i < size]:
             raise RecipeError(f"the sampler '{sampler.part.name}' chose row {wrong[0]} of {size}", where="sampler")
         return indices
@@ -174,10 +181,14 @@ def _rollouts(stage: Stage) -> Any:
     rollouts = stage.rollouts
     if rollouts is None:
         return None
-    wanted = rollouts.part.needs
-    return lambda prompts, trainer: rollouts.call(
-        {name: value for name, value in (("prompts", prompts), ("trainer", trainer)) if name in wanted}
-    )
+    from rlm_plugins.ask import blamed
+
+    def write(prompts: Any, trainer: Any) -> Any:
+        given = {"prompts": prompts, "trainer": trainer}
+        with blamed(rollouts):
+            return rollouts.call({name: given[name] for name in (*rollouts.part.needs, *rollouts.part.welcomes)})
+
+    return write
 
 
 def _give_address(model: Any, stage: Stage) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.commands.block import Block
+from rlm_plugins.errors import RecipeError
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +119,13 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None) -> torch.
             return model
         from peft import LoraConfig, get_peft_model
 
-        return get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
+        try:
+            return get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
+        except ValueError as error:  # such as target modules that this model does not have
+            layers = sorted(
+                {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+            )
+            raise RecipeError(f"PEFT refuses: {error}", where="model.lora", allowed=", ".join(layers)) from None
 
 
 def _frozen(model: torch.nn.Module, config: PretrainedConfig) -> int:

@@ -9,6 +9,7 @@ from rlm_plugins.errors import RlmError
 
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _PARTS = os.path.join(_OURS, "builtin") + os.sep
+_ENGINES = os.path.join(_PARTS, "trainers.py")
 
 
 def cause_of(error: BaseException) -> str:
@@ -30,6 +31,7 @@ def foreign(error: BaseException) -> str:
 
 
 def _is_machinery(file: str) -> bool:
-    """Our own files, parts excepted, and Python's imports."""
-    ours = file.startswith(_OURS) and not file.startswith(_PARTS)
-    return ours or file.startswith("<frozen importlib") or f"{os.sep}importlib{os.sep}" in file
+    """Our own files, parts excepted, Python's imports, and pluggy's calls."""
+    ours = file.startswith(_OURS) and (not file.startswith(_PARTS) or file == _ENGINES)
+    between = any(f"{os.sep}{package}{os.sep}" in file for package in ("importlib", "pluggy"))
+    return ours or between or file.startswith("<frozen importlib")

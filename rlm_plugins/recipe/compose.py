@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
@@ -11,7 +12,7 @@ from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.preflight import check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
-from rlm_plugins.recipe.settings import check
+from rlm_plugins.recipe.settings import check, check_installed
 from rlm_plugins.recipe.supplies import check_symbols
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
@@ -42,18 +43,36 @@ def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> 
         PluginError: A plugin breaks the contract.
     """
     registry.require_sound()
-    try:
+    with _located(recipe):
         return _compose(recipe, registry, build_world)
+
+
+def check_names(recipe: Recipe, registry: Registry) -> None:
+    """The first of these walls alone, for who is about to import torch: names, knobs and needs of all stages."""
+    registry.require_sound()
+    with _located(recipe):
+        _plans(recipe, registry)
+
+
+@contextmanager
+def _located(recipe: Recipe) -> Iterator[None]:
+    try:
+        yield
     except RecipeError as error:
         located = recipe.locate(error)
         raise located from located.__cause__
 
 
-def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
+def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         if any(plan.slots.values()) or getattr(plan.engine.target, "needs_equation", False):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
+    return plans
+
+
+def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
+    plans = _plans(recipe, registry)
     configs = [_check_settings(plan) for plan in plans]
     worlds: dict[str, World] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
@@ -63,6 +82,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
         if build:
             world = build_world(plan, worlds)
             check_size(world, config, spell((*plan.place, "environment")))
+            check_installed(config, spell((*plan.place, "trainer")))
             if not len(world.test):
                 plan.evaluation = plan.body["evaluation"] = None
         stages.append(_stage(plan, world, source))

@@ -104,7 +104,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
     rewards: list[Reward] = []
     listed = []
     for i, spec in enumerate(said):
-        bound, knobs = finder.part("rewards", spec, ("rewards", i), reserved=("as", "weight"))
+        bound, knobs = finder.part("rewards", spec, ("rewards", i), reserved=("weight", "as"))
         reward = Reward(spec.get("as") or spec["name"], bound, float(spec.get("weight", 1.0)))
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(

@@ -6,6 +6,7 @@ TRL takes ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` without a word and fails
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import operator
 import re
 import tempfile
@@ -82,6 +83,24 @@ def check(
     if plan := generation({**defaults, **known_house, **values}):
         plan.check(where)
     return _made(config_class, {**known_house, **values}, where, "output_dir" in fields)
+
+
+def check_installed(config: Any, where: str) -> None:
+    """Whether the packages are there that a config asks for: TRL looks for them after the weights are loaded.
+
+    Raises:
+        RecipeError: It names the package.
+    """
+    from transformers.integrations import get_available_reporting_integrations
+
+    if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
+        raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint="pip install 'trl[vllm]'")
+    there = get_available_reporting_integrations()
+    for name in config.report_to or ():
+        if name not in (*there, "none", "all"):
+            allowed = ", ".join(["none", *there])
+            hint = f"pip install {name}"
+            raise RecipeError(f"'{name}' is not installed", where=f"{where}.report_to", allowed=allowed, hint=hint)
 
 
 def _known(key: str, fields: Mapping[str, Any], config_class: type, where: str, refused: Mapping[str, str]) -> None:

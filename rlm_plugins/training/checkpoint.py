@@ -65,10 +65,10 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.split("-")[1]))
 
 
-def last_step(folder: Path) -> int:
-    """The optimiser step of the newest checkpoint in `folder`; 0 when there is none."""
+def latest_step(folder: Path) -> int:
+    """The step of the last complete checkpoint in `folder`; -1 without one."""
     found = checkpoints(folder)
-    return int(found[-1].name.split("-")[1]) if found else 0
+    return int(found[-1].name.split("-")[1]) if found else -1
 
 
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]

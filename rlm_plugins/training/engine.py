@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.ingredients.fit import check_fit
 from rlm_plugins.stage import Stage
 from rlm_plugins.training.checkpoint import checkpoints
@@ -41,6 +44,20 @@ def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any
     from peft import LoraConfig
 
     return model, tokenizer, LoraConfig(**{"task_type": "CAUSAL_LM", **stage.lora})
+
+
+@contextmanager
+def refusals(stage: Stage) -> Iterator[None]:
+    """What TRL, PEFT or an integration refuses while it is put together, as an error of the recipe."""
+    import torch
+
+    try:
+        yield
+    except (RlmError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        problem = f"its trainer cannot be made: {type(error).__name__}: {error}"
+        raise RecipeError(problem, where=f"stage '{stage.name}'") from error
 
 
 def run(trainer: Trainer, stage: Stage) -> None:

@@ -17,16 +17,18 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
         file: Where the PNG goes.
 
     Returns:
-        False when matplotlib is not installed (extra ``plot``).
+        False when there is nothing to draw, or matplotlib is not installed (extra ``plot``).
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
     mine = [r for r in records if r["stage"] == stage]
-    held = [r for r in mine if f"held_out/{metric}" in r]
+    held = [r for r in mine if r.get(f"held_out/{metric}") is not None]
     in_training = f"rewards/{metric}/mean"
     trained = [r for r in mine if r.get(in_training) is not None]
+    if not held and not trained:
+        return False
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if trained:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 import shutil
 import sys
@@ -104,21 +105,22 @@ class Run:
             )
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-        """The lines of a ledger, oldest first."""
+        """The lines of a ledger, oldest first; one that a killed process left half written is passed over."""
         path = self.folder / file
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def rewind(self, stage: str, step: int) -> None:
-        """Forgets what a stage noted after `step`, where a resumed run goes on: nothing is told twice."""
-
-        def stays(line: Mapping[str, Any]) -> bool:
-            told_again = "completion" in line or any(name.startswith("held_out/") for name in line)
-            return line["stage"] != stage or line["step"] < step or (line["step"] == step and not told_again)
-
-        for file in ("metrics.jsonl", "samples.jsonl"):
-            if self.main and (self.folder / file).exists():
-                kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.records(file) if stays(line)]
-                (self.folder / file).write_text("".join(kept), encoding="utf-8")
+    def rewind(self, stage: Stage, step: int) -> None:
+        """Takes out of the ledgers what a stage wrote after its checkpoint at `step`: it will happen again."""
+        if not self.main:
+            return
+        for file, again in (("metrics.jsonl", "held_out/rows"), ("samples.jsonl", "completion")):
+            old = self.records(file)
+            kept = [r for r in old if r["stage"] != stage.name or r["step"] < step + (again not in r)]
+            if kept != old:
+                (self.folder / file).write_text(
+                    "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept), "utf-8"
+                )
 
     def finish(self, stage: Stage) -> None:
         """Notes that a stage is complete, so that a resumed run passes it by."""
@@ -132,7 +134,7 @@ class Run:
     def summarise(self, **figures: Any) -> None:
         """Writes summary.json."""
         if self.main:
-            (self.folder / "summary.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+            (self.folder / "summary.json").write_text(json.dumps(_plain(figures), indent=2, ensure_ascii=False) + "\n")
 
     def _append(self, file: str, record: Mapping[str, Any]) -> None:
         if self.main:
@@ -156,9 +158,9 @@ def fresh_folder(wanted: Path) -> Path:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN: a number that is none becomes null."""
+    """JSON has neither NaN nor infinity: what is no number becomes null."""
     if isinstance(value, Mapping):
         return {name: _plain(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(x) for x in value]
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

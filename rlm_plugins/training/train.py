@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import warnings
@@ -10,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from transformers import TrainerCallback
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.ask import blamed, place
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Stage
 from rlm_plugins.training import engine
-from rlm_plugins.training.checkpoint import last_step
+from rlm_plugins.training.checkpoint import latest_step
 from rlm_plugins.training.plot import learning_curve
 from rlm_plugins.training.processes import processes
 from rlm_plugins.training.run import Run
@@ -49,8 +53,6 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, passed by")
             continue
-        if resume:
-            run.rewind(stage.name, last_step(stage.folder))
         curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", registry, console)
         run.finish(stage)
     _report(run, stages[-1], curve, time.perf_counter() - began, console)
@@ -68,14 +70,28 @@ def _quiet() -> None:
 
 
 def _train_stage(run: Run, stage: Stage, title: str, registry: Registry, console: Console) -> LearningCurve:
+    if stage.resume:
+        run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
-    own = [
-        part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {}) for part in stage.callbacks
-    ]
-    stage.watchers = [Ledger(run, stage), curve, Screen(stage, title, curve, console), *own]
+    own = [_watcher(part, run) for part in stage.callbacks]
+    screen = Screen(stage, title, curve, console)
+    stage.watchers = [Ledger(run, stage), curve, screen, *own]
     stage.observer = lambda *seen: run.observe(stage, *seen)
-    stage.engine(stage)
+    try:
+        stage.engine(stage)
+    finally:
+        screen.close()
     return curve
+
+
+def _watcher(part: Bound, run: Run) -> TrainerCallback:
+    with blamed(part):
+        made = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
+    if not isinstance(made, TrainerCallback):
+        raise PartError(
+            f"returned {type(made).__name__}", where=place(part), allowed="an instance of transformers.TrainerCallback"
+        )
+    return made
 
 
 def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
@@ -86,33 +102,37 @@ def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
 
 def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
     """What the run has come to: files, one problem before and after, one closing line."""
-    if not run.main:
-        return
     how = stage.evaluation
-    if how is None or curve is None or curve.before is None or curve.now is None:
+    if how is None or curve is None or curve.before is None or curve.now is None or math.isnan(curve.now.score):
         run.summarise(seconds=round(seconds, 1))
         console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
         return
-    now, records, score = curve.now, run.records(), f"held_out/{how.metric}"
-    before = next(r[score] for r in records if r["stage"] == stage.name and score in r)
+    before, now = curve.before, curve.now
+    started = _first_score(run, stage, how.metric)
     figures: dict[str, Any] = {
         "metric": how.metric,
-        "before": before,
+        "before": started,
         "after": now.score,
         "interval": [now.low, now.high],
         "held_out_rows": now.rows,
         "seconds": round(seconds, 1),
     }
-    example = _example(curve.before.samples, now.samples, how.metric)
+    example = _example(before.samples, now.samples, how.metric) if curve.from_start else None
     run.summarise(**figures, **({"example": example} if example else {}))
-    if learning_curve(records, stage.name, how.metric, run.folder / "curve.png"):
+    if run.main and learning_curve(run.records(), stage.name, how.metric, run.folder / "curve.png"):
         console.print(f"learning curve: {run.folder / 'curve.png'}")
     console.print(f"results: {run.folder}")
     if example:
         for word, style in (("prompt", ""), ("before", "red"), ("after", "green")):
             console.print(f"  {word:8}{example[word]}", markup=False, highlight=False, style=style)
-    line = f"{run.name}: held-out {how.metric} {before:.1%} -> {now.score:.1%} in {seconds:.0f} s"
+    line = f"{run.name}: held-out {how.metric} {started:.1%} -> {now.score:.1%} in {seconds:.0f} s"
     console.print(line, markup=False, highlight=False)
+
+
+def _first_score(run: Run, stage: Stage, metric: str) -> float:
+    """The held-out score before the first step, also of a stage that was interrupted since."""
+    scores = [r.get(f"held_out/{metric}") for r in run.records() if r["stage"] == stage.name and "held_out/rows" in r]
+    return math.nan if not scores or scores[0] is None else scores[0]
 
 
 def _example(before: Sequence[Any], now: Sequence[Any], metric: str) -> dict[str, str] | None:

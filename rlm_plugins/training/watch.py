@@ -32,16 +32,19 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
     Attributes:
         before: The report of the first evaluation.
         now: The report of the latest one.
+        from_start: Whether `before` is of the model before its first step; not so in a resumed stage.
     """
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
         self.before: Report | None = None
         self.now: Report | None = None
+        self.from_start = True
         self.seconds = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """How good it is before the first step (of a resumed stage: at the checkpoint)."""
+        self.from_start = state.global_step == 0
         self._evaluate(state, **kwargs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -119,6 +122,10 @@ class Screen(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Closes the bar."""
         self._tell(state, line=True)
+        self.close()
+
+    def close(self) -> None:
+        """Gives the terminal back, also after an error: without it the cursor stays hidden."""
         self._bar.stop()
 
     def _tell(self, state: Any, line: bool) -> None:
