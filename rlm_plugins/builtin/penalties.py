@@ -32,7 +32,7 @@ def kl(
     logp = ref_logp value and gradient of k2 and k3 are 0.
 
     `straight_through` keeps the value and takes the gradient of k2, the only one whose mean is that of the divergence
-    (verl's `k1+`, `k3+`; OpenRLHF's `unbiased_gradient`).
+    (verl's `k1+`, `k3+`; OpenRLHF's `unbiased_gradient`, which weighs that gradient by w).
 
     `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not.
 
