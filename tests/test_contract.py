@@ -93,6 +93,7 @@ test_token = conformance("rlm_importance", importance.token)
 test_sequence = conformance("rlm_importance", importance.sequence)
 test_sequence_token = conformance("rlm_importance", importance.sequence_token)
 test_geometric_clipped = conformance("rlm_importance", importance.geometric_clipped)
+test_group_expectation = conformance("rlm_importance", importance.group_expectation)
 
 test_reinforce = conformance("rlm_policy_losses", policy_losses.reinforce)
 test_clip = conformance("rlm_policy_losses", policy_losses.clip)

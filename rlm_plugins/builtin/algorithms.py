@@ -110,6 +110,7 @@ def rlm_algorithms() -> dict[str, Row]:
         "gspo": gspo,
         "gspo_token": surrogates.gspo_token,
         "gmpo": surrogates.gmpo,
+        "gepo": surrogates.gepo,
         "cispo": cispo,
         "gppo": surrogates.gppo,
         "ce_gppo": surrogates.ce_gppo,

@@ -78,6 +78,24 @@ def geometric_clipped(
     return _row_mean(torch.where(advantages > 0, moved.clamp(max=high), moved.clamp(min=-epsilon)), mask)
 
 
+def group_expectation(
+    logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], expected_logp: Float[torch.Tensor, "B"]
+) -> Float[torch.Tensor, "B 1"]:
+    """A row's probability against what its group expected, not against its own past: old, odd rows weigh less wildly.
+
+    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the rows of the group, q the same mean
+    under the old policy. GEPO, arXiv 2508.17850; lengths normalised as in its code. The machine computes Ê[q] over
+    whole groups, however they are cut into micro-batches (the authors' code takes the micro-batch for the group).
+
+    On policy w is not 1. A group of one: `sequence`. A row without trained tokens teaches nothing.
+
+    >>> logp, mask = torch.tensor([[0.5, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
+    >>> group_expectation(logp, mask, torch.tensor([0.25]).log()).exp().tolist()
+    [[2.0]]
+    """
+    return _row_mean(logp, mask) - expected_logp.unsqueeze(1)
+
+
 def _row_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
     return (x.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
 
@@ -89,4 +107,5 @@ def rlm_importance() -> dict[str, object]:
         "sequence": sequence,
         "sequence_token": sequence_token,
         "geometric_clipped": geometric_clipped,
+        "group_expectation": group_expectation,
     }

@@ -26,6 +26,18 @@ gmpo = Row(
     aggregator="sequence_mean",
 )
 
+gepo = Row(
+    about="GSPO for rows that are long out of date: one denominator per group, its expected probability, not each row's.",
+    source="arXiv 2508.17850",
+    pitfalls="On policy w is not 1, so likely rows are clipped and unlikely ones pull less from the first step on. The "
+    "authors' configs leave the clip at TRL's 0.2; their code takes the micro-batch for the group. Reading the old "
+    "policy over whole groups costs one more forward pass per generation.",
+    advantage={"name": "group_relative", "scale": "none"},
+    importance="group_expectation",
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    aggregator="sequence_mean",
+)
+
 gppo = Row(
     about="DAPO's clip in value, but a clipped token keeps a bounded gradient: it can still come back, or be explored.",
     source="Klear-Reasoner, arXiv 2508.07629",
