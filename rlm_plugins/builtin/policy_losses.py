@@ -19,9 +19,7 @@ def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, 
     return -advantages * logp
 
 
-def plain(
-    ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]
-) -> Float[torch.Tensor, "B #T"]:
+def plain(ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]) -> Float[torch.Tensor, "B #T"]:
     """ℓ = −w Â. The surrogate without a clip (CPI, arXiv 1707.06347 eq. 6): where something else keeps w in bounds.
 
     GMPO clips inside w, KL-Cov pays for distance. At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
@@ -97,9 +95,9 @@ def gradient_preserving(
 ) -> Float[torch.Tensor, "B #T"]:
     """A clip that stops the weight of a token and not its gradient.
 
-    ℓ = −b · w/sg(w) · Â: b is β_high (1+ε_high) where Â > 0 and w > 1+ε_high, β_low (1−ε) where Â < 0 and w < 1−ε,
-    and sg(w) elsewhere. With both betas 1 it is GPPO (Klear-Reasoner, arXiv 2508.07629), in value the same as `clip`;
-    with others CE-GPPO (2509.20712; its β₁ is `beta_low`, its β₂ `beta_high`), which scales the value as well.
+    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high)) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its third
+    where Â > 0 and w > 1+ε_high, and sg(w) elsewhere. Both betas 1: GPPO (Klear-Reasoner, arXiv 2508.07629), in value
+    the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`, its β₂ `beta_high`), in value scaled as well.
 
     `delta`: where Â < 0, w counts as at most δ, without gradient: dual clip, always on in both authors' code.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
@@ -138,7 +136,7 @@ def sapo(
     -3.0
     """
     tau = torch.full_like(advantages, tau_negative).where(advantages <= 0, tau_positive)
-    return -4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+    return -(torch.sigmoid(tau * (ratio - 1)) * 4 / tau) * advantages
 
 
 @hookimpl
