@@ -58,8 +58,9 @@ def score(batch: Batch, equation: Equation) -> Batch:
 
     Returns:
         The batch with `rewards`, `token_rewards`, `advantages` ((B, 1) or (B, T)), `returns` where the advantage
-        part gives them, `expected_logp` where a part names it (over whole groups, filtered rows too), and a `mask` without the rows that were filtered out. The advantage part sees only rows
-        that were kept. A row without reward keeps its place, with advantage 0.
+        part gives them, `expected_logp` where a part names it (over whole groups, whatever the filters drop), and a
+        `mask` without the rows that were filtered out. The advantage part sees only rows that were kept. A row
+        without reward keeps its place, with advantage 0.
 
     Raises:
         PartError: A part failed, returned another shape or a number that is not finite; a reward is infinite.

@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import aggregators, algorithms, importance, policy_losses, surrogates
+from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.commands.formula import objective as formula
 from rlm_plugins.commands.formula import slots_of
 from rlm_plugins.commands.launch import launch
 from rlm_plugins.ingredients.arithmetic import expected_logp
 from rlm_plugins.registry import Registry
 from rlm_plugins.rows import Row
+from rlm_plugins.stage import Stage
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.testing import batches
+from rlm_plugins.world import World
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 REGISTRY = Registry()
@@ -52,7 +55,8 @@ def surrogate(ratio: Any, loss: Any, **knobs: Any) -> Equation:
 
 def test_every_row_here_is_offered() -> None:
     here = {name for name, row in vars(surrogates).items() if isinstance(row, Row)}
-    assert here and all(algorithms.rlm_algorithms()[name] is getattr(surrogates, name) for name in here)
+    assert here == set(FORMULAS)
+    assert all(algorithms.rlm_algorithms()[name] is getattr(surrogates, name) for name in here)
 
 
 @pytest.mark.parametrize("name", ON_POLICY)
@@ -177,6 +181,24 @@ def test_gepo_does_not_mind_how_groups_are_cut(batch: Batch, cut: int) -> None:
     torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
 
 
+@pytest.mark.parametrize(
+    ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
+)
+def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
+    """A weight that reads the engine's probabilities switches TRL's own correction off; nobody else does."""
+
+    class Enough(Exception):
+        pass
+
+    def arguments(stage: Any, **machine: Any) -> None:
+        raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
+
+    monkeypatch.setattr("rlm_plugins.training.engine.arguments", arguments)
+    with pytest.raises(Enough) as stopped:
+        GRPO()(Stage("01-x", {}, GRPO(), {}, World(train=[]), source=None, equation=row_equation(name)))  # type: ignore
+    assert stopped.value.args[0] == switched
+
+
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_row_composes_its_formula(name: str) -> None:
     slots = slots_of(getattr(surrogates, name), REGISTRY)
@@ -211,4 +233,5 @@ def test_the_engine_runs_every_row(name: str, tmp_path: Path) -> None:
     file.write_text(TINY.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", name))
     steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
     assert len(steps) == 2
-    assert all(math.isfinite(r["loss"]) and r["grad_norm"] > 0 for r in steps)
+    assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
+    assert steps[0]["grad_norm"] > 0  # the second step may find every row clipped

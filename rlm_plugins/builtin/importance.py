@@ -83,9 +83,9 @@ def group_expectation(
 ) -> Float[torch.Tensor, "B 1"]:
     """A row's probability against what its group expected, not against its own past: old, odd rows weigh less wildly.
 
-    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the rows of the group, q the same mean
-    under the old policy. GEPO, arXiv 2508.17850; lengths normalised as in its code. The machine computes Ê[q] over
-    whole groups, however they are cut into micro-batches (the authors' code takes the micro-batch for the group).
+    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the rows of the group, q as p but
+    under the old policy. GEPO, arXiv 2508.17850; lengths normalised as in its code. The machine computes log Ê[q], our
+    `expected_logp`, over whole groups, however micro-batches cut them (the authors' code takes these for the groups).
 
     On policy w is not 1. A group of one: `sequence`. A row without trained tokens teaches nothing.
 

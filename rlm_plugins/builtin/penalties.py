@@ -74,8 +74,8 @@ def kl_cov(
 ) -> Float[torch.Tensor, "B T"]:
     """The few tokens that would lower the entropy most pay for every step away from the old policy.
 
-    Ω = |log π − log π_old| for the `share` · N tokens, one at least, with the largest (log π − mean)(Â − mean), and 0 for
-    the rest. KL-Cov, arXiv 2505.22617: share 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss `plain`).
+    Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
+    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss `plain`).
 
     Means and N, the number of trained tokens, are the micro-batch's, as in every library: the result depends on its
     size, and where all its advantages are equal there is no covariance and nothing to pay. Equal covariances are taken

@@ -143,9 +143,9 @@ def sapo(
 def rlm_policy_losses() -> dict[str, object]:
     return {
         "reinforce": reinforce,
-        "plain": plain,
         "clip": clip,
         "cispo": cispo,
+        "plain": plain,
         "gradient_preserving": gradient_preserving,
         "sapo": sapo,
     }

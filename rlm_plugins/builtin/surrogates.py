@@ -7,8 +7,8 @@ from rlm_plugins.rows import Row
 gspo_token = Row(
     about="GSPO for advantages that differ between the tokens of a row: the row's ratio, each token's own gradient.",
     source="arXiv 2507.18071 eq. 13–14",
-    pitfalls="With one advantage per row this is `gspo`, value and gradient: choose it with a dense advantage. verl calls "
-    "this form gspo, and with its default token mean the gradient is no longer that of the sequence form.",
+    pitfalls="With one advantage per row this is `gspo`, value and gradient: choose it with a dense advantage. verl "
+    "calls this form gspo; under its default, a token mean, long rows pull more than the paper lets them.",
     advantage="group_relative",
     importance="sequence_token",
     policy_loss={"name": "clip", "epsilon": 3e-4, "epsilon_high": 4e-4},
@@ -18,8 +18,8 @@ gspo_token = Row(
 gmpo = Row(
     about="The geometric mean of a row's ratios where GRPO takes the arithmetic one: one odd token moves it little.",
     source="arXiv 2507.20673",
-    pitfalls="The clip is inside w and in log space: 0.4 is e^±0.4, and verl and TRL default to 0.2. TRL adds a constant "
-    "−Â for rows without tokens; HeteroRL's `gmpo` clips a log ratio to a ratio's range.",
+    pitfalls="The clip is inside w and in log space: 0.4 is e^±0.4 (verl's default is 0.2). TRL adds a constant −Â for "
+    "rows without tokens; HeteroRL's `gmpo` clips a log ratio to a ratio's range, which is wrong.",
     advantage="group_relative",
     importance={"name": "geometric_clipped", "epsilon": 0.4},
     policy_loss="plain",
@@ -27,7 +27,7 @@ gmpo = Row(
 )
 
 gepo = Row(
-    about="GSPO for rows that are long out of date: one denominator per group, its expected probability, not each row's.",
+    about="GSPO for rows that are long out of date: one denominator for the group, the probability it expects.",
     source="arXiv 2508.17850",
     pitfalls="On policy w is not 1, so likely rows are clipped and unlikely ones pull less from the first step on. The "
     "authors' configs leave the clip at TRL's 0.2; their code takes the micro-batch for the group. Reading the old "
@@ -50,10 +50,10 @@ gppo = Row(
 )
 
 ce_gppo = Row(
-    about="GPPO with a factor for each kind of clipped token: the unlikely and wrong teach less, and entropy stays level.",
+    about="GPPO with a factor for each kind of clipped token: how much the fallen and the risen still teach.",
     source="arXiv 2509.20712",
-    pitfalls="β₁ is `beta_low`: 0.75 for its 7B model (here), 0.5 for 1.5B. It scales the value too, so losses are not to "
-    "be compared with those of `gppo`. Dual clip as there.",
+    pitfalls="β₁ is `beta_low`: 0.75 for its 7B model (here), 0.5 for 1.5B. It scales the value too, so losses are not "
+    "to be compared with those of `gppo`. Dual clip as there.",
     advantage="group_relative",
     importance="token",
     policy_loss={
@@ -79,8 +79,8 @@ sapo = Row(
 clip_cov = Row(
     about="Keeps entropy up: of the tokens that would lower it most, a few drawn ones are not learned from.",
     source="arXiv 2505.22617",
-    pitfalls="Covariance and draw are the micro-batch's: its size changes the result, and with one row there is none. Its "
-    "recipe clips at 0 and 2 only; change the clip in `policy_loss` and in the token weight together.",
+    pitfalls="Covariance and draw are the micro-batch's: its size changes the result, and with one row there is none. "
+    "The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` and in the token weight together.",
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 1.0, "epsilon_high": 1.0},
@@ -91,8 +91,8 @@ clip_cov = Row(
 kl_cov = Row(
     about="Keeps entropy up: the tokens that would lower it most pay for each step away from the old policy; no clip.",
     source="arXiv 2505.22617",
-    pitfalls="The share is a fraction here and in verl, a percentage in the authors' code (0.2 there). verl's config has "
-    "a coefficient of 0.1, paper and recipe 1. The top share is the micro-batch's; with one row there is none.",
+    pitfalls="The share is a fraction here and in verl, a percentage in the authors' code (0.2 there). verl's config "
+    "has a coefficient of 0.1, paper and recipe 1. The top share is the micro-batch's; with one row there is none.",
     advantage="group_relative",
     importance="token",
     policy_loss="plain",

@@ -114,7 +114,7 @@ def verl_straight_through(case: Case, args: Args) -> Out:
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=True)
 def open_straight_through(case: Case, args: Args) -> Out:
-    """OpenRLHF clamps the value to [−10, 10], and weighs the gradient, not the value, by the ratio to the old policy."""
+    """OpenRLHF clamps the value to [−10, 10] and weighs the gradient (not the value) by the ratio to the old policy."""
     found = straight_through(case, args["kl_estimator"], clamp=10.0)
     return found | {"grad_logp": found["grad_logp"] * (case.logp - case.old_logp).exp()}
 
