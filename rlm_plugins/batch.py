@@ -49,6 +49,7 @@ class Batch:
     # -- how likely they are (log-probability of each sampled token, in nats)
     logp: Tensor = _datum("B T", "under the policy now; carries the gradient", LEARNING)
     old_logp: Tensor = _datum("B T", "under the policy at the start of this update", SCORING, LEARNING)
+    expected_logp: Tensor = _datum("B", "log Σq²/Σq over the group, q each row's old probability per token", LEARNING)
     ref_logp: Tensor = _datum("B T", "under the frozen reference policy", SCORING, LEARNING)
     rollout_logp: Tensor = _datum("B T", "as reported by the engine that sampled them (vLLM)", SCORING, LEARNING)
     rollout_weight: Tensor = _datum("B T or B 1", "TRL's correction for vLLM's log-probabilities", LEARNING)

@@ -152,6 +152,12 @@ METRICS: tuple[Metric, ...] = (
         "As for clipped tokens: 0 on policy, some percent otherwise.",
     ),
     Metric(
+        "token_weights/drawn",
+        "share of tokens that the covariance clip keeps from learning",
+        "Drawn from those whose probability and advantage rise or fall together.",
+        "At most `share` of the part. Always 0: the band holds no token, for lack of rows that differ.",
+    ),
+    Metric(
         "penalties/<name>",
         "mean Ω, before its coefficient β",
         "What the penalty measures; of a KL: nats per token between the policy and the other one.",

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
+from rlm_plugins.ingredients.arithmetic import expected_logp
 from rlm_plugins.registry.parts import Bound
 
 LARGEST_LOG_RATIO = 20.0
@@ -57,13 +58,16 @@ def score(batch: Batch, equation: Equation) -> Batch:
 
     Returns:
         The batch with `rewards`, `token_rewards`, `advantages` ((B, 1) or (B, T)), `returns` where the advantage
-        part gives them, and a `mask` without the rows that were filtered out. The advantage part sees only rows
-        that were kept. A row without reward keeps its place, with advantage 0.
+        part gives them, `expected_logp` where a part names it (over whole groups, whatever the filters drop), and a
+        `mask` without the rows that were filtered out. The advantage part sees only rows that were kept. A row
+        without reward keeps its place, with advantage 0.
 
     Raises:
         PartError: A part failed, returned another shape or a number that is not finite; a reward is infinite.
     """
     _refuse_infinite(batch)
+    if equation.needs("expected_logp"):
+        batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     scored = ~batch.rewards.isnan()
     if not scored.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)

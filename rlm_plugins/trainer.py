@@ -83,7 +83,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         scored = score(batch, self.equation)
         mine = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
         width = out["completion_ids"].shape[1]
-        for name in ("mask", "group", "truncated", "rewards", "returns", "advantages"):
+        for name in ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp"):
             value = getattr(scored, name)
             if value is not None:
                 out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
@@ -100,7 +100,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         rewards = (self._rewards_per_func * weights).nansum(1)
         device = rewards.device
         early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        if any("old_logp" in part.part.needs for part in early) and "old_per_token_logps" not in out:
+        reads_old = self.equation.needs("expected_logp") or any("old_logp" in part.part.needs for part in early)
+        if reads_old and "old_per_token_logps" not in out:
             with torch.no_grad():
                 out["old_per_token_logps"] = self._read(self.model, out, self.args.per_device_train_batch_size)[0]
         return Batch(
@@ -141,6 +142,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             returns=inputs.get("returns"),  # type: ignore[arg-type]
             logp=logp,
             old_logp=logp.detach() if old_logp is None else old_logp,
+            expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
             ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
             rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
             rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]

@@ -91,6 +91,9 @@ test_gae_through_holes = conformance(
 
 test_token = conformance("rlm_importance", importance.token)
 test_sequence = conformance("rlm_importance", importance.sequence)
+test_sequence_token = conformance("rlm_importance", importance.sequence_token)
+test_geometric_clipped = conformance("rlm_importance", importance.geometric_clipped)
+test_group_expectation = conformance("rlm_importance", importance.group_expectation)
 
 test_reinforce = conformance("rlm_policy_losses", policy_losses.reinforce)
 test_clip = conformance("rlm_policy_losses", policy_losses.clip)
@@ -98,7 +101,26 @@ test_dual_clip = conformance("rlm_policy_losses", policy_losses.clip, knobs={"ep
 test_cispo = conformance("rlm_policy_losses", policy_losses.cispo)
 test_cispo_low = conformance("rlm_policy_losses", policy_losses.cispo, knobs={"epsilon_low": 0.2})
 
+test_plain = conformance("rlm_policy_losses", policy_losses.plain)
+test_gppo = conformance("rlm_policy_losses", policy_losses.gradient_preserving)
+test_ce_gppo = conformance(
+    "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
+)
+test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
+
+MICRO_BATCH = {"split": "its statistics are those of the micro-batch, as in every library"}
+
 test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
+test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy, exceptions=MICRO_BATCH)
+test_clip_cov = conformance(
+    "rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0}, exceptions=MICRO_BATCH
+)
+test_truncated_importance = conformance("rlm_token_weights", token_weights.truncated_importance)
+test_truncated_rows = conformance(
+    "rlm_token_weights", token_weights.truncated_importance, knobs={"cap": 1.1, "level": "sequence"}
+)
+test_masked_importance = conformance("rlm_token_weights", token_weights.masked_importance)
+test_masked_rows = conformance("rlm_token_weights", token_weights.masked_importance, knobs={"level": "sequence"})
 
 # ---- βΩ, 1/Z
 
@@ -111,6 +133,11 @@ test_weighted_kl = conformance(
     knobs={"importance_weighted": True},
     exceptions={"optional": "asked to weigh by a ratio, it must not go on without one"},
 )
+test_straight_through_k1 = conformance(
+    "rlm_penalties", penalties.kl, knobs={"estimator": "k1", "straight_through": True}
+)
+test_abs = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "abs"})
+test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2}, exceptions=MICRO_BATCH)
 test_kl_old = conformance("rlm_penalties", penalties.kl_old)
 test_entropy = conformance("rlm_penalties", penalties.entropy)
 

@@ -31,6 +31,7 @@ AGGREGATOR = {
     "dapo": "token_mean",
     "luspo": "sequence_sum",
     "cispo": "token_mean",
+    "sapo": "sequence_mean",
 }
 
 
@@ -48,18 +49,24 @@ def bind(hook: str, name: str, **knobs: Any) -> Any:
     return REGISTRY.find(hook, name).bind(knobs)
 
 
-def equation(loss_type: str, scale: str, level: str, beta: float, **clip: Any) -> Equation:
+def surrogate(loss_type: str, clip: dict[str, Any]) -> Any:
+    if loss_type == "sapo":
+        return bind("rlm_policy_losses", "sapo")
+    if loss_type == "cispo":
+        return bind("rlm_policy_losses", "cispo", epsilon_high=clip.get("epsilon_high", 0.2) - 1)
+    return bind("rlm_policy_losses", "clip", **clip)
+
+
+def equation(loss_type: str, scale: str, level: str, beta: float, top_entropy: float = 1.0, **clip: Any) -> Equation:
     penalties = ()
     if beta:
         kl = bind("rlm_penalties", "kl", importance_weighted=True)
         penalties = (type(kl)(kl.part, kl.knobs, kl.target, beta=beta),)
-    cispo = {"epsilon_high": clip.get("epsilon_high", 0.2) - 1}
     return Equation(
         advantage=bind("rlm_advantages", "group_relative", scale=scale),
         importance=bind("rlm_importance", level),
-        policy_loss=bind("rlm_policy_losses", "cispo", **cispo)
-        if loss_type == "cispo"
-        else bind("rlm_policy_losses", "clip", **clip),
+        policy_loss=surrogate(loss_type, clip),
+        token_weights=[bind("rlm_token_weights", "top_entropy", share=top_entropy)] if top_entropy < 1 else (),
         aggregator=bind("rlm_aggregators", AGGREGATOR[loss_type]),
         penalties=penalties,
     )
@@ -80,6 +87,7 @@ def compare(
     scale, level = changes.pop("scale_rewards", "group"), changes.pop("importance_sampling_level", "token")
     loss_type = changes.pop("loss_type")
     clip = {k: changes.pop(k) for k in ("epsilon", "epsilon_high", "delta") if k in changes}
+    top_entropy = changes.pop("top_entropy_quantile", 1.0)
     shared = tiny.settings(output_dir=str(folder), reward_weights=[1.0, 0.5], **changes)
 
     def pieces() -> dict[str, Any]:
@@ -95,7 +103,13 @@ def compare(
         }
 
     stock_args = GRPOConfig(
-        **shared, beta=beta, loss_type=loss_type, scale_rewards=scale, importance_sampling_level=level, **clip
+        **shared,
+        beta=beta,
+        loss_type=loss_type,
+        scale_rewards=scale,
+        importance_sampling_level=level,
+        top_entropy_quantile=top_entropy,
+        **clip,
     )
     expected = train(GRPOTrainer(reward_funcs=[eighths, length], args=stock_args, **pieces()))
     rewards = [
@@ -106,7 +120,7 @@ def compare(
     ]
     found = train(
         EquationTrainer(
-            equation=equation(loss_type, scale, level, beta, **clip),
+            equation=equation(loss_type, scale, level, beta, top_entropy, **clip),
             rewards=rewards,
             order=REGISTRY.find("rlm_samplers", "shuffled").target,
             reward_funcs=[trl_reward(reward) for reward in rewards],
@@ -153,6 +167,10 @@ def test_scale_and_level(tmp_path: Path, loss_type: str, scale: str, level: str)
     [
         {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2},
         {"loss_type": "dapo", "epsilon_high": 0.28, "num_iterations": 3},
+        {"loss_type": "sapo", "num_iterations": 3, "beta": 0.04},
+        {"loss_type": "sapo", "gradient_accumulation_steps": 2},
+        {"loss_type": "dapo", "top_entropy_quantile": 0.2, "num_iterations": 2, "beta": 0.04},
+        {"loss_type": "grpo", "top_entropy_quantile": 0.5, "gradient_accumulation_steps": 2},
         {"loss_type": "grpo", "epsilon": 0.05, "delta": 1.2, "num_iterations": 3},
         {"loss_type": "dapo", "gradient_accumulation_steps": 2, "steps_per_generation": 4},
         {"loss_type": "grpo", "gradient_accumulation_steps": 4, "steps_per_generation": 2, "beta": 0.04},

@@ -10,8 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.builtin.penalties import entropy, kl, kl_old
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
@@ -111,6 +113,52 @@ def test_the_old_policy_is_measured_like_the_reference() -> None:
     logp, old = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -0.5]])
     for estimator in ("k1", "k2", "k3"):
         assert torch.equal(kl_old(logp, old, estimator=estimator), kl(logp, old, estimator=estimator))
+
+
+@quick
+@given(st.floats(-5.0, 5.0))
+def test_straight_through_has_its_own_value_and_the_slope_of_k2(d: float) -> None:
+    for estimator in ("k1", "k2", "k3", "abs"):
+        logp = torch.tensor([[-7.0 + d]], dtype=torch.float64, requires_grad=True)
+        ref = torch.tensor([[-7.0]], dtype=torch.float64)
+        found = kl(logp, ref, estimator=estimator, straight_through=True)
+        assert found.item() == pytest.approx(kl(logp, ref, estimator=estimator).item())
+        assert torch.autograd.grad(found.sum(), logp)[0].item() == pytest.approx(d, abs=1e-9)
+
+
+def test_the_absolute_distance() -> None:
+    logp = torch.tensor([[-1.0, -3.0, -2.0]], requires_grad=True)
+    found = kl(logp, torch.full((1, 3), -2.0), estimator="abs")
+    assert found.tolist() == [[1.0, 1.0, 0.0]]
+    assert torch.autograd.grad(found.sum(), logp)[0].tolist() == [[1.0, -1.0, 0.0]]
+
+
+@quick
+@given(batches(group_size=6), st.floats(0.05, 0.9))
+def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: float) -> None:
+    logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
+    found = kl_cov(logp, batch.old_logp, batch.advantages, batch.mask, share=share)
+    (slope,) = torch.autograd.grad(found.sum(), logp)
+    live = batch.mask.nonzero().tolist()
+    means = [sum(x[i, t].item() for i, t in live) / max(1, len(live)) for x in (logp, advantages)]
+    shared = {(i, t): (logp[i, t].item() - means[0]) * (advantages[i, t].item() - means[1]) for i, t in live}
+    count = max(1, int(share * len(live)))
+    paying = sorted(shared, key=lambda p: -shared[p])[:count]
+    distance = batch.logp.detach() - batch.old_logp
+    for place in shared:
+        near = any(math.isclose(shared[place], shared[other], abs_tol=1e-12) for other in paying)
+        if (place in paying) != near or shared[place] == 0 or abs(shared[place]) < 1e-12:
+            continue  # ties, and rounding where nothing varies
+        expected = distance[place].abs().item() if place in paying else 0.0
+        assert found[place].item() == pytest.approx(expected)
+        assert slope[place].item() == (distance[place].sign().item() if place in paying else 0.0)
+
+
+def test_without_covariance_nobody_pays() -> None:
+    logp, old = torch.tensor([[-1.0, -2.0], [-3.0, -1.5]]), torch.zeros(2, 2)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    assert not kl_cov(logp, old, torch.zeros(2, 1), mask, share=0.5).any()
+    assert not kl_cov(logp, old, torch.tensor([[1.0], [-1.0]]), ~mask, share=0.5).any()
 
 
 def test_entropy_is_a_bonus() -> None:

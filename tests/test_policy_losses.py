@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.policy_losses import cispo, clip, reinforce
+from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, plain, reinforce, sapo
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.testing import batches
@@ -58,6 +59,47 @@ def test_the_upper_bound_is_the_lower_one_unless_told() -> None:
 
 
 @quick
+@given(W, A)
+def test_plain_is_the_clip_without_a_clip(w: float, advantage: float) -> None:
+    assert with_derivative(plain, w, advantage) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
+
+
+@quick
+@given(W, A, st.floats(0.0, 1.5), st.floats(0.0, 1.5))
+def test_a_preserved_gradient_is_bounded_by_its_beta(w: float, advantage: float, below: float, above: float) -> None:
+    """dℓ/dlog w = w dℓ/dw is −β (1+ε_high) Â or −β (1−ε) Â outside the clip, whatever w."""
+    knobs = {"epsilon": 0.2, "epsilon_high": 0.28, "beta_low": below, "beta_high": above}
+    value, slope = with_derivative(gradient_preserving, w, advantage, **knobs)
+    if advantage > 0 and w > 1.28:
+        pull = -above * 1.28 * advantage
+    elif advantage < 0 and w < 0.8:
+        pull = -below * 0.8 * advantage
+    else:
+        pull = -w * advantage
+    assert (value, slope * w) == (pytest.approx(pull), pytest.approx(pull))
+
+
+@quick
+@given(W, A)
+def test_delta_is_dual_clip_there_too(w: float, advantage: float) -> None:
+    value, slope = with_derivative(gradient_preserving, w, advantage, delta=3.0)
+    plain_value, plain_slope = with_derivative(gradient_preserving, w, advantage)
+    capped = advantage < 0 and w > 3.0
+    assert value == pytest.approx(-3.0 * advantage if capped else plain_value)
+    assert slope == (0.0 if capped else pytest.approx(plain_slope))
+
+
+@quick
+@given(W, A, st.floats(0.3, 4.0), st.floats(0.3, 4.0))
+def test_sapo_by_its_formula(w: float, advantage: float, rising: float, falling: float) -> None:
+    tau = rising if advantage > 0 else falling
+    gate = 1 / (1 + math.exp(-tau * (w - 1)))
+    value, slope = with_derivative(sapo, w, advantage, tau_positive=rising, tau_negative=falling)
+    assert value == pytest.approx(-4 / tau * gate * advantage)
+    assert slope == pytest.approx(-4 * gate * (1 - gate) * advantage)
+
+
+@quick
 @given(W, A, st.floats(-5.0, -0.01))
 def test_cispo_clips_the_weight_and_never_the_gradient(w: float, advantage: float, logp: float) -> None:
     for low, cap in ((None, 5.0), (0.2, 1.28)):
@@ -84,6 +126,10 @@ def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(batch: Batch) -
     for name, loss in {
         "clip": lambda ratio, logp: clip(ratio, batch.advantages),
         "dual clip": lambda ratio, logp: clip(ratio, batch.advantages, delta=3.0),
+        "plain": lambda ratio, logp: plain(ratio, batch.advantages),
+        "gppo": lambda ratio, logp: gradient_preserving(ratio, batch.advantages, delta=3.0),
+        "ce_gppo": lambda ratio, logp: gradient_preserving(ratio, batch.advantages, beta_low=0.5),
+        "sapo": lambda ratio, logp: sapo(ratio, batch.advantages, tau_positive=2.0),
         "cispo": lambda ratio, logp: cispo(ratio, batch.advantages, logp),
         "cispo with a lower bound": lambda ratio, logp: cispo(ratio, batch.advantages, logp, epsilon_low=0.2),
     }.items():
@@ -92,7 +138,8 @@ def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(batch: Batch) -
 
 def test_without_an_advantage_nothing_is_learned() -> None:
     for w in (0.1, 1.0, 9.0):
-        assert with_derivative(clip, w, 0.0) == (0.0, 0.0)
+        for loss in (plain, clip, gradient_preserving, sapo):
+            assert with_derivative(loss, w, 0.0) == (0.0, 0.0)
 
 
 def test_what_is_logged_is_what_was_clipped() -> None:
@@ -102,6 +149,8 @@ def test_what_is_logged_is_what_was_clipped() -> None:
     clip(ratio, advantages, seen.__setitem__)
     assert seen["clipped_low"].tolist() == [[1, 0, 0, 0, 0]]
     assert seen["clipped_high"].tolist() == [[0, 0, 0, 1, 0]]
+    gradient_preserving(ratio, advantages, seen.__setitem__)
+    assert (seen["clipped_low"].tolist(), seen["clipped_high"].tolist()) == ([[1, 0, 0, 0, 0]], [[0, 0, 0, 1, 0]])
     cispo(ratio, advantages, torch.zeros(1, 5), seen.__setitem__, epsilon_high=0.5)
     assert seen["capped"].tolist() == [[0, 0, 0, 1, 0]]
 

@@ -1,12 +1,29 @@
-"""Weights of tokens."""
+"""Weights of tokens, each against its definition written as loops."""
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
+import pytest
 import torch
 from by_hand import equation, learning, part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trl import GRPOTrainer
 
-from rlm_plugins.builtin.token_weights import complete_rows
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.token_weights import (
+    clip_cov,
+    complete_rows,
+    masked_importance,
+    top_entropy,
+    truncated_importance,
+)
 from rlm_plugins.step import objective
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 def test_a_row_that_was_cut_off_counts_for_nothing() -> None:
@@ -21,3 +38,114 @@ def test_it_stays_in_the_denominator() -> None:
     assert whole.item() == (6 - 8) / 4
     assert rest.item() == 6 / 4
     assert torch.autograd.grad(rest, batch.logp)[0][1].tolist() == [0.0, 0.0, 0.0]
+
+
+# ---- the 80/20 rule
+
+
+def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
+    alone = SimpleNamespace(
+        accelerator=SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x),
+    )
+    for seed in range(50):
+        noise = torch.Generator().manual_seed(seed)
+        entropy = torch.rand(8, 33, generator=noise) ** 4 * 3
+        mask = torch.arange(33) < torch.randint(0, 34, (8, 1), generator=noise)
+        share = (0.2, 0.5, 0.05)[seed % 3]
+        theirs = GRPOTrainer.get_high_entropy_mask(alone, entropy, mask.int(), 1 - share)
+        assert torch.equal(top_entropy(entropy, mask, share=share), theirs.float())
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.2, 20), (0.5, 50), (1.0, 100), (0.0, 1)])
+def test_it_keeps_its_share(share: float, kept: int) -> None:
+    entropy = torch.randperm(100).reshape(4, 25).float()
+    weight = top_entropy(entropy, torch.ones(4, 25, dtype=torch.bool), share=share)
+    assert weight.sum() == kept
+    assert entropy[weight == 1].min() > entropy[weight == 0].max() if kept < 100 else weight.all()
+
+
+# ---- rows of another engine
+
+
+def ratio(batch: Batch, row: int) -> list[float]:
+    pairs = zip(batch.old_logp[row].tolist(), batch.rollout_logp[row].tolist(), batch.mask[row].tolist(), strict=True)
+    return [math.exp(old - rollout) if live else 1.0 for old, rollout, live in pairs]
+
+
+@quick
+@given(batches(), st.floats(0.5, 3.0))
+def test_truncation_is_a_cap(batch: Batch, cap: float) -> None:
+    data = batch.old_logp, batch.rollout_logp, batch.mask
+    tokens, rows = truncated_importance(*data, cap=cap), truncated_importance(*data, cap=cap, level="sequence")
+    assert tokens.max() <= cap
+    assert rows.max() <= cap
+    for i in range(len(batch.group)):
+        assert tokens[i].tolist() == pytest.approx([min(w, cap) for w in ratio(batch, i)])
+        assert rows[i].item() == pytest.approx(min(math.prod(ratio(batch, i)), cap))
+
+
+@quick
+@given(batches(), st.floats(0.8, 1.0), st.floats(1.0, 1.2))
+def test_masking_is_all_or_nothing(batch: Batch, low: float, high: float) -> None:
+    data = batch.old_logp, batch.rollout_logp, batch.mask
+    tokens, rows = (masked_importance(*data, low=low, high=high, level=level) for level in ("token", "sequence"))
+    for i in range(len(batch.group)):
+        assert tokens[i].tolist() == pytest.approx([w if low <= w <= high else 0.0 for w in ratio(batch, i)])
+        whole = math.prod(ratio(batch, i))
+        assert rows[i].item() == pytest.approx(whole if low <= whole <= high else 0.0)
+
+
+def test_engines_that_agree_and_tokens_nobody_reported_weigh_one() -> None:
+    old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, True]])
+    silent = torch.tensor([[-1.0, torch.nan]])
+    for weight in (truncated_importance, masked_importance):
+        assert weight(old, silent, mask).tolist() == [[1.0, 1.0]]
+        assert weight(old, silent, mask, level="sequence").tolist() == [[1.0]]
+
+
+# ---- Clip-Cov
+
+
+def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
+    """Places that may be drawn, by the definition."""
+    live = [(i, t) for i, t in batch.mask.nonzero().tolist()]
+    advantages = batch.advantages.expand_as(batch.logp)
+    mean_logp = sum(batch.logp[p].item() for p in live) / max(1, len(live))
+    mean_advantage = sum(advantages[p].item() for p in live) / max(1, len(live))
+    places = set()
+    for p in live:
+        w, a = batch.ratio.expand_as(batch.logp)[p].item(), advantages[p].item()
+        clipped = (a > 0 and w > 1.2) or (a < 0 and w < 0.8)
+        if low < (batch.logp[p].item() - mean_logp) * (a - mean_advantage) < high and not clipped:
+            places.add(p)
+    return places
+
+
+@quick
+@given(batches(group_size=6), st.floats(0.05, 1.0))
+def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batch, share: float) -> None:
+    knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}
+    weight = clip_cov(batch.logp, batch.ratio, batch.advantages, batch.mask, **knobs)
+    drawn = {(i, t) for i, t in (weight == 0).nonzero().tolist()}
+    candidates = band(batch, 0.05, 2.0)
+    assert drawn <= candidates
+    assert len(drawn) == min(len(candidates), max(1, int(share * int(batch.mask.sum()))))
+
+
+def test_the_draw_looks_random_and_is_not() -> None:
+    noise = torch.Generator().manual_seed(0)
+    logp, mask = -torch.rand(64, 500, generator=noise), torch.ones(64, 500, dtype=torch.bool)
+    advantages = torch.randn(64, 1, generator=noise)
+    knobs = {"share": 0.05, "low": 0.0, "high": 9.0}
+    data = torch.ones(1, 1).expand(64, 1), advantages, mask
+    drawn = clip_cov(logp, *data, **knobs) == 0
+    assert torch.equal(drawn, clip_cov(logp, *data, **knobs) == 0)
+    assert drawn.sum() == 1600
+    moved = clip_cov(logp - 1e-6 * torch.rand(64, 500, generator=noise), *data, **knobs) == 0
+    assert (drawn & moved).sum() < 400  # by chance about a tenth: 16000 candidates
+    early = drawn[:, :250].float().mean() / drawn.float().mean()
+    assert early == pytest.approx(1.0, abs=0.1)
+    unlikely = logp < logp.median()
+    in_band = clip_cov(logp, *data, **(knobs | {"share": 1.0})) == 0
+    shares = [drawn[in_band & half].float().mean().item() for half in (unlikely, ~unlikely)]
+    assert shares[0] == pytest.approx(shares[1], rel=0.15)

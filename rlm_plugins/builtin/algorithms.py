@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin import surrogates
 from rlm_plugins.rows import Row
 
 sft = Row(
@@ -107,5 +108,14 @@ def rlm_algorithms() -> dict[str, Row]:
         "bnpo": bnpo,
         "dapo": dapo,
         "gspo": gspo,
+        "gspo_token": surrogates.gspo_token,
+        "gmpo": surrogates.gmpo,
+        "gepo": surrogates.gepo,
         "cispo": cispo,
+        "gppo": surrogates.gppo,
+        "ce_gppo": surrogates.ce_gppo,
+        "sapo": surrogates.sapo,
+        "clip_cov": surrogates.clip_cov,
+        "kl_cov": surrogates.kl_cov,
+        "flash_rl": surrogates.flash_rl,
     }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.ingredients.covariance import covariance, largest, share_of
 from rlm_plugins.lazy import torch
 
-Estimator = Literal["k1", "k2", "k3"]
+Estimator = Literal["k1", "k2", "k3", "abs"]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def kl(
@@ -20,12 +23,16 @@ def kl(
     *,
     estimator: Estimator = "k3",
     importance_weighted: bool = False,
+    straight_through: bool = False,
 ) -> Float[torch.Tensor, "B T"]:
     """Distance to the frozen reference policy, estimated from the sampled tokens.
 
-    Ω = d (k1), d²/2 (k2) or exp(−d) + d − 1 (k3), with d = log π − log π_ref. Schulman, "Approximating KL divergence",
-    2020; GRPO uses k3, arXiv 2402.03300 eq. 4. As a loss k1 has a gradient of zero mean: use k2 or k3. At
+    Ω = d (k1), d²/2 (k2), exp(−d) + d − 1 (k3) or |d| (abs), with d = log π − log π_ref. Schulman, "Approximating KL
+    divergence", 2020; GRPO uses k3, arXiv 2402.03300 eq. 4. As a loss k1 has a gradient of zero mean: use k2 or k3. At
     logp = ref_logp value and gradient of k2 and k3 are 0.
+
+    `straight_through` keeps the value and takes the gradient of k2, the only one whose mean is that of the divergence
+    (verl's `k1+`, `k3+`; OpenRLHF's `unbiased_gradient`, which weighs that gradient by w).
 
     `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not.
 
@@ -33,6 +40,9 @@ def kl(
     2.0
     """
     estimate = kl_estimate(logp, ref_logp, estimator)
+    if straight_through:
+        unbiased = kl_estimate(logp, ref_logp, "k2")
+        estimate = estimate.detach() + (unbiased - unbiased.detach())
     if not importance_weighted:
         return estimate
     if ratio is None:
@@ -49,9 +59,35 @@ def kl_old(
 ) -> Float[torch.Tensor, "B T"]:
     """Distance to the policy at the start of this update: the adaptive-penalty PPO, arXiv 1707.06347 eq. 8.
 
-    Ω = d, d²/2 or exp(−d) + d − 1, with d = log π − log π_old and the estimators called as in `kl`.
+    Ω = d, d²/2, exp(−d) + d − 1 or |d|, with d = log π − log π_old and the estimators called as in `kl`.
     """
     return kl_estimate(logp, old_logp, estimator)
+
+
+def kl_cov(
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    advantages: Float[torch.Tensor, "B #T"],
+    mask: Bool[torch.Tensor, "B T"],
+    *,
+    share: Share = 2e-3,
+) -> Float[torch.Tensor, "B T"]:
+    """The few tokens that would lower the entropy most pay for every step away from the old policy.
+
+    Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
+    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss `plain`).
+
+    Means and N, the number of trained tokens, are the micro-batch's, as in every library: the result depends on its
+    size, and where all its advantages are equal there is no covariance and nothing to pay. Equal covariances are taken
+    together. On policy value and gradient are 0.
+
+    >>> logp, old = torch.tensor([[-1.0, -2.0, -6.0]]), torch.tensor([[-1.5, -2.5, -6.5]])
+    >>> kl_cov(logp, old, torch.tensor([[1.0, 0.0, -1.0]]), torch.ones(1, 3, dtype=torch.bool)).tolist()
+    [[0.0, 0.0, 0.5]]
+    """
+    shared = covariance(logp, advantages, mask)
+    most = largest(shared, share_of(mask, share)) & (shared != 0)
+    return kl_estimate(logp, old_logp, "abs").where(most, 0.0)
 
 
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
@@ -65,11 +101,13 @@ def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
 def kl_estimate(
     logp: Float[torch.Tensor, "B T"], other: Float[torch.Tensor, "B T"], estimator: Estimator
 ) -> Float[torch.Tensor, "B T"]:
-    """k1, k2 or k3 of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
+    """k1, k2, k3 or |d| of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
     if estimator == "k1":
         return logp - other
     if estimator == "k2":
         return (logp - other) ** 2 / 2
+    if estimator == "abs":
+        return (logp - other).abs()
 
     def gap() -> torch.Tensor:
         return (other - logp).clamp(-20.0, 20.0)
@@ -80,4 +118,4 @@ def kl_estimate(
 
 @hookimpl
 def rlm_penalties() -> dict[str, object]:
-    return {"kl": kl, "kl_old": kl_old, "entropy": entropy}
+    return {"kl": kl, "kl_old": kl_old, "kl_cov": kl_cov, "entropy": entropy}

@@ -19,6 +19,17 @@ def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, 
     return -advantages * logp
 
 
+def plain(ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]) -> Float[torch.Tensor, "B #T"]:
+    """ℓ = −w Â. The surrogate without a clip (CPI, arXiv 1707.06347 eq. 6): where something else keeps w in bounds.
+
+    GMPO clips inside w, KL-Cov pays for distance. At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
+
+    >>> plain(torch.tensor([[1.5]]), torch.tensor([[2.0]])).item()
+    -3.0
+    """
+    return -ratio * advantages
+
+
 def clip(
     ratio: Float[torch.Tensor, "B #T"],
     advantages: Float[torch.Tensor, "B #T"],
@@ -32,7 +43,8 @@ def clip(
 
     PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10.
     `delta` bounds the loss of tokens that became likely although Â < 0: w is capped there as well. With
-    δ > 1 + ε_high this is dual clip (1912.09729; verl has it always on, with 3) and two-sided clip (2505.07291; TRL).
+    δ > 1 + ε_high this is dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip
+    (2505.07291; TRL's `delta`). For a smaller δ this is TRL's formula and no longer verl's.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> clip(torch.tensor([[1.5]]), torch.tensor([[1.0]])).item()
@@ -70,6 +82,70 @@ def cispo(
     return -weight.detach() * advantages * logp
 
 
+def gradient_preserving(
+    ratio: Float[torch.Tensor, "B #T"],
+    advantages: Float[torch.Tensor, "B #T"],
+    log: Log | None = None,
+    *,
+    epsilon: NonNegativeFloat = 0.2,
+    epsilon_high: NonNegativeFloat | None = None,
+    beta_low: NonNegativeFloat = 1.0,
+    beta_high: NonNegativeFloat = 1.0,
+    delta: PositiveFloat | None = None,
+) -> Float[torch.Tensor, "B #T"]:
+    """A clip that stops the weight of a token and not its gradient.
+
+    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high)) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its third
+    where Â > 0 and w > 1+ε_high, and sg(w) elsewhere. Both betas 1: GPPO (Klear-Reasoner, arXiv 2508.07629), in value
+    the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`, its β₂ `beta_high`), in value scaled as well.
+
+    `delta`: where Â < 0, w counts as at most δ, without gradient: dual clip, always on in both authors' code.
+    At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
+
+    >>> ratio = torch.tensor([[1.5]], requires_grad=True)
+    >>> loss = gradient_preserving(ratio, torch.tensor([[1.0]]), epsilon_high=0.25)
+    >>> loss.item(), round(torch.autograd.grad(loss.sum(), ratio)[0].item(), 4)  # the gradient is −1.25 / 1.5
+    (-1.25, -0.8333)
+    """
+    high = epsilon if epsilon_high is None else epsilon_high
+    risen, fallen = (ratio > 1 + high) & (advantages > 0), (ratio < 1 - epsilon) & (advantages < 0)
+    if log is not None:
+        log("clipped_low", fallen.float())
+        log("clipped_high", risen.float())
+    weight = ratio.detach()
+    kept = weight.where(~risen, beta_high * (1 + high)).where(~fallen, beta_low * (1 - epsilon))
+    loss = -kept * (ratio / weight) * advantages
+    return loss if delta is None else torch.where(advantages < 0, torch.min(loss, -delta * advantages), loss)
+
+
+def sapo(
+    ratio: Float[torch.Tensor, "B #T"],
+    advantages: Float[torch.Tensor, "B #T"],
+    *,
+    tau_positive: PositiveFloat = 1.0,
+    tau_negative: PositiveFloat = 1.05,
+) -> Float[torch.Tensor, "B #T"]:
+    """A clip with soft shoulders: the further a token has moved, the less it pulls, and never quite nothing.
+
+    ℓ = −4/τ · σ(τ (w − 1)) · Â: τ is τ_positive where Â > 0 and τ_negative elsewhere. SAPO, arXiv 2511.20347. Its slope
+    in w, −4 σ (1 − σ) Â, is steepest at w = 1 and there REINFORCE's (the value, −2/τ · Â, is not that of `clip`).
+
+    A larger τ is a narrower shoulder, narrower for Â < 0 by default. Â = 0: no gradient.
+
+    >>> sapo(torch.tensor([[1.0]]), torch.tensor([[3.0]]), tau_positive=2.0).item()
+    -3.0
+    """
+    tau = torch.full_like(advantages, tau_negative).where(advantages <= 0, tau_positive)
+    return -(torch.sigmoid(tau * (ratio - 1)) * 4 / tau) * advantages
+
+
 @hookimpl
 def rlm_policy_losses() -> dict[str, object]:
-    return {"reinforce": reinforce, "clip": clip, "cispo": cispo}
+    return {
+        "reinforce": reinforce,
+        "clip": clip,
+        "cispo": cispo,
+        "plain": plain,
+        "gradient_preserving": gradient_preserving,
+        "sapo": sapo,
+    }

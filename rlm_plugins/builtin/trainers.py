@@ -73,10 +73,12 @@ class GRPO:
 
         assert stage.equation is not None
         reads_reference = stage.equation.needs("ref_logp")
+        weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
             stage,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
             reward_weights=[reward.weight for reward in stage.rewards],
+            **({"vllm_importance_sampling_correction": False} if weighs_engine else {}),  # TRL's would weigh again
         )
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:

@@ -36,6 +36,7 @@ SUPPLIERS = {
     "logp": "the policy, now",
     "entropy": "the policy, now",
     "old_logp": "the policy, before the update",
+    "expected_logp": "the policy, before the update, over whole groups",
     "ref_logp": "the frozen reference, by one more pass over every generation",
     "rollout_logp": "the engine that samples",
     "rollout_weight": "the engine that samples",

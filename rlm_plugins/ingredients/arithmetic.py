@@ -42,6 +42,25 @@ class Groups:
         return high > low
 
 
+def expected_logp(
+    logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], group: Int[torch.Tensor, "B"]
+) -> Float[torch.Tensor, "B"]:
+    """log Σq²/Σq over the rows of a group: how probable a completion of it is on average, drawn by its own probability.
+
+    q is the geometric mean of a row's token probabilities. Rows without tokens are left out; a group of them has 0.
+
+    >>> logp, mask = torch.tensor([[0.25, 9.0], [0.75, 0.75]]).log(), torch.tensor([[True, False], [True, True]])
+    >>> expected_logp(logp, mask, torch.tensor([0, 0])).exp()  # (1/16 + 9/16) / (1/4 + 3/4)
+    tensor([0.6250, 0.6250])
+    """
+    count = mask.sum(1)
+    row = (logp.where(mask, 0.0).sum(1) / count.clamp(min=1)).masked_fill(count == 0, -torch.inf)
+    groups = Groups(row, group)
+    cells = groups.cells.masked_fill(groups.cells.isnan(), -torch.inf)
+    expected = (2 * cells).logsumexp(1, keepdim=True) - cells.logsumexp(1, keepdim=True)
+    return groups.rows(expected.nan_to_num(nan=0.0))
+
+
 def nanstd(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Standard deviation over the numbers that are there, divided by n − 1 (Bessel); NaN for fewer than two.
 

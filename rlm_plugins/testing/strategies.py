@@ -90,6 +90,7 @@ def _filled(
         returns=noise(rows, width),
         logp=logp,
         old_logp=logp + noise(rows, width, size=0.3),
+        expected_logp=-noise(rows).abs(),
         ref_logp=logp + noise(rows, width, size=0.3),
         rollout_logp=logp + noise(rows, width, size=0.1),
         rollout_weight=noise(rows, columns).abs(),

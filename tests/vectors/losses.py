@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ def learnt(
     policy_loss: Bound,
     importance: Any = None,
     penalties: Any = (),
+    token_weights: Any = (),
     **more: Any,
 ) -> Out:
     """The loss of the learning room and its gradient."""
@@ -39,8 +41,9 @@ def learnt(
     )
     equation = Equation(
         advantage=part("rlm_advantages", a.group_relative),
-        importance=importance and part("rlm_importance", importance),
+        importance=part("rlm_importance", importance) if inspect.isfunction(importance) else importance,
         policy_loss=policy_loss,
+        token_weights=token_weights,
         penalties=penalties,
         aggregator=aggregator,
     )

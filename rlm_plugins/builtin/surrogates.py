@@ -1,0 +1,114 @@
+"""Rows that change w, ℓ or c, or pay for distance, and leave the advantage alone. (Offered by `algorithms`.)"""
+
+from __future__ import annotations
+
+from rlm_plugins.rows import Row
+
+gspo_token = Row(
+    about="GSPO for advantages that differ between the tokens of a row: the row's ratio, each token's own gradient.",
+    source="arXiv 2507.18071 eq. 13–14",
+    pitfalls="With one advantage per row this is `gspo`, value and gradient: choose it with a dense advantage. verl "
+    "calls this form gspo; under its default, a token mean, long rows pull more than the paper lets them.",
+    advantage="group_relative",
+    importance="sequence_token",
+    policy_loss={"name": "clip", "epsilon": 3e-4, "epsilon_high": 4e-4},
+    aggregator="sequence_mean",
+)
+
+gmpo = Row(
+    about="The geometric mean of a row's ratios where GRPO takes the arithmetic one: one odd token moves it little.",
+    source="arXiv 2507.20673",
+    pitfalls="The clip is inside w and in log space: 0.4 is e^±0.4 (verl's default is 0.2). TRL adds a constant −Â for "
+    "rows without tokens; HeteroRL's `gmpo` clips a log ratio to a ratio's range, which is wrong.",
+    advantage="group_relative",
+    importance={"name": "geometric_clipped", "epsilon": 0.4},
+    policy_loss="plain",
+    aggregator="sequence_mean",
+)
+
+gepo = Row(
+    about="GSPO for rows that are long out of date: one denominator for the group, the probability it expects.",
+    source="arXiv 2508.17850",
+    pitfalls="On policy w is not 1, so likely rows are clipped and unlikely ones pull less from the first step on. The "
+    "authors' configs leave the clip at TRL's 0.2; their code takes the micro-batch for the group. Reading the old "
+    "policy over whole groups costs one more forward pass per generation.",
+    advantage={"name": "group_relative", "scale": "none"},
+    importance="group_expectation",
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    aggregator="sequence_mean",
+)
+
+gppo = Row(
+    about="DAPO's clip in value, but a clipped token keeps a bounded gradient: it can still come back, or be explored.",
+    source="Klear-Reasoner, arXiv 2508.07629",
+    pitfalls="Surveys list it as GPO, with a sequence-level sum; its code and recipe take the token mean. The code has "
+    "dual clip always on: `policy_loss: {delta: 3}`.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "gradient_preserving", "epsilon": 0.2, "epsilon_high": 0.28},
+    aggregator="token_mean",
+)
+
+ce_gppo = Row(
+    about="GPPO with a factor for each kind of clipped token: how much the fallen and the risen still teach.",
+    source="arXiv 2509.20712",
+    pitfalls="β₁ is `beta_low`: 0.75 for its 7B model (here), 0.5 for 1.5B. It scales the value too, so losses are not "
+    "to be compared with those of `gppo`. Dual clip as there.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={
+        "name": "gradient_preserving",
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "beta_low": 0.75,
+        "beta_high": 1.0,
+    },
+    aggregator="token_mean",
+)
+
+sapo = Row(
+    about="A smooth gate around w = 1 instead of a clip: tokens fade out, and faster when the answer was wrong.",
+    source="arXiv 2511.20347",
+    pitfalls="On policy the gradient is GRPO's, the value is not: at w = 1 it is −2/τ · Â.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "sapo", "tau_positive": 1.0, "tau_negative": 1.05},
+    aggregator="sequence_mean",
+)
+
+clip_cov = Row(
+    about="Keeps entropy up: of the tokens that would lower it most, a few drawn ones are not learned from.",
+    source="arXiv 2505.22617",
+    pitfalls="Covariance and draw are the micro-batch's: its size changes the result, and with one row there is none. "
+    "The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` and in the token weight together.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 1.0, "epsilon_high": 1.0},
+    token_weights=({"name": "clip_cov", "share": 2e-4, "low": 1.0, "high": 5.0, "epsilon": 1.0},),
+    aggregator="token_mean",
+)
+
+kl_cov = Row(
+    about="Keeps entropy up: the tokens that would lower it most pay for each step away from the old policy; no clip.",
+    source="arXiv 2505.22617",
+    pitfalls="The share is a fraction here and in verl, a percentage in the authors' code (0.2 there). verl's config "
+    "has a coefficient of 0.1, paper and recipe 1. The top share is the micro-batch's; with one row there is none.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss="plain",
+    penalties=({"name": "kl_cov", "beta": 1.0, "share": 2e-3},),
+    aggregator="token_mean",
+)
+
+flash_rl = Row(
+    about="DAPO's loss for rows from a fast engine (vLLM, quantised): weighed by how much rarer it thought each token.",
+    source="Yao et al. 2025, fengyao.notion.site/off-policy-rl and /flash-rl",
+    pitfalls="Needs an engine that reports probabilities (`trainer: {use_vllm: true}` or a rollouts part). FlashRL's "
+    "scripts have the cap off by default, verl's recipe has 2. TRL's own correction (a sequence mask at 3) is switched "
+    "off, or it would weigh twice. IcePop: `token_weights: [masked_importance]`.",
+    advantage="group_relative",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
+    token_weights=({"name": "truncated_importance", "cap": 2.0},),
+    aggregator="token_mean",
+)
