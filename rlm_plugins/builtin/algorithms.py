@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.algorithms_by_advantage import (
+    gfpo,
+    gpg,
+    lite_ppo,
+    opo,
+    pass_at_k,
+    reinforce_pp,
+    reinforce_pp_baseline,
+)
 from rlm_plugins.rows import Row
 
 sft = Row(
@@ -102,10 +111,17 @@ def rlm_algorithms() -> dict[str, Row]:
         "sft": sft,
         "reinforce": reinforce,
         "rloo": rloo,
+        "reinforce_pp": reinforce_pp,
+        "reinforce_pp_baseline": reinforce_pp_baseline,
+        "opo": opo,
+        "gpg": gpg,
         "grpo": grpo,
         "dr_grpo": dr_grpo,
         "bnpo": bnpo,
         "dapo": dapo,
+        "lite_ppo": lite_ppo,
+        "gfpo": gfpo,
+        "pass_at_k": pass_at_k,
         "gspo": gspo,
         "cispo": cispo,
     }
