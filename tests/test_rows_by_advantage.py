@@ -6,13 +6,18 @@ import statistics
 from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import chain, combinations
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.algorithms import rlm_algorithms
+from rlm_plugins.commands.check import examine
 from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.commands.reading import read
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.step import Equation, objective, score
 
@@ -194,3 +199,19 @@ def test_a_group_that_is_all_right_teaches_nothing(name: str) -> None:
     """But for the two that whiten over the batch: there it is praised, or moved by the mean over tokens."""
     found = score(example(), equation(name)).advantages
     assert bool(found[12:].any()) == name.startswith("reinforce_pp")
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_recipe_needs_no_more_than_the_name_of_the_row(name: str, tmp_path: Path) -> None:
+    recipe = {
+        "model": {"name": "scratch", "hidden": 32},
+        "environment": {"name": "addition", "digits": 2, "train_rows": 64, "test_rows": 8},
+        "rewards": ["accuracy"],
+        "algorithm": name,
+        "trainer": {"per_device_train_batch_size": 8, "num_generations": 8, "max_steps": 2},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    stages = compose(*read(tmp_path / "recipe.yaml", ()))
+    found = examine(stages[0], REGISTRY)
+    assert {d["name"] for d in found["data"] if not d["supplied_by"]} == set()
+    assert found["objective"]
