@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,15 @@ def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:
     found = reward_by_reward(named, torch.tensor([0] * 7 + [1] * 2), torch.ones(9, 1, dtype=torch.bool), eps=0.0)
     assert not found[:7].any()
     assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("over", ["rows", "tokens"])
+@pytest.mark.parametrize("eps", [0.0, 1e-4])
+def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: float) -> None:
+    """0.1 right, 9 short: opposite scores, equal but for eps and rounding, whose rest has a std too."""
+    named = {"right": torch.tensor([0.1, 0.0, 0.1, 0.0]), "short": torch.tensor([0.0, 9.0, 0.0, 9.0])}
+    group, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([[True, True], [True, False], [True, True], [True, True]])
+    assert not reward_by_reward(named, group, mask, over=over, eps=eps).any()
 
 
 def test_a_weight_for_a_reward_nobody_gives_is_refused() -> None:

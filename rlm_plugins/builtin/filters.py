@@ -78,7 +78,7 @@ def keep_k(
     >>> keep_k(torch.ones(3), mask, torch.tensor([0, 0, 0]), k=2).tolist()
     [False, True, True]
     """
-    lengths = mask.sum(1).to(rewards.dtype)
+    lengths = mask.sum(1).float()
     merit = -lengths if by == "length" else rewards / lengths.clamp(min=1)
     groups = Groups(merit, group)
     best_first = groups.cells.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
