@@ -50,8 +50,9 @@ def test_scores_are_added_up_and_measured_in_the_std_of_the_batch(batch: Batch) 
 @quick
 @given(batches())
 def test_over_tokens_long_rows_weigh_more(batch: Batch) -> None:
-    total = torch.tensor(summed(batch, {"accuracy": 1.0, "format": 1.0}, 1e-6), dtype=torch.float64)
-    found = reward_by_reward(batch.named_rewards, batch.group, batch.mask, over="tokens", eps=1e-6)
+    total = torch.tensor(summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-6), dtype=torch.float64)
+    knobs = {"weights": {"format": 0.5}, "over": "tokens", "eps": 1e-6}
+    found = reward_by_reward(batch.named_rewards, batch.group, batch.mask, **knobs)
     torch.testing.assert_close(found, whiten(total.unsqueeze(1).expand(batch.mask.shape), batch.mask))
 
 
