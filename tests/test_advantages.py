@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.advantages import batch_whitened, gae, group_relative, leave_one_out
+from rlm_plugins.builtin.advantages import Scale, batch_whitened, gae, group_relative, leave_one_out
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+SCALES: tuple[Scale, ...] = ("group", "batch", "centred_batch", "none")
 Tensor = torch.Tensor
 
 
@@ -66,6 +67,50 @@ def test_leave_one_out_is_the_mean_of_the_others_and_a_multiple_of_the_centred_r
     torch.testing.assert_close(found, factor * group_relative(batch.rewards, batch.group, scale="none"))
 
 
+@quick
+@given(batches())
+def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
+    found = group_relative(batch.rewards, batch.group, bessel=False, eps=0.0)
+    torch.testing.assert_close(found, by_group(batch, lambda r, g: (r - statistics.mean(g)) / statistics.pstdev(g)))
+
+
+@quick
+@given(batches())
+def test_centred_batch_scale_forgets_how_prompts_differ(batch: Batch) -> None:
+    centred = by_group(batch, lambda r, g: r - statistics.mean(g))
+    spread = statistics.stdev(centred.tolist()) if len(centred) > 1 else 0.0
+    found = group_relative(batch.rewards, batch.group, scale="centred_batch", eps=0.01)
+    torch.testing.assert_close(found, centred / (spread + 0.01))
+    moved = group_relative(batch.rewards + batch.group, batch.group, scale="centred_batch", eps=0.01)
+    torch.testing.assert_close(found, moved)
+
+
+@quick
+@given(batches())
+def test_mean_and_std_may_both_be_those_of_the_others(batch: Batch) -> None:
+    def say(reward: float, group: list[float]) -> float:
+        others = list(group)
+        others.remove(reward)
+        spread = statistics.stdev(others) + 1e-4 if len(set(others)) > 1 else 1.0
+        return (reward - statistics.mean(others)) / spread
+
+    torch.testing.assert_close(leave_one_out(batch.rewards, batch.group, scale="others"), by_group(batch, say))
+
+
+def test_conventions_of_one_name() -> None:
+    """One right row of eight: the winner's advantage, as the libraries' GRPO have it."""
+    rewards, group = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64), torch.zeros(8, dtype=torch.long)
+    found = {
+        "trl": group_relative(rewards, group),
+        "verl": group_relative(rewards, group, eps=1e-6),
+        "population": group_relative(rewards, group, bessel=False, eps=0.0),
+        "others": leave_one_out(rewards, group, scale="others"),
+        "centred": group_relative(rewards, group, scale="none"),
+    }
+    winner = {name: round(float(advantages[0]), 3) for name, advantages in found.items()}
+    assert winner == {"trl": 2.474, "verl": 2.475, "population": 2.646, "others": 1.0, "centred": 0.875}
+
+
 def test_leave_one_out_is_trls_bit_by_bit() -> None:
     for seed in range(20):
         rewards = torch.rand(64, generator=torch.Generator().manual_seed(seed))
@@ -79,8 +124,9 @@ def test_a_group_without_spread_is_exactly_zero_beside_one_with_spread(level: fl
     rewards = torch.tensor([level] * 7 + [0.0, 1.0, 2.0], dtype=dtype)
     group = torch.tensor([0] * 7 + [1] * 3)
     found = {
-        **{scale: group_relative(rewards, group, scale=scale, eps=0.0) for scale in ("group", "batch", "none")},
+        **{scale: group_relative(rewards, group, scale=scale, eps=0.0) for scale in SCALES},
         "leave_one_out": leave_one_out(rewards, group),
+        "others": leave_one_out(rewards, group, scale="others", eps=0.0),
     }
     for name, advantages in found.items():
         assert not advantages[:7].any(), name
@@ -104,7 +150,7 @@ def test_a_group_of_one_learns_nothing() -> None:
 
 
 def test_one_row_alone_learns_nothing() -> None:
-    for scale in ("group", "batch", "none"):
+    for scale in SCALES:
         assert group_relative(torch.tensor([2.0]), torch.tensor([0]), scale=scale).tolist() == [0.0]
 
 
@@ -143,6 +189,12 @@ def test_the_baseline_variant_forgets_how_hard_a_prompt_is(batch: Batch) -> None
 
 def _last(mask: Tensor) -> Tensor:
     return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+
+
+def test_the_variance_of_a_population_makes_whiter_tokens() -> None:
+    mask, rewards = torch.ones(3, 1, dtype=torch.bool), torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
+    found = batch_whitened(rewards, rewards.unsqueeze(1), torch.arange(3), mask, bessel=False, eps=0.0)
+    torch.testing.assert_close(found.squeeze(1), (rewards - 2) / statistics.pstdev([0, 1, 5]))
 
 
 # ---- GAE

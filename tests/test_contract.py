@@ -62,24 +62,63 @@ test_accuracy = conformance("rlm_rewards", rewards.accuracy, columns={"answer": 
 test_format = conformance("rlm_rewards", rewards.format, columns={"completions": ANSWERS})
 test_length = conformance("rlm_rewards", rewards.length)
 
+TARGETS = {"target_length": [0, 2, 4000, 1.5, None, float("nan")]}
+test_l1_exact = conformance("rlm_rewards", rewards.l1_exact, columns=TARGETS)
+test_l1_max = conformance("rlm_rewards", rewards.l1_max, knobs={"alpha": 0.1}, columns=TARGETS)
+
 test_overlong = conformance("rlm_shapers", shapers.overlong)
 test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
+test_sigmoid_shaping = conformance("rlm_shapers", shapers.sigmoid_shaping, knobs={"model": "format"})
+test_product = conformance("rlm_shapers", shapers.product, knobs={"of": ["accuracy", "format"]})
+
+FIRST = {"order": "of rows that tie the first ones are kept"}
 
 test_nonzero_spread = conformance("rlm_filters", filters.nonzero_spread)
 test_nonzero_spread_of_one = conformance("rlm_filters", filters.nonzero_spread, knobs={"reward": "format"})
+test_accuracy_band = conformance("rlm_filters", filters.accuracy_band)
+test_band_of_format = conformance("rlm_filters", filters.accuracy_band, knobs={"reward": "format"})
+test_keep_shortest = conformance("rlm_filters", filters.keep_k, knobs={"k": 2}, exceptions=FIRST)
+test_keep_efficient = conformance(
+    "rlm_filters", filters.keep_k, knobs={"k": 1, "by": "reward_per_token"}, exceptions=FIRST
+)
+test_no_truncated_groups = conformance("rlm_filters", filters.no_truncated_groups)
 
 # ---- Â
 
 BATCH = {"isolation": "mean and std are those of the whole batch"}
+SHARE = {"isolation": "what is made up for is the share of rows in the whole batch that teach nothing"}
+NAMED = {"ties": "it looks at the rewards one by one, and these still differ"}
 CRITIC = {"ties": "the baseline is the critic's, not the other rows'"}
 
 test_group_relative = conformance("rlm_advantages", advantages.group_relative)
 test_centred = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "none"})
 test_batch_scale = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "batch"}, exceptions=BATCH)
+test_centred_batch_scale = conformance(
+    "rlm_advantages", advantages.group_relative, knobs={"scale": "centred_batch"}, exceptions=BATCH
+)
+test_population = conformance("rlm_advantages", advantages.group_relative, knobs={"bessel": False, "eps": 0.0})
 test_leave_one_out = conformance("rlm_advantages", advantages.leave_one_out)
+test_all_from_others = conformance("rlm_advantages", advantages.leave_one_out, knobs={"scale": "others"})
+test_optimal_baseline = conformance("rlm_advantages", advantages.optimal_baseline)
+test_gpg = conformance("rlm_advantages", advantages.gpg, exceptions=SHARE)
+test_gpg_of_verl = conformance(
+    "rlm_advantages", advantages.gpg, knobs={"teaching": "nonzero_rewards"}, exceptions=SHARE
+)
+test_pass_at_one = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 1, "threshold": 0.5})
+test_pass_at_k = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 2, "threshold": 0.5})
+test_reward_by_reward = conformance("rlm_advantages", advantages.reward_by_reward, exceptions=BATCH | NAMED)
+test_weighted_reward_by_reward = conformance(
+    "rlm_advantages",
+    advantages.reward_by_reward,
+    knobs={"weights": {"format": 0.5}, "over": "tokens"},
+    exceptions=BATCH | NAMED,
+)
 test_whitened = conformance("rlm_advantages", advantages.batch_whitened, exceptions=BATCH)
 test_whitened_baseline = conformance(
     "rlm_advantages", advantages.batch_whitened, knobs={"centre_by_group": True}, exceptions=BATCH
+)
+test_whitened_population = conformance(
+    "rlm_advantages", advantages.batch_whitened, knobs={"bessel": False}, exceptions=BATCH
 )
 test_gae = conformance("rlm_advantages", advantages.gae, exceptions=BATCH | CRITIC)
 test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from by_hand import equation, part, scoring
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.filters import nonzero_spread
+from rlm_plugins.builtin.filters import accuracy_band, keep_k, no_truncated_groups, nonzero_spread
 from rlm_plugins.builtin.shapers import overlong
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
@@ -57,3 +58,64 @@ def test_judged_by_accuracy_a_group_of_wrong_rows_of_different_lengths_is_droppe
 def test_a_reward_nobody_gives_is_refused_by_its_name() -> None:
     with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
         nonzero_spread(torch.ones(2), {"accuracy": torch.ones(2)}, torch.tensor([0, 0]), reward="accurcy")
+
+
+# ---- accuracy band
+
+
+@quick
+@given(batches(), st.sampled_from(["accuracy", "format"]))
+def test_a_group_teaches_when_its_mean_is_within_the_band(batch: Batch, reward: str) -> None:
+    found = accuracy_band(batch.named_rewards, batch.group, reward=reward, low=0.25, high=0.75)
+    for row, label in enumerate(batch.group):
+        scores = [s for s in batch.named_rewards[reward][batch.group == label].tolist() if s == s]
+        assert found[row] == (bool(scores) and 0.25 <= sum(scores) / len(scores) <= 0.75)
+
+
+def test_the_band_includes_its_ends() -> None:
+    """In float32 one of five is 0.2 and four of five are 0.8."""
+    scores = {"accuracy": torch.tensor([1.0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1])}
+    assert accuracy_band(scores, torch.arange(15) // 5).tolist() == [True] * 10 + [False] * 5
+
+
+def test_a_band_of_a_reward_nobody_gives_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"accuracy_band\.reward: no reward is called 'accuracy'"):
+        accuracy_band({"digits": torch.ones(2)}, torch.tensor([0, 0]))
+
+
+# ---- keep k
+
+
+@quick
+@given(batches(), st.integers(1, 5))
+def test_the_k_shortest_or_most_efficient_rows_are_kept(batch: Batch, k: int) -> None:
+    lengths, rewards = batch.mask.sum(1).tolist(), batch.rewards.tolist()
+    merits = {
+        "length": [-n for n in lengths],
+        "reward_per_token": [r / max(n, 1) for r, n in zip(rewards, lengths, strict=True)],
+    }
+    for by, merit in merits.items():
+        found = keep_k(batch.rewards, batch.mask, batch.group, k=k, by=by)
+        for label in batch.group.unique():
+            rows = [i for i, g in enumerate(batch.group) if g == label]
+            best = sorted(rows, key=lambda i: -merit[i])[:k]
+            assert [i for i in rows if found[i]] == sorted(best)
+
+
+def test_rows_that_are_left_out_are_compared_with_nobody() -> None:
+    """GFPO: the long right row is not there when the others are compared, and is in no count."""
+    batch = scoring([1.0, 0.0, 1.0, 1.0], lengths=[4, 1, 2, 3])
+    found = score(batch, equation(filters=[part("rlm_filters", keep_k, k=2)]))
+    assert found.advantages.squeeze(1).tolist() == [0.0, -0.5, 0.5, 0.0]
+    assert found.mask.any(1).tolist() == [False, True, True, False]
+
+
+# ---- truncated groups
+
+
+@quick
+@given(batches())
+def test_one_row_that_was_cut_off_spoils_its_group(batch: Batch) -> None:
+    found = no_truncated_groups(batch.truncated, batch.group)
+    for row, label in enumerate(batch.group):
+        assert found[row] == (not batch.truncated[batch.group == label].any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.shapers import kl_in_reward, overlong
+from rlm_plugins.builtin.shapers import kl_in_reward, overlong, product, sigmoid_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
 from rlm_plugins.testing import batches
@@ -68,3 +69,51 @@ def test_in_the_reward_of_a_row_it_is_the_divergence_of_the_whole_row() -> None:
 def test_lengths_that_are_none_are_refused(knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         part("rlm_shapers", overlong, **knobs)
+
+
+# ---- from the named rewards
+
+named_scores = st.lists(st.tuples(st.floats(-30, 30), st.sampled_from([0.0, 1.0])), min_size=1, max_size=5)
+
+
+@quick
+@given(named_scores, st.sampled_from([0.5, 2.0]))
+def test_the_verifier_has_the_last_word(scores: list[tuple[float, float]], alpha: float) -> None:
+    grades, rights = (torch.tensor(column, dtype=torch.float64) for column in zip(*scores, strict=True))
+    found = sigmoid_shaping({"rm": grades, "right": rights}, model="rm", verifier="right", alpha=alpha)
+    expected = [1 / (1 + math.exp(-alpha * grade)) + (right - 1) for grade, right in scores]
+    assert found.tolist() == pytest.approx(expected)
+    assert all((r > 0) == (right == 1) for r, (_, right) in zip(found.tolist(), scores, strict=True))
+
+
+def test_without_a_grade_a_right_answer_is_worth_a_half() -> None:
+    scores = {"reward_model": torch.tensor([torch.nan, torch.nan, 4.0]), "accuracy": torch.tensor([1, 0, torch.nan])}
+    found = sigmoid_shaping(scores)
+    assert found.tolist() == pytest.approx([0.5, -0.5, 1 / (1 + math.exp(-2)) - 1])
+
+
+@quick
+@given(batches())
+def test_a_product_is_worth_nothing_without_one_factor(batch: Batch) -> None:
+    found = product(batch.named_rewards, of=["accuracy", "format"])
+    pairs = zip(*(x.tolist() for x in batch.named_rewards.values()), strict=True)
+    assert found.tolist() == pytest.approx([0.0 if a != a or f != f else a * f for a, f in pairs])
+
+
+@pytest.mark.parametrize(
+    ("shaper", "knobs", "place"),
+    [
+        (sigmoid_shaping, {"model": "accurcy"}, "sigmoid_shaping.model"),
+        (sigmoid_shaping, {"model": "accuracy", "verifier": "accurcy"}, "sigmoid_shaping.verifier"),
+        (product, {"of": ["accuracy", "accurcy"]}, "product.of"),
+    ],
+)
+def test_a_reward_nobody_gives_is_refused_by_its_name(shaper: Any, knobs: dict[str, Any], place: str) -> None:
+    with pytest.raises(RecipeError, match=f"{place}: no reward is called 'accurcy'(.|\n)*did you mean 'accuracy'"):
+        shaper({"accuracy": torch.ones(2)}, **knobs)
+
+
+@pytest.mark.parametrize("of", [[], "accuracy"])
+def test_a_product_of_nothing_is_refused(of: Any) -> None:
+    with pytest.raises(RecipeError, match="of"):
+        part("rlm_shapers", product, of=of)

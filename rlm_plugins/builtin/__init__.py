@@ -1,4 +1,7 @@
-"""Parts that need nothing but torch and TRL: one file per hook, of the same name."""
+"""Parts that need nothing but torch and TRL: one file per hook, of the same name.
+
+Where a hook has more parts than a page holds, its file imports the rest from files named by their subject.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ FILES = (
     "models",
     "callbacks",
 )
-"""In the order a batch meets them."""
+"""The files with a hook, in the order a batch meets them."""
 
 
 def modules() -> list[ModuleType]:

@@ -13,10 +13,12 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.ingredients.arithmetic import Groups, discounted, following, nanstd, whiten
+from rlm_plugins.builtin.group_estimators import gpg, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.reward_by_reward import reward_by_reward
+from rlm_plugins.ingredients.arithmetic import Groups, discounted, following, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
-Scale = Literal["group", "batch", "none"]
+Scale = Literal["group", "batch", "centred_batch", "none"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -25,34 +27,48 @@ def group_relative(
     group: Int[torch.Tensor, "B"],
     *,
     scale: Scale = "group",
+    bessel: bool = True,
     eps: NonNegativeFloat = 1e-4,
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group and measured in standard deviations.
 
-    Âᵢ = (rᵢ − mean_g) / s, with s = std + eps (Bessel's n − 1 in the std), or 1 for the scale "none".
+    Âᵢ = (rᵢ − mean_g) / s, with s = std + eps, or 1 for the scale "none".
 
-    `scale` says whose std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch
-    (LitePPO, 2508.08221), or none, the centred reward (Dr. GRPO, 2503.20783). The paper has no `eps` and does not
-    say which std; 1e-4 outside the root is TRL's. All rewards of a group equal: exactly 0. A group of one: 0.
+    `scale` says whose std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
+    2508.08221), that of all centred rewards (ROLL's other LitePPO), or none, the centred reward (Dr. GRPO,
+    2503.20783). The paper has no `eps` and does not say which std: 1e-4 outside the root is TRL's, and n − 1
+    (`bessel`) everybody's; without it n, the std of the group as a population. All rewards of a group equal: exactly
+    0. A group of one: 0.
 
     >>> group_relative(torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1]), scale="none").tolist()
     [0.5, -0.5, -0.5, 0.5]
     """
     groups = Groups(rewards, group)
-    centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
+    cells = groups.cells - groups.cells.nanmean(1, keepdim=True)
     if scale == "group":
-        centred = centred / (nanstd(groups.cells, 1) + eps)
-    if scale == "batch":
-        centred = centred / (nanstd(rewards, 0) + eps)
-    return groups.rows(centred.where(groups.has_spread(), 0.0))
+        cells = cells / (nanstd(groups.cells, 1, bessel=bessel) + eps)
+    centred = groups.rows(cells.where(groups.has_spread(), 0.0))
+    if scale in ("group", "none"):
+        return centred
+    measured = rewards if scale == "batch" else centred
+    scaled = centred / (nanstd(measured, 0, bessel=bessel) + eps)
+    return scaled.where(groups.rows(groups.has_spread()), 0.0)
 
 
-def leave_one_out(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
+def leave_one_out(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    scale: Literal["none", "others"] = "none",
+    eps: NonNegativeFloat = 1e-4,
+) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of the *other* rows of its group: an unbiased baseline.
 
     Âᵢ = rᵢ − 1/(n−1) Σ_{j≠i} rⱼ = n/(n−1) · (rᵢ − mean_g). RLOO, arXiv 2402.14740 eq. 5.
 
-    A group of one has no others: 0 (verl keeps the raw reward there). All equal: exactly 0.
+    With the scale "others" also divided by the std of the other rows (n − 2 in its denominator), plus `eps`; where
+    those are all equal it is not divided. That is GRPO as arXiv 2509.04419 writes it, and NeMo-RL's default. A group
+    of one has no others: 0 (verl keeps the raw reward there). All equal: exactly 0.
 
     >>> leave_one_out(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 0, 0])).tolist()
     [1.0, -0.5, -0.5]
@@ -60,7 +76,17 @@ def leave_one_out(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B
     groups = Groups(rewards, group)
     others = groups.cells.nansum(1, keepdim=True) - groups.cells
     count = (~groups.cells.isnan()).sum(1, keepdim=True) - 1
-    return groups.rows((groups.cells - others / count).where(groups.has_spread(), 0.0))
+    advantages = groups.cells - others / count
+    if scale == "others":
+        advantages = advantages / _std_of_others(groups.cells, eps)
+    return groups.rows(advantages.where(groups.has_spread(), 0.0))
+
+
+def _std_of_others(cells: Float[torch.Tensor, "P G"], eps: float) -> Float[torch.Tensor, "P G"]:
+    """For each cell the std of the rest of its line, plus eps; 1 where the rest does not vary."""
+    itself = torch.eye(cells.shape[1], dtype=torch.bool, device=cells.device)
+    others = cells.unsqueeze(1).masked_fill(itself, torch.nan)
+    return (nanstd(others, 2) + eps).where(varies(others, 2), 1.0).squeeze(2)
 
 
 def batch_whitened(
@@ -71,12 +97,14 @@ def batch_whitened(
     *,
     gamma: Share = 1.0,
     centre_by_group: bool = False,
+    bessel: bool = True,
     eps: NonNegativeFloat = 1e-8,
 ) -> Float[torch.Tensor, "B T"]:
     """The reward still to come, whitened over every trained token of the batch; no group is needed.
 
-    Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance (Bessel) over the mask. REINFORCE++,
-    arXiv 2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first.
+    Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
+    2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first. `bessel`: n − 1
+    in the variance (verl, TRL), or n (OpenRLHF, NeMo-RL).
 
     Without dense rewards and with γ = 1, R is the row's reward at each of its tokens. A long row counts once per
     token. Masked tokens inside a row do not discount (verl; OpenRLHF lets them). No spread: exactly 0.
@@ -90,7 +118,7 @@ def batch_whitened(
     if centre_by_group:
         baseline = rewards - group_relative(rewards, group, scale="none")
         to_come = to_come - baseline.unsqueeze(1)
-    return whiten(to_come, mask, eps=eps)
+    return whiten(to_come, mask, eps=eps, bessel=bessel)
 
 
 def gae(
@@ -129,4 +157,8 @@ def rlm_advantages() -> dict[str, object]:
         "leave_one_out": leave_one_out,
         "batch_whitened": batch_whitened,
         "gae": gae,
+        "optimal_baseline": optimal_baseline,
+        "gpg": gpg,
+        "pass_at_k": pass_at_k,
+        "reward_by_reward": reward_by_reward,
     }

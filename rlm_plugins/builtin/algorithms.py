@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin import surrogates
+from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
+from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.rows import Row
 
 sft = Row(
@@ -103,19 +104,26 @@ def rlm_algorithms() -> dict[str, Row]:
         "sft": sft,
         "reinforce": reinforce,
         "rloo": rloo,
+        "reinforce_pp": by_advantage.reinforce_pp,
+        "reinforce_pp_baseline": by_advantage.reinforce_pp_baseline,
+        "opo": by_advantage.opo,
+        "gpg": by_advantage.gpg,
         "grpo": grpo,
         "dr_grpo": dr_grpo,
         "bnpo": bnpo,
         "dapo": dapo,
+        "lite_ppo": by_advantage.lite_ppo,
+        "gfpo": by_advantage.gfpo,
+        "pass_at_k": by_advantage.pass_at_k,
         "gspo": gspo,
-        "gspo_token": surrogates.gspo_token,
-        "gmpo": surrogates.gmpo,
-        "gepo": surrogates.gepo,
+        "gspo_token": by_loss.gspo_token,
+        "gmpo": by_loss.gmpo,
+        "gepo": by_loss.gepo,
         "cispo": cispo,
-        "gppo": surrogates.gppo,
-        "ce_gppo": surrogates.ce_gppo,
-        "sapo": surrogates.sapo,
-        "clip_cov": surrogates.clip_cov,
-        "kl_cov": surrogates.kl_cov,
-        "flash_rl": surrogates.flash_rl,
+        "gppo": by_loss.gppo,
+        "ce_gppo": by_loss.ce_gppo,
+        "sapo": by_loss.sapo,
+        "clip_cov": by_loss.clip_cov,
+        "kl_cov": by_loss.kl_cov,
+        "flash_rl": by_loss.flash_rl,
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Bool, Float, Int
+from pydantic import PositiveInt
 
 from rlm_plugins import hookimpl
-from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.ingredients.arithmetic import Groups
+from rlm_plugins.ingredients.named import named
 from rlm_plugins.lazy import torch
 
 
@@ -26,17 +29,80 @@ def nonzero_spread(
     >>> nonzero_spread(torch.tensor([1.0, 0.0, 1.0, 1.0]), {}, torch.tensor([0, 0, 1, 1])).tolist()
     [True, True, False, False]
     """
-    if reward is not None and reward not in named_rewards:
-        raise RecipeError(
-            f"no reward is called '{reward}'",
-            where="filters: nonzero_spread.reward",
-            allowed=", ".join(named_rewards),
-            hint=nearest(reward, named_rewards),
-        )
-    groups = Groups(rewards if reward is None else named_rewards[reward], group)
+    if reward is not None:
+        rewards = named(named_rewards, reward, where="filters: nonzero_spread.reward")
+    groups = Groups(rewards, group)
     return groups.rows(groups.has_spread())
+
+
+def accuracy_band(
+    named_rewards: dict[str, torch.Tensor],
+    group: Int[torch.Tensor, "B"],
+    *,
+    reward: str = "accuracy",
+    low: float = 0.2,
+    high: float = 0.8,
+) -> Bool[torch.Tensor, "B"]:
+    """Keeps the groups that are neither too easy nor too hard.
+
+    rows = those with low ≤ mean_g ≤ high, the mean being that of the named `reward`, unweighted and unshaped. PRIME,
+    arXiv 2502.01456, with 0.2 and 0.8. Rows that the reward did not score are not looked at; a group without a
+    score is not kept.
+
+    >>> scores = {"accuracy": torch.tensor([1.0, 0.0, 1.0, 1.0])}
+    >>> accuracy_band(scores, torch.tensor([0, 0, 1, 1])).tolist()
+    [True, True, False, False]
+    """
+    groups = Groups(named(named_rewards, reward, where="filters: accuracy_band.reward"), group)
+    mean = groups.cells.nanmean(1, keepdim=True)
+    return groups.rows((low <= mean) & (mean <= high))
+
+
+def keep_k(
+    rewards: Float[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    k: PositiveInt = 4,
+    by: Literal["length", "reward_per_token"] = "length",
+) -> Bool[torch.Tensor, "B"]:
+    """Keeps the k best rows of each group, the shortest or the most efficient: sample more, learn from less.
+
+    rows = the k of each group with the least n, or the most r / n, n being the trained tokens. GFPO, arXiv
+    2508.09726. Of rows that tie the first ones are kept; a group of k or fewer is kept whole.
+
+    The advantage then compares kept rows only, and the others are in no denominator (TRL 0.26; the paper's formula
+    leaves them there with advantage 0). Rewards below 0 per token favour long wrong answers: give wrong ones 0.
+
+    >>> mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
+    >>> keep_k(torch.ones(3), mask, torch.tensor([0, 0, 0]), k=2).tolist()
+    [False, True, True]
+    """
+    lengths = mask.sum(1).float()
+    merit = -lengths if by == "length" else rewards / lengths.clamp(min=1)
+    groups = Groups(merit, group)
+    best_first = groups.cells.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
+    return groups.rows(best_first.argsort(1) < k)
+
+
+def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Bool[torch.Tensor, "B"]:
+    """Keeps the groups in which every row came to an end: where one was cut off, its reward is a guess.
+
+    PRIME's filter beside `accuracy_band` (arXiv 2502.01456). To drop only the cut rows, use the token weight
+    `complete_rows`.
+
+    >>> no_truncated_groups(torch.tensor([False, True, False]), torch.tensor([0, 0, 1])).tolist()
+    [False, False, True]
+    """
+    groups = Groups(truncated.float(), group)
+    return groups.rows(groups.cells.nansum(1, keepdim=True) == 0)
 
 
 @hookimpl
 def rlm_filters() -> dict[str, object]:
-    return {"nonzero_spread": nonzero_spread}
+    return {
+        "nonzero_spread": nonzero_spread,
+        "accuracy_band": accuracy_band,
+        "keep_k": keep_k,
+        "no_truncated_groups": no_truncated_groups,
+    }

@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.answers import Untagged, committed, number, same_number, same_text
 
 Mode = Literal["auto", "exact", "numeric"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]
 Tolerance = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 
 
 def accuracy(
@@ -91,18 +90,6 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
     return not rest
 
 
-def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, target: Natural = 0) -> list[float]:
-    """How far a completion is from `target` tokens: r = −min(|n − target| / limit, 1).
-
-    0 at the target, −1 from `limit` tokens away on. With the default target 0 shorter is better, empty is best:
-    combine it with a reward for being right.
-
-    >>> length([[1, 2, 3], [1], []], limit=4)
-    [-0.75, -0.25, 0.0]
-    """
-    return [max(-abs(len(ids) - target) / limit, -1.0) for ids in completion_ids]
-
-
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {"accuracy": accuracy, "format": format, "length": length}
+    return {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}

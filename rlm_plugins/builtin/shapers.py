@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated
+
 from jaxtyping import Bool, Float
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from rlm_plugins import hookimpl
+from rlm_plugins.ingredients.named import named
 from rlm_plugins.lazy import torch
+
+Names = Annotated[Sequence[str], Field(min_length=1)]
 
 
 def overlong(
@@ -52,6 +58,50 @@ def kl_in_reward(
     return -beta * (old_logp - ref_logp).where(mask, 0.0)
 
 
+def sigmoid_shaping(
+    named_rewards: dict[str, torch.Tensor],
+    *,
+    model: str = "reward_model",
+    verifier: str = "accuracy",
+    alpha: float = 0.5,
+) -> Float[torch.Tensor, "B"]:
+    """A reward model grades, a verifier has the last word: every right answer is worth more than any wrong one.
+
+    r′ = σ(α r_m) + (r_v − 1), in (0, 1) for right answers, r_v = 1, and in (−1, 0) for wrong ones, r_v = 0.
+    Qwen2.5-Math, arXiv 2409.12122.
+
+    `model` and `verifier` name the two rewards; the weighted sum of the recipe is replaced. What did not score a row
+    counts 0 there.
+
+    >>> scores = {"reward_model": torch.tensor([0.0, 0.0]), "accuracy": torch.tensor([1.0, 0.0])}
+    >>> sigmoid_shaping(scores).tolist()
+    [0.5, -0.5]
+    """
+    grade, right = (
+        named(named_rewards, name, where=f"shapers: sigmoid_shaping.{knob}").nan_to_num(nan=0.0)
+        for knob, name in (("model", model), ("verifier", verifier))
+    )
+    return torch.sigmoid(alpha * grade) + (right - 1)
+
+
+def product(named_rewards: dict[str, torch.Tensor], *, of: Names) -> Float[torch.Tensor, "B"]:
+    """Rewards that are worth something only together: all of them, or nothing.
+
+    r′ = Πₖ rₖ over the rewards named in `of`, unweighted; the weighted sum of the recipe is replaced. With `accuracy`
+    and `l1_max` it is L1-Max (arXiv 2503.04697). What did not score a row counts 0 there.
+
+    >>> product({"accuracy": torch.tensor([1.0, 0.0]), "l1_max": torch.tensor([0.5, 0.9])}, of=["accuracy", "l1_max"])
+    tensor([0.5000, 0.0000])
+    """
+    factors = [named(named_rewards, name, where="shapers: product.of") for name in of]
+    return torch.stack(factors).nan_to_num(nan=0.0).prod(0)
+
+
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
-    return {"overlong": overlong, "kl_in_reward": kl_in_reward}
+    return {
+        "overlong": overlong,
+        "kl_in_reward": kl_in_reward,
+        "sigmoid_shaping": sigmoid_shaping,
+        "product": product,
+    }

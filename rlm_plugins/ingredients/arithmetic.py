@@ -37,9 +37,7 @@ class Groups:
 
     def has_spread(self) -> Bool[torch.Tensor, "P 1"]:
         """Which groups hold two different numbers. (Rounding gives equal numbers a std above 0: max ≠ min does not.)"""
-        low = self.cells.nan_to_num(nan=torch.inf).amin(1, keepdim=True)
-        high = self.cells.nan_to_num(nan=-torch.inf).amax(1, keepdim=True)
-        return high > low
+        return varies(self.cells, 1)
 
 
 def expected_logp(
@@ -61,25 +59,34 @@ def expected_logp(
     return groups.rows(expected.nan_to_num(nan=0.0))
 
 
-def nanstd(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Standard deviation over the numbers that are there, divided by n − 1 (Bessel); NaN for fewer than two.
+def varies(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Whether two of the numbers that are there differ, along `dim` (which stays, of size 1)."""
+    low = x.nan_to_num(nan=torch.inf).amin(dim, keepdim=True)
+    high = x.nan_to_num(nan=-torch.inf).amax(dim, keepdim=True)
+    return high > low
+
+
+def nanstd(x: torch.Tensor, dim: int, *, bessel: bool = True) -> torch.Tensor:
+    """Standard deviation over the numbers that are there, divided by n − 1 (Bessel; NaN for fewer than two) or n.
 
     >>> nanstd(torch.tensor([1.0, torch.nan, 3.0]), 0).item()
     1.4142135381698608
     """
     variance = ((x - x.nanmean(dim, keepdim=True)) ** 2).nanmean(dim, keepdim=True)
+    if not bessel:
+        return variance.sqrt()
     count = (~x.isnan()).sum(dim, keepdim=True).to(x.dtype)
     return (variance * (count / (count - 1))).sqrt()
 
 
 def whiten(
-    x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, eps: float = 1e-8
+    x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, eps: float = 1e-8, bessel: bool = True
 ) -> Float[torch.Tensor, "B T"]:
-    """(x − mean) / √(var + eps) over the mask (Bessel), 0 outside it, and 0 everywhere when x has no spread."""
+    """(x − mean) / √(var + eps) over the mask, 0 outside it, and 0 everywhere when x has no spread."""
     live = x[mask]
     if live.numel() < 2 or live.max() == live.min():
         return torch.zeros_like(x)
-    return ((x - live.mean()) * (live.var() + eps).rsqrt()).where(mask, 0.0)
+    return ((x - live.mean()) * (live.var(correction=int(bessel)) + eps).rsqrt()).where(mask, 0.0)
 
 
 def discounted(

@@ -8,6 +8,7 @@ import torch
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
+from rlm_plugins.builtin import filters as f
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import shapers as s
 from rlm_plugins.ingredients.arithmetic import discounted, whiten
@@ -49,15 +50,23 @@ def trl_rloo(case: Case, args: Args) -> Out:
     return scored(case, case.scores, a.leave_one_out, shapers=[part("rlm_shapers", s.kl_in_reward, beta=args["beta"])])
 
 
+@says(GRPO, multi_objective_aggregation="normalize_then_sum")
+def trl_gdpo(case: Case, args: Args) -> Out:
+    names, weights = args["rewards"].split(","), map(float, args["weights"].split(","))
+    rewards = {name: getattr(case, name) for name in names}
+    knobs = {"weights": dict(zip(names, weights, strict=True))}
+    return {"advantages": a.reward_by_reward(rewards, case.groups, case.mask, **knobs)}
+
+
 @says("gfpo_trainer[filter + advantage lines]")
 def trl_gfpo(case: Case, args: Args) -> Out:
-    """Advantages among the rows that a filter kept; the record lists them in the order in which they were kept."""
+    """The record lists rows in the order in which they were kept, the best of a group first."""
+    by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
+    sieve = part("rlm_filters", f.keep_k, k=args["keep"], by=by)
     kept = KEPT[case.name, args["metric"]]
-
-    def chosen(rewards: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(rewards)).index_fill(0, torch.tensor(kept), 1.0).bool()
-
-    found = scored(case, case.scores, a.group_relative, filters=[part("rlm_filters", chosen)])
+    ours = sieve.target(case.scores, case.mask, case.groups, k=args["keep"], by=by)
+    assert ours.nonzero().squeeze(1).tolist() == sorted(kept)
+    found = scored(case, case.scores, a.group_relative, filters=[sieve])
     return {"advantages": found["advantages"][kept]}
 
 
@@ -119,6 +128,23 @@ def verl_reinforce(case: Case, args: Args) -> Out:
     rewards, gamma = getattr(case, args["rewards"]), args["gamma"]
     advantages = a.batch_whitened(rewards.sum(1), rewards, case.groups, case.mask, gamma=gamma)
     return {"advantages": advantages, "returns": discounted(rewards, gamma, case.mask)}
+
+
+@says("compute_opo_outcome_advantage")
+def verl_opo(case: Case, args: Args) -> Out:
+    return scored(case, case.outcome, a.optimal_baseline)
+
+
+@says("compute_gpg_outcome_advantage")
+def verl_gpg(case: Case, args: Args) -> Out:
+    return scored(case, case.outcome, a.gpg, teaching="nonzero_rewards")
+
+
+@says("compute_gdpo_outcome_advantage")
+def verl_gdpo(case: Case, args: Args) -> Out:
+    """verl was given one reward, and standardises over tokens."""
+    knobs = {"over": "tokens", "eps": 1e-6}
+    return {"advantages": a.reward_by_reward({"score": case.outcome}, case.groups, case.mask, **knobs)}
 
 
 @says("torch_functional.masked_whiten")

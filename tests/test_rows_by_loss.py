@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import aggregators, algorithms, importance, policy_losses, surrogates
+from rlm_plugins.builtin import aggregators, algorithms, importance, policy_losses
+from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.commands.formula import objective as formula
 from rlm_plugins.commands.formula import slots_of
@@ -54,9 +55,9 @@ def surrogate(ratio: Any, loss: Any, **knobs: Any) -> Equation:
 
 
 def test_every_row_here_is_offered() -> None:
-    here = {name for name, row in vars(surrogates).items() if isinstance(row, Row)}
+    here = {name for name, row in vars(by_loss).items() if isinstance(row, Row)}
     assert here == set(FORMULAS)
-    assert all(algorithms.rlm_algorithms()[name] is getattr(surrogates, name) for name in here)
+    assert all(algorithms.rlm_algorithms()[name] is getattr(by_loss, name) for name in here)
 
 
 @pytest.mark.parametrize("name", ON_POLICY)
@@ -201,7 +202,7 @@ def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool],
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_row_composes_its_formula(name: str) -> None:
-    slots = slots_of(getattr(surrogates, name), REGISTRY)
+    slots = slots_of(getattr(by_loss, name), REGISTRY)
     assert formula(slots) == FORMULAS[name]
 
 

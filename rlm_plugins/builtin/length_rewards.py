@@ -1,0 +1,78 @@
+"""r for being as long as wanted, in tokens: always beside a reward for being right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from rlm_plugins.errors import PartError
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Slope = Annotated[float, Field(ge=0)]
+
+
+def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, target: Natural = 0) -> list[float]:
+    """How far a completion is from `target` tokens: r = −min(|n − target| / limit, 1).
+
+    0 at the target, −1 from `limit` tokens away on. With the default target 0 shorter is better, empty is best:
+    combine it with a reward for being right.
+
+    >>> length([[1, 2, 3], [1], []], limit=4)
+    [-0.75, -0.25, 0.0]
+    """
+    return [max(-abs(len(ids) - target) / limit, -1.0) for ids in completion_ids]
+
+
+def l1_exact(
+    completion_ids: Sequence[Sequence[int]], target_length: Sequence[object], *, alpha: Slope = 3e-4
+) -> list[float | None]:
+    """What it costs to miss the length that the prompt asked for.
+
+    r = −α |n_gold − n|, n_gold the data set's column `target_length`, in tokens. L1-Exact, arXiv 2503.04697, is
+    this reward beside `accuracy`, both of weight 1; there n_gold is drawn from 100 … 4000, and the prompt ends in
+    "Think for n_gold tokens". A row without a target (None, NaN) is not scored: None.
+
+    >>> l1_exact([[1, 2, 3], [1]], [1, None], alpha=0.25)
+    [-0.5, None]
+    """
+    return [
+        None if target is None else -alpha * abs(target - len(ids))
+        for ids, target in zip(completion_ids, _targets(target_length), strict=True)
+    ]
+
+
+def l1_max(
+    completion_ids: Sequence[Sequence[int]], target_length: Sequence[object], *, alpha: Slope = 3e-4
+) -> list[float | None]:
+    """What staying below the length that the prompt allowed is worth: ½ at the limit, more below, nothing far above.
+
+    r = clip(α (n_gold − n) + ½, 0, 1), n_gold the data set's column `target_length`, in tokens. L1-Max, arXiv
+    2503.04697, multiplies it by correctness: the shaper `{name: product, of: [accuracy, l1_max]}`. The released
+    code adds it (no shaper) with half the slope (`alpha: 1.5e-4`). A row without a target (None, NaN) is not scored.
+
+    >>> l1_max([[1, 2, 3], [1], [1]], [2, 2, None], alpha=0.25)
+    [0.25, 0.75, None]
+    """
+    return [
+        None if target is None else min(max(alpha * (target - len(ids)) + 0.5, 0.0), 1.0)
+        for ids, target in zip(completion_ids, _targets(target_length), strict=True)
+    ]
+
+
+def _targets(column: Sequence[object]) -> list[float | None]:
+    """The column as numbers, None where it has none."""
+    return [_target(value, row) for row, value in enumerate(column)]
+
+
+def _target(value: object, row: int) -> float | None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise PartError(
+            f"sample {row}: the column target_length holds {value!r}", allowed="a number of tokens, or None"
+        )
+    return float(value)

@@ -1,0 +1,68 @@
+"""Rewards for keeping to a length, alone and as the shaped rewards of L1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from by_hand import equation, part, scoring
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.builtin.length_rewards import l1_exact, l1_max
+from rlm_plugins.builtin.shapers import product
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.step import score
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+lengths = st.integers(0, 5000)
+
+
+@quick
+@given(lengths, lengths, st.sampled_from([0.0, 3e-4, 0.1]))
+def test_exact_costs_every_token_too_many_or_too_few(wanted: int, written: int, alpha: float) -> None:
+    (found,) = l1_exact([[0] * written], [wanted], alpha=alpha)
+    assert found == pytest.approx(-alpha * max(wanted - written, written - wanted))
+
+
+@quick
+@given(lengths, lengths)
+def test_max_is_a_ramp_through_one_half_at_the_limit(wanted: int, written: int) -> None:
+    (found,) = l1_max([[0] * written], [wanted])
+    if abs(wanted - written) * 3e-4 >= 0.5:
+        assert found == (1.0 if wanted > written else 0.0)
+    else:
+        assert found == pytest.approx(0.5 + 3e-4 * (wanted - written))
+
+
+def test_the_paper_multiplies_by_correctness_and_the_released_code_adds() -> None:
+    """n_gold = 1000, α = 3e-4: a right and a wrong answer of 500 tokens, a right one of 1500."""
+    ids, wanted = [[0] * n for n in (500, 500, 1500)], [1000] * 3
+    right = torch.tensor([1.0, 0.0, 1.0])
+    paper = torch.tensor([float(x or 0) for x in l1_max(ids, wanted)])
+    released = torch.tensor([float(x or 0) for x in l1_max(ids, wanted, alpha=1.5e-4)])
+    batch = scoring([0.0] * 3, named_rewards={"accuracy": right, "l1_max": paper})
+    shaped = score(batch, equation(shapers=[part("rlm_shapers", product, of=["accuracy", "l1_max"])]))
+    torch.testing.assert_close(shaped.rewards, torch.tensor([0.65, 0.0, 0.35]))
+    torch.testing.assert_close(right + released, torch.tensor([1.575, 0.575, 1.425]))
+
+
+def test_rows_without_a_target_are_not_scored() -> None:
+    for reward in (l1_exact, l1_max):
+        assert reward([[1], [1]], [None, math.nan]) == [None, None]
+
+
+@pytest.mark.parametrize("odd", ["100", -1, math.inf, True, [100]])
+def test_a_target_that_is_no_number_of_tokens_is_named(odd: object) -> None:
+    for reward in (l1_exact, l1_max):
+        with pytest.raises(PartError, match="sample 1: the column target_length holds"):
+            reward([[1], [1]], [1, odd])
+
+
+@pytest.mark.parametrize("reward", [l1_exact, l1_max])
+def test_a_negative_slope_is_refused(reward: Any) -> None:
+    with pytest.raises(RecipeError, match="alpha"):
+        Part("rlm_rewards", reward.__name__, "builtin", reward).bind({"alpha": -1e-4})
