@@ -107,3 +107,27 @@ def test_interval_of_scores_that_are_no_zeros_and_ones() -> None:
     low, high = interval([0.0, 0.5, 1.0, 0.5])
     assert (low + high) / 2 == pytest.approx(0.5)
     assert high - 0.5 == pytest.approx(1.959964 * math.sqrt(0.5 / 3 / 4))
+
+
+def test_a_reward_with_a_memory_remembers_nothing_of_an_evaluation() -> None:
+    class Counting:
+        """How many completions it has seen."""
+
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def __call__(self, completions: list[str]) -> list[float]:
+            self.seen += len(completions)
+            return [float(self.seen)] * len(completions)
+
+        def state_dict(self) -> dict[str, int]:
+            return {"seen": self.seen}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.seen = state["seen"]
+
+    counting = reward(Counting, "counting")
+    settings = {"metric": "counting", "batch_size": 5, "max_new_tokens": 6}
+    report = evaluate(tiny.model(), tiny.tokenizer(), list(tiny.problems(12)), [counting], **settings)
+    assert report.samples[-1]["rewards"]["counting"] == 12
+    assert vars(counting.part.target) == {"seen": 0}

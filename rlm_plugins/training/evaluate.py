@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +55,7 @@ def evaluate(
 
     Args:
         model: A causal language model; its mode is restored afterwards and no random number is drawn.
+            A reward with a memory forgets what it saw here: judging a model changes nothing of its training.
         tokenizer: Its tokenizer, padding on the left.
         rows: Held-out rows with a ``prompt``.
         rewards: What to score with.
@@ -66,15 +69,27 @@ def evaluate(
     state = processes()
     mine = list(rows)[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
-    for start in range(0, len(mine), batch_size):
-        share = mine[start : start + batch_size]
-        ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
-        samples += _scored(share, ids, tokenizer, rewards)
+    with _memory_kept(rewards):
+        for start in range(0, len(mine), batch_size):
+            share = mine[start : start + batch_size]
+            ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
+            samples += _scored(share, ids, tokenizer, rewards)
     samples = gather_object(samples) if state.num_processes > 1 else samples
     scores = {r.label: [s["rewards"][r.label] for s in samples if s["rewards"][r.label] is not None] for r in rewards}
     low, high = interval(scores[metric])
     means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
     return Report(means[metric], low, high, len(samples), means, samples)
+
+
+@contextmanager
+def _memory_kept(rewards: Sequence[Reward]) -> Iterator[None]:
+    parts: list[Any] = [reward.part.target for reward in rewards if hasattr(reward.part.target, "state_dict")]
+    memories = [copy.deepcopy(part.state_dict()) for part in parts]
+    try:
+        yield
+    finally:
+        for part, memory in zip(parts, memories, strict=True):
+            part.load_state_dict(memory)
 
 
 def interval(scores: Sequence[float]) -> tuple[float, float]:
