@@ -52,6 +52,11 @@ def test_report() -> None:
     assert report.samples[0]["prompt"] == "0+3="
 
 
+def test_a_percentage_is_a_share_of_something() -> None:
+    assert judged(metric="long").told(0.305) == "30.5%"
+    assert judged(metric="some").told(1.125) == "1.12"
+
+
 def test_batches_of_any_size_give_the_same_answers() -> None:
     answers = [[s["completion"] for s in judged(batch_size=size).samples] for size in (1, 5, 12)]
     assert answers[0] == answers[1] == answers[2]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.training.prompts import PromptSampler
 
@@ -18,9 +19,7 @@ def ours(size: int, prompts: int, generations: int, repeats: int, seed: int) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "prompts", "generations", "repeats"), [(8, 2, 4, 1), (7, 3, 2, 4), (5, 5, 1, 2), (3, 4, 2, 1)]
-)
+@pytest.mark.parametrize(("size", "prompts", "generations", "repeats"), [(8, 2, 4, 1), (7, 3, 2, 4), (5, 5, 1, 2)])
 def test_layout_and_order_are_trls_in_every_epoch(size: int, prompts: int, generations: int, repeats: int) -> None:
     stock = RepeatSampler(range(size), generations, prompts, repeats, shuffle=True, seed=11)
     mine = ours(size, prompts, generations, repeats, seed=11)
@@ -45,3 +44,8 @@ def test_a_sampler_may_visit_a_part_of_the_rows() -> None:
     sampler = PromptSampler(lambda epoch: [4, 2], size=6, prompts=2, generations=2, repeats=2)
     assert list(sampler) == [4, 4, 2, 2] * 2
     assert torch.utils.data.DataLoader(list(range(6)), sampler=sampler, batch_size=4) is not None
+
+
+def test_an_epoch_too_short_for_one_generation_is_refused() -> None:
+    with pytest.raises(RecipeError, match="an epoch of 3 problems is shorter than one generation, which takes 4"):
+        list(ours(3, 4, 2, 1, seed=0))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -183,12 +183,19 @@ def _rollouts(stage: Stage) -> Any:
     rollouts = stage.rollouts
     if rollouts is None:
         return None
-    from rlm_plugins.ask import blamed
+    from rlm_plugins.ask import blamed, place
 
     def write(prompts: Any, trainer: Any) -> Any:
         given = {"prompts": prompts, "trainer": trainer}
         with blamed(rollouts):
-            return rollouts.call({name: given[name] for name in (*rollouts.part.needs, *rollouts.part.welcomes)})
+            rows = rollouts.call({name: given[name] for name in (*rollouts.part.needs, *rollouts.part.welcomes)})
+        wanted = ("prompt_ids", "completion_ids", "logprobs")
+        sizes = {name: len(rows[name]) for name in wanted if isinstance(rows, Mapping) and name in rows}
+        if sizes != dict.fromkeys(wanted, len(prompts)):
+            found = ", ".join(f"{size} {name}" for name, size in sizes.items()) or type(rows).__name__
+            needed = f"{', '.join(wanted)}: a list of {len(prompts)} rows each"
+            raise PartError(f"returned {found}", where=place(rollouts), allowed=needed)
+        return rows
 
     return write
 

@@ -108,7 +108,8 @@ def tell(stage: Stage, report: Report, samples: int) -> str:
     metric = stage.evaluation.metric
     told = [_sample(sample) for sample in report.samples[:samples]]
     told += [columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())]
-    score = f"{report.score:.1%} [{report.low:.1%}, {report.high:.1%}] on {report.rows} problems"
+    score = f"{report.told(report.score)} [{report.told(report.low)}, {report.told(report.high)}]"
+    score += f" on {report.rows} problems"
     return "\n".join([*told, f"{stage.name}: held-out {metric} {score} ({stage.source.origin})"])
 
 

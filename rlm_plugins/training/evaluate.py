@@ -30,6 +30,7 @@ class Report:
         rows: Held-out rows that were scored.
         rewards: Mean of every reward.
         samples: Prompt, completion and rewards of each row.
+        share: Whether every score was 0 or 1, so that their mean is a share of the rows.
     """
 
     score: float
@@ -38,6 +39,11 @@ class Report:
     rows: int
     rewards: Mapping[str, float]
     samples: Sequence[Mapping[str, Any]]
+    share: bool = True
+
+    def told(self, value: float) -> str:
+        """A score of this kind for a person: a percentage only where it is a share of something."""
+        return f"{value:.1%}" if self.share else f"{value:.3g}"
 
 
 def evaluate(
@@ -78,7 +84,8 @@ def evaluate(
     scores = {r.label: [s["rewards"][r.label] for s in samples if s["rewards"][r.label] is not None] for r in rewards}
     low, high = interval(scores[metric])
     means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
-    return Report(means[metric], low, high, len(samples), means, samples)
+    of_zeros_and_ones = set(scores[metric]) <= {0.0, 1.0}
+    return Report(means[metric], low, high, len(samples), means, samples, of_zeros_and_ones)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch.utils.data import Sampler
 
+from rlm_plugins.errors import RecipeError
+
 
 class PromptSampler(Sampler[int]):
     """Indices of problems, each `generations` times in a row, each block of `prompts` repeated `repeats` times.
@@ -34,6 +36,9 @@ class PromptSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         order = list(self._order(self._epoch))
+        if len(order) < self._prompts:
+            problem = f"an epoch of {len(order)} problems is shorter than one generation, which takes {self._prompts}"
+            raise RecipeError(problem, where="sampler", hint="let it choose more, or make the generation batch smaller")
         for start in range(0, len(order) - self._prompts + 1, self._prompts):
             block = order[start : start + self._prompts]
             for _ in range(self._repeats):

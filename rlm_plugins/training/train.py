@@ -125,7 +125,7 @@ def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float,
     if example:
         for word, style in (("prompt", ""), ("before", "red"), ("after", "green")):
             console.print(f"  {word:8}{example[word]}", markup=False, highlight=False, style=style)
-    line = f"{run.name}: held-out {how.metric} {started:.1%} -> {now.score:.1%} in {seconds:.0f} s"
+    line = f"{run.name}: held-out {how.metric} {now.told(started)} -> {now.told(now.score)} in {seconds:.0f} s"
     console.print(line, markup=False, highlight=False)
 
 

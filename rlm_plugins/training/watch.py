@@ -131,7 +131,8 @@ class Screen(TrainerCallback):  # type: ignore[misc]
     def _tell(self, state: Any, line: bool) -> None:
         news = [self._logged] if self._logged else []
         if self._curve.now is not None and self._stage.evaluation is not None:
-            news.append(f"held-out {self._stage.evaluation.metric} {self._curve.now.score:.1%}")
+            now = self._curve.now
+            news.append(f"held-out {self._stage.evaluation.metric} {now.told(now.score)}")
         self._bar.update(self._task, completed=state.global_step, news="  ".join(news))
         if line and not self._console.is_terminal:
             self._console.print(f"{self._title}  step {state.global_step}/{state.max_steps}  {'  '.join(news)}")
