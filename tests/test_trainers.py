@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,15 @@ import pytest
 from rlm_plugins.builtin.trainers import _order, _rollouts
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.parts import Part
+from rlm_plugins.stage import Stage
+from rlm_plugins.world import World
+
+
+def stage(**parts: Any) -> Stage:
+    """A stage of which only these parts matter."""
+    source: Any = None
+    return Stage("01-x", {}, None, {}, World(train=[]), source, **parts)
+
 
 ROWS = {"prompt_ids": [[1], [2]], "completion_ids": [[3], [4]], "logprobs": [[0.0], [0.0]]}
 
@@ -19,7 +27,7 @@ def writer(result: Any) -> Callable[..., Any]:
     def rollouts(prompts: Any, trainer: Any) -> Any:
         return result
 
-    return _rollouts(SimpleNamespace(rollouts=Part("rlm_rollouts", "it", "guest", rollouts).bind({})))
+    return _rollouts(stage(rollouts=Part("rlm_rollouts", "it", "guest", rollouts).bind({})))
 
 
 def test_rollouts_come_through_with_their_extra_columns() -> None:
@@ -50,6 +58,6 @@ def test_an_order_that_is_none(indices: list[int], words: str) -> None:
     def sampler(size: int) -> list[int]:
         return indices
 
-    order = _order(SimpleNamespace(sampler=Part("rlm_samplers", "it", "guest", sampler).bind({})))
+    order = _order(stage(sampler=Part("rlm_samplers", "it", "guest", sampler).bind({})))
     with pytest.raises(RecipeError, match=words):
         order(3, 0, 0)
