@@ -53,7 +53,7 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, passed by")
             continue
-        curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", registry, console)
+        curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)
         run.finish(stage)
     _report(run, stages[-1], curve, time.perf_counter() - began, console)
     return run
@@ -69,7 +69,7 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft")
 
 
-def _train_stage(run: Run, stage: Stage, title: str, registry: Registry, console: Console) -> LearningCurve:
+def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
     if stage.resume:
         run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
@@ -107,8 +107,8 @@ def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float,
         run.summarise(seconds=round(seconds, 1))
         console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
         return
-    before, now = curve.before, curve.now
-    started = _first_score(run, stage, how.metric)
+    before, now, records = curve.before, curve.now, run.records()
+    started = _first_score(records, stage, how.metric)
     figures: dict[str, Any] = {
         "metric": how.metric,
         "before": started,
@@ -119,7 +119,7 @@ def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float,
     }
     example = _example(before.samples, now.samples, how.metric) if curve.from_start else None
     run.summarise(**figures, **({"example": example} if example else {}))
-    if run.main and learning_curve(run.records(), stage.name, how.metric, run.folder / "curve.png"):
+    if run.main and learning_curve(records, stage.name, how.metric, run.folder / "curve.png"):
         console.print(f"learning curve: {run.folder / 'curve.png'}")
     console.print(f"results: {run.folder}")
     if example:
@@ -129,9 +129,9 @@ def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float,
     console.print(line, markup=False, highlight=False)
 
 
-def _first_score(run: Run, stage: Stage, metric: str) -> float:
+def _first_score(records: Sequence[dict[str, Any]], stage: Stage, metric: str) -> float:
     """The held-out score before the first step, also of a stage that was interrupted since."""
-    scores = [r.get(f"held_out/{metric}") for r in run.records() if r["stage"] == stage.name and "held_out/rows" in r]
+    scores = [r.get(f"held_out/{metric}") for r in records if r["stage"] == stage.name and "held_out/rows" in r]
     return math.nan if not scores or scores[0] is None else scores[0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +39,6 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self.before: Report | None = None
         self.now: Report | None = None
         self.from_start = True
-        self.seconds = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """How good it is before the first step (of a resumed stage: at the checkpoint)."""
@@ -61,7 +59,6 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         how, world, settings = self._stage.evaluation, self._stage.world, self._stage.settings
         if how is None:
             return
-        began = time.perf_counter()
         rows = list(world.test)[: how.rows or None]
         report = evaluate(
             model,
@@ -73,7 +70,6 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
             max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
             chat_template_kwargs=settings.get("chat_template_kwargs"),
         )
-        self.seconds += time.perf_counter() - began
         self.before, self.now = self.before or report, report
         self._run.held_out = dict(report.rewards)
         self._run.log(
