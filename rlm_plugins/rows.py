@@ -21,13 +21,15 @@ class Row:
         trainer: The engine that runs it (hook ``rlm_trainers``).
 
     The other fields are the slots of the equation; each names a part of the hook with the same recipe key.
-    Penalties carry their ``beta`` beside their knobs.
+    What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of a source) stands there in a row as well.
     """
 
     about: str
     source: str
     pitfalls: str = ""
     trainer: str = "grpo"
+    sampler: Spec = None
+    rollouts: Sequence[Spec] = ()
     shapers: Sequence[Spec] = ()
     filters: Sequence[Spec] = ()
     advantage: Spec = None

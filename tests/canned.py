@@ -11,9 +11,8 @@ from typing import Any
 from rlm_plugins import hookimpl
 
 
-def canned(prompts: Any, trainer: Any, *, longest: int = 10) -> dict[str, Any]:
+def canned(prompts: Any, tokenizer: Any, *, longest: int = 10) -> dict[str, Any]:
     """Digits of a number made from the prompt and the place in the group, then the end token."""
-    tokenizer = trainer.processing_class
     seen: Counter[str] = Counter()
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
     for prompt in prompts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ SUM_OF_ROWS = part("rlm_aggregators", aggregators.sequence_mean)
 
 def row_equation(name: str) -> Equation:
     slots = slots_of(algorithms.rlm_algorithms()[name], REGISTRY)
-    return Equation(**slots)
+    return Equation(**{f.name: slots[f.name] for f in fields(Equation)})
 
 
 def learnt(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,8 +212,7 @@ rewards: [digits]
 evaluation: {metric: digits, max_new_tokens: 4}
 model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
 plugins: {load: [CANNED]}
-rollouts: canned
-algorithm: ROW
+algorithm: {name: ROW, rollouts: [canned]}
 trainer:
   max_steps: 2
   per_device_train_batch_size: 2
