@@ -73,7 +73,7 @@ def test_gepo_expects_what_its_group_says(batch: Batch) -> None:
 FORMULAS = {
     "gspo_token": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.0003, 1+0.0004) Â) ] / nᵢ )",
     "gmpo": "loss = mean_i( Σₜ [ −w Â ] / nᵢ )",
-    "gepo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+ε_high) Â) ] / nᵢ )",
+    "gepo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / nᵢ )",
     "gppo": "loss = Σ [ −b(w; 1 (1−0.2), 1 (1+0.28)) · w/sg(w) · Â ] / Σ n",
     "ce_gppo": "loss = Σ [ −b(w; 0.75 (1−0.2), 1 (1+0.28)) · w/sg(w) · Â ] / Σ n",
     "sapo": "loss = mean_i( Σₜ [ −4/τ · σ(τ (w − 1)) · Â ] / nᵢ )",
