@@ -123,7 +123,7 @@ def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
     slots = slots_of(part.target, REGISTRY)
     bound = [p for spec in slots.values() for p in (spec if isinstance(spec, list) else [spec]) if p is not None]
     assert sorted(s["full_name"] for s in entry["symbols"]) == sorted(p.part.full_name for p in bound)
-    text = telling.tell(entry)
+    text = " ".join(telling.tell(entry).split())
     for symbol in entry["symbols"]:
         source = Path(symbol["file"]).read_text().splitlines()[symbol["line"] - 1 :]
         assert any(symbol["name"] in line or line.startswith("class ") for line in source[:3])

@@ -76,6 +76,12 @@ def prose(text: str) -> str:
     return "\n".join(textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", **_WORDS))
 
 
+def hanging(text: str, begin: str) -> str:
+    """A line after `begin`; what does not fit stands below it."""
+    blank = " " * len(begin)
+    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WORDS))
+
+
 def titled(title: str, text: str) -> str:
     """`text` under its title, a blank line before it; nothing when there is no text."""
     return f"\n\n{title}\n{text}" if text else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.commands.formula import Slots, chosen, meaning
-from rlm_plugins.commands.layout import indented, short
+from rlm_plugins.commands.layout import hanging, short
 from rlm_plugins.commands.written import call
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.signature import line_of
@@ -45,12 +45,15 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
 def tell(entries: Sequence[Entry]) -> str:
     """The same as text: a paragraph for each symbol."""
     width = max((len(entry["symbol"]) for entry in entries), default=0)
-    return "\n".join(
-        f"  {entry['symbol']:<{width}}  {entry['key']} = {entry['call']}\n{indented(_below(entry), ' ' * (width + 4))}"
+    lines = [
+        hanging(line, f"  {'' if n else entry['symbol']:<{width}}  ")
         for entry in entries
-    )
+        for n, line in enumerate(_lines(entry))
+    ]
+    return "\n".join(lines)
 
 
-def _below(entry: Entry) -> str:
+def _lines(entry: Entry) -> list[str]:
     called = f"in the source: {entry['in_source']}" if entry["in_source"] else ""
-    return "\n".join(filter(None, [entry["formula"], called, f"{short(entry['file'])}:{entry['line']}"]))
+    lines = [f"{entry['key']} = {entry['call']}", entry["formula"], called, f"{short(entry['file'])}:{entry['line']}"]
+    return [line for line in lines if line]
