@@ -77,7 +77,7 @@ def test_every_command_says_what_it_does() -> None:
     "command", [["--help"], ["plugins"], ["algorithms"], ["diff", "grpo", "dapo"], ["explain", "clip"], ["--version"]]
 )
 def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
-    result = process("-X", "importtime", "-m", "rlm_plugins", *command.split(), cwd=tmp_path)
+    result = process("-X", "importtime", "-m", "rlm_plugins", *command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-2000:]
     imported = {
         line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")

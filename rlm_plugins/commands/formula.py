@@ -68,7 +68,7 @@ def chosen(slots: Slots) -> list[tuple[str, Bound]]:
     """Every part with its symbol, from the loss down to the reward, then the slots that make the rows."""
     found = []
     for key in DOWNWARDS:
-        spec = slots[key]
+        spec = slots.get(key)
         many = spec if isinstance(spec, Sequence) else [spec] if spec is not None else []
         found += _numbered(SYMBOLS[key], many)
     return found
