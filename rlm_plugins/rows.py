@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 Spec = str | Mapping[str, Any] | None
@@ -19,15 +21,20 @@ class Row:
         source: Where it is defined (arXiv number, equation).
         pitfalls: What goes wrong, and where libraries disagree.
         trainer: The engine that runs it (hook ``rlm_trainers``).
+        family: Where surveys file it; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
+        names: Slot → what the source calls what stands there, and its knobs.
 
-    The other fields are the slots of the equation; each names a part of the hook with the same recipe key.
-    What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of a source) stands there in a row as well.
+    ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
+    part of the hook with the same recipe key. What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of
+    a source) stands there in a row as well.
     """
 
     about: str
     source: str
     pitfalls: str = ""
     trainer: str = "grpo"
+    family: str = "critic-free policy gradient"
+    names: Mapping[str, str] = field(default_factory=dict)
     sampler: Spec = None
     rollouts: Sequence[Spec] = ()
     shapers: Sequence[Spec] = ()
@@ -39,6 +46,16 @@ class Row:
     penalties: Sequence[Spec] = ()
     aggregator: Spec = None
 
+    file: str = field(init=False, repr=False, compare=False)
+    line: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename in ("<string>", __file__, dataclasses.__file__):
+            frame = frame.f_back  # a dataclass's own __init__ has no file
+        object.__setattr__(self, "file", frame.f_code.co_filename)
+        object.__setattr__(self, "line", frame.f_lineno)
+
     def slots(self) -> dict[str, Spec | Sequence[Spec]]:
         """Recipe key → what this row chooses there.
 
@@ -48,5 +65,9 @@ class Row:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
-SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.name not in ("about", "source", "pitfalls", "trainer"))
+_TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.init and f.name not in _TEXT)
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""
+
+FAMILIES = ("with a critic", "critic-free policy gradient", "off-policy and supervised")
+"""In the order of the survey (arXiv 2509.08827); a family that is not here comes last."""

@@ -66,14 +66,16 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 
 def test_every_command_says_what_it_does() -> None:
-    commands = ("train", "check", "show", "schema", "plugins", "explain", "eval", "new")
+    commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "new")
     for command in commands:
         assert command in told("--help")
         assert len(told(command, "--help")) > 300
     assert told("--version") == f"rlm {__version__}\n"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["plugins"], ["explain", "clip"], ["--version"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["plugins"], ["algorithms"], ["diff", "grpo", "dapo"], ["explain", "clip"], ["--version"]]
+)
 def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
     result = process("-X", "importtime", "-m", "rlm_plugins", *command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-2000:]

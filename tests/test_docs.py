@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from by_hand import row_of, taught
+from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.cli import app
+from rlm_plugins.commands.formula import objective, slots_of
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 
@@ -17,11 +25,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "plugins").glob("*/README.md"))
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def blocks(kind: str) -> list[str]:
-    """The fenced blocks of README of one kind."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.S | re.M)
+def blocks(kind: str, page: str = README) -> list[str]:
+    """The fenced blocks of one kind."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page, flags=re.S | re.M)
     return [text for found, text in fenced if found == kind]
 
 
@@ -70,6 +79,54 @@ def test_the_error_of_readme_is_what_is_told(tmp_path: Path, monkeypatch: pytest
     assert result.stderr.strip() == told.strip()
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"\brlm ([a-z]+)", README))))
-def test_every_command_of_readme_exists(command: str) -> None:
+# ---- CONTRIBUTING: a variant in fifteen lines
+
+
+@pytest.fixture
+def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files of the page, each named on its first line."""
+    for text in (*blocks("python", CONTRIBUTING), *blocks("yaml", CONTRIBUTING)):
+        if name := re.match(r"# (\w+\.\w+)\n", text):
+            (tmp_path / name[1]).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_variant_takes_fifteen_lines(variant: Path) -> None:
+    code = [line for line in (variant / "variant.py").read_text().splitlines() if line and line[0] != "#"]
+    assert len([line for line in code if not line.startswith("from ")]) == 15
+
+
+def test_the_variant_is_the_row_of_the_table(variant: Path) -> None:
+    """From rewards to loss and gradient, on batches where the weight is capped."""
+    registry = Registry([variant / "variant.py"])
+    slots = slots_of(registry.find("rlm_algorithms", "capped").target, registry)
+    found = row_of("cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")})
+    batch = replace(example(), old_logp=example().old_logp - 2.0)
+    assert ((batch.logp - batch.old_logp).exp() > 5).any()
+    torch.testing.assert_close(taught(batch, found), taught(batch, row_of("cispo")))
+
+
+@pytest.mark.slow
+def test_the_test_of_the_variant_passes(variant: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_variant.py"]
+    outside = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{variant}", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, cwd=variant, env=outside, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert "passed" in run.stdout
+
+
+def test_the_recipe_of_the_variant_is_one(variant: Path) -> None:
+    found = recipe.load(variant / "recipe.yaml", ["model={name: scratch, lora: {r: 16}}"])
+    stage = compose(found, Registry([variant / "variant.py"]))[0]
+    assert stage.equation is not None
+    assert objective(vars(stage.equation)) == "loss = Σ [ −sg(min(w, 1+4)) · Â · log π ] / Σ n"
+    for command in (["diff", "grpo", "capped"], ["explain", "capped"]):
+        told = CliRunner().invoke(app, [*command, "--load", "variant.py"])
+        assert told.exit_code == 0, told.output
+        assert "capped_weight(epsilon_high=4.0)" in told.stdout
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"(?:^|`)rlm ([a-z]+)", README + CONTRIBUTING, re.M))))
+def test_every_command_of_the_pages_exists(command: str) -> None:
     assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
