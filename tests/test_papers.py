@@ -128,7 +128,7 @@ def test_the_header(file: Path) -> None:
     text = file.read_text()
     header = re.match(r"(#.*\n)+", text)
     assert header is not None
-    assert 3 <= header[0].count("\n") <= 7
+    assert 3 <= header[0].count("\n") <= 6
     assert "# Formula" in header[0]
     assert "# Not reproduced: " in header[0] or "There is no published run" in header[0]
     assert ("# script: " in text) == ("# Script: " in header[0])
