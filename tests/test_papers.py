@@ -63,6 +63,22 @@ ANSWERS = {
 }
 """How a completion answers where its prompt asks for it."""
 
+KEYS = (
+    *(
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "weight_decay",
+        "adam_beta2",
+        "num_train_epochs",
+        "max_steps",
+    ),
+    *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    *("max_completion_length", "max_length", "temperature", "top_p", "top_k"),
+    *("use_vllm", "vllm_importance_sampling_correction"),
+)
+"""`trainer:` in one order, so that `diff` compares two files line by line."""
+
 TINY_MODEL = (
     "{name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}"
 )
@@ -96,6 +112,17 @@ def test_names_knobs_and_settings(file: Path) -> None:
     (stage,) = compose(recipe.load(file), Registry(), build_world=False)
     assert stage.body["model"]["path"].count("/") == 1
     assert stage.body["environment"]["path"] in PUBLISHED
+
+
+@papers
+def test_the_trainer_is_said_alike(file: Path) -> None:
+    trainer = recipe.load(file).bodies[0]["trainer"]
+    assert list(trainer) == [key for key in KEYS if key in trainer]
+    assert "warmup_steps" not in trainer or trainer["lr_scheduler_type"] != "constant", "constant knows no warm-up"
+    assert trainer.get("steps_per_generation", 0) % trainer["gradient_accumulation_steps"] == 0, "whole updates"
+    for line in file.read_text().splitlines():
+        if told := re.search(r": (\d+) +#.* \((\d+) × (\d+)\)$", line):
+            assert (int(told[2]), told[3]) == (trainer["per_device_train_batch_size"], told[1])
 
 
 def numbers(text: str) -> list[int]:
