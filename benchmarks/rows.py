@@ -219,13 +219,15 @@ def _guarded(job: Job) -> Record | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures what has not been measured, then writes table and picture; 1 when a row failed."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="said to every row: trainer.num_iterations=4")
     parser.add_argument("--rows", help="names with commas between (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=STEPS, help="optimiser steps per row (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
     parser.add_argument("--lesson", type=Path, default=ROOT / "recipes/lessons/01-addition.yaml")
     parser.add_argument("--workers", type=int, choices=(1, 2), default=min(2, os.cpu_count() or 1))
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="said to every row: trainer.num_iterations=4"
+    )
     parser.add_argument("--again", action="store_true", help="measure the named rows anew, starts included")
     asked = parser.parse_args(arguments)
     known = rows_of(Registry())
@@ -234,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     starts = [Job("", seed, **task) for seed in asked.seeds]
     if any(record is None for _, record in work(starts, min(asked.workers, len(starts)))):
         return 1
-    said = tuple(asked.overrides)
+    said = tuple(asked.set)
     jobs = [Job(row, seed, overrides=said, **task) for row in rows for seed in asked.seeds]
     failed = []
     for number, (job, record) in enumerate(work(jobs, asked.workers), 1):

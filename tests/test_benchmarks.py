@@ -69,7 +69,7 @@ def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     (once,) = run(tmp_path, "--rows", "grpo", "--seeds", "0")
-    (other,) = run(tmp_path, "--rows", "grpo", "--seeds", "0", "trainer.num_iterations=3")
+    (other,) = run(tmp_path, "--rows", "grpo", "--seeds", "0", "--set", "trainer.num_iterations=3")
     assert (once["stage"]["trainer"].get("num_iterations"), other["stage"]["trainer"]["num_iterations"]) == (None, 3)
     (again,) = run(tmp_path, "--rows", "grpo", "--seeds", "0")
     same = ("curve", "length", "entropy", "stage")
