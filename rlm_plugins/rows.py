@@ -46,5 +46,23 @@ class Row:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
+def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
+    """A part of another row with some of its knobs turned.
+
+    >>> turned("clip", delta=3.0), turned({"name": "clip", "delta": 3.0}, epsilon=0.1)
+    ({'name': 'clip', 'delta': 3.0}, {'name': 'clip', 'delta': 3.0, 'epsilon': 0.1})
+    """
+    return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
+
+
+def family(name: str) -> str:
+    """The row that a convention is one of: what stands before the ``@``.
+
+    >>> family("grpo@trl"), family("acme/grpo@mine"), family("grpo")
+    ('grpo', 'acme/grpo', 'grpo')
+    """
+    return name.partition("@")[0]
+
+
 SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.name not in ("about", "source", "pitfalls", "trainer"))
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlm_plugins import batch, hookspecs, metrics
-from rlm_plugins.commands import formula
+from rlm_plugins.commands import cards, formula
 from rlm_plugins.commands.knobs import knobs, type_in_words
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
@@ -133,6 +133,7 @@ def _row(part: Part, registry: Registry) -> Entry:
         "slots": row.slots(),
         "objective": "",
         "legend": [],
+        "card": {},
         "problem": "",
     }
     try:
@@ -140,7 +141,7 @@ def _row(part: Part, registry: Registry) -> Entry:
     except RlmError as error:
         return {**entry, "problem": str(error)}
     lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    return {**entry, **lines}
+    return {**entry, **lines, "card": cards.card(part, registry)}
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.rows import family
 
 Entry = dict[str, Any]
 
@@ -41,23 +41,17 @@ def tell(entry: Entry) -> str:
     return tellers[entry["kind"]](entry)
 
 
-def tell_plugins(plugins: Sequence[Entry]) -> str:
-    """All plugins, their parts by hook; a broken one with the traceback of what broke it."""
-    return "\n\n".join(_plugin(plugin) for plugin in plugins)
-
-
-def _plugin(plugin: Entry) -> str:
-    lines = [f"{plugin['name']}  ({plugin['origin']})"]
-    if plugin["error"]:
-        lines += [f"  NOT LOADED: {plugin['error']}", *(f"    {line}" for line in plugin["traceback"].splitlines())]
-    rows = [(key, part["name"], part["about"]) for key in _in_order(plugin["parts"]) for part in plugin["parts"][key]]
-    shown = [("" if i and rows[i - 1][0] == key else key, name, text) for i, (key, name, text) in enumerate(rows)]
-    return "\n".join([*lines, columns(shown)]).rstrip()
-
-
-def _in_order(keys: Iterable[str]) -> list[str]:
-    order = [hook.key for hook in HOOKS.values()]
-    return sorted(keys, key=order.index)
+def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names with what they are about; the conventions of a row on one line below it."""
+    listed = list(parts)
+    rows = [name for name, _ in listed if "@" not in name]
+    found: list[tuple[str, str]] = []
+    for name, about in listed:
+        if family(name) in rows and "@" in name:
+            continue
+        conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
+        found += [(name, about), *([("", " ".join(conventions))] if conventions else [])]
+    return found
 
 
 def _part(entry: Entry) -> str:
@@ -82,6 +76,7 @@ def _row(entry: Entry) -> str:
         + titled("pitfalls", f"  {entry['pitfalls']}" if entry["pitfalls"] else "")
         + titled("slots", columns([("trainer", entry["trainer"]), *slots]))
         + titled("objective", objective(entry["objective"], entry["legend"]))
+        + titled("conventions", card(entry["card"]))
         + titled("problem", _indented(entry["problem"]))
     )
 
@@ -92,13 +87,29 @@ def objective(line: str, legend: Sequence[Sequence[str]]) -> str:
     return f"  {line}\n{columns(rows, indent='    ')}".rstrip() if line else ""
 
 
+def card(entry: Entry) -> str:
+    """The conventions of a row side by side, the one that was asked for marked; below each what is different in it."""
+    if not entry:
+        return ""
+    rows = [("", "", "Â", "loss", "|∇|", "", "")]
+    for line in entry["conventions"]:
+        mark = ">" if line["name"] == entry["running"] else ""
+        numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
+        changes = [(where, f"{_plain(was) or '–'} → {_plain(now) or '–'}") for where, was, now in line["differs"]]
+        first, *rest = changes or [("", "")]
+        rows += [(mark, line["name"], *numbers, *first), *((*[""] * 5, *change) for change in rest)]
+    rewards = " ".join(f"{r:g}" for r in entry["rewards"])
+    about = f"  Â of the winner of rewards {rewards}; loss and norm of its gradient on ten ragged rows of three groups"
+    return f"{about}\n{columns(rows)}"
+
+
 def _hook(entry: Entry) -> str:
     many = "a list of parts" if entry["many"] else "one part"
     return (
         f"{entry['name']}  hook: recipe key `{entry['key']}` ({many}), symbol {entry['symbol']}"
         + titled("meaning", _indented(entry["doc"]))
         + titled("data", _data(entry["data"]))
-        + titled("parts", columns((part["name"], part["about"]) for part in entry["parts"]))
+        + titled("parts", columns(folded((part["name"], part["about"]) for part in entry["parts"])))
     )
 
 
