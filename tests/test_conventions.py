@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rlm_plugins.commands.cards import card
 from rlm_plugins.commands.difference import differences
 from rlm_plugins.commands.explain import explain
 from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.commands.launch import launch
 from rlm_plugins.commands.listing_text import tell_plugins
 from rlm_plugins.commands.telling import folded, tell
 from rlm_plugins.errors import PluginError, RecipeError
@@ -401,3 +403,47 @@ def test_a_list_of_plugins_keeps_conventions_below_their_row() -> None:
     at = next(n for n, line in enumerate(told) if line.split()[:1] == ["grpo"])
     assert told[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]
+
+
+ENGINE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [digits]
+evaluation: {metric: digits, max_new_tokens: 4}
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
+plugins: {load: [CANNED]}
+rollouts: canned
+algorithm: ROW
+trainer:
+  max_steps: 2
+  per_device_train_batch_size: 2
+  gradient_accumulation_steps: 4
+  num_generations: 4
+  num_iterations: 2
+  max_completion_length: 16
+  learning_rate: 1.0e-3
+  save_strategy: "no"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
+def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
+    """Micro-batches of half a group, two passes over each generation."""
+    file = tmp_path / "tiny.yaml"
+    file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", name))
+    steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
+    assert len(steps) == 2
+    assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
+    assert steps[0]["grad_norm"] > 0
+
+
+@pytest.mark.slow
+def test_the_engine_counts_rows_without_tokens(tmp_path: Path) -> None:
+    """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
+    norms = {}
+    for name in ("left_out", "counted"):
+        row = f"{{name: grpo, penalties: none, filters: [{{name: keep_k, k: 3}}], aggregator: {{empty_rows: {name}}}}}"
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", row))
+        norms[name] = next(r["grad_norm"] for r in launch(file, [], out=tmp_path / name).records() if "grad_norm" in r)
+    assert norms["counted"] == pytest.approx(norms["left_out"] * 3 / 4, rel=1e-4)

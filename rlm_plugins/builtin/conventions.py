@@ -13,9 +13,10 @@ from rlm_plugins.builtin import conventions_openrlhf as openrlhf
 from rlm_plugins.builtin import conventions_others as others
 from rlm_plugins.builtin import conventions_trl as trl
 from rlm_plugins.builtin import conventions_verl as verl
+from rlm_plugins.builtin import conventions_verl_losses as verl_losses
 from rlm_plugins.rows import Row
 
 
 @hookimpl
 def rlm_algorithms() -> dict[str, Row]:
-    return {**trl.rows(), **verl.rows(), **openrlhf.rows(), **others.rows()}
+    return {**trl.rows(), **verl.rows(), **verl_losses.rows(), **openrlhf.rows(), **others.rows()}
