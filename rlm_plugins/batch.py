@@ -67,6 +67,7 @@ class Batch:
     loss: Tensor = _datum("B T", "per-token objective to be summed up (aggregators only)", LEARNING)
     tokens: Tensor = _datum("", "trained tokens in this optimiser step", LEARNING)
     rows: Tensor = _datum("", "rows with at least one trained token in this optimiser step", LEARNING)
+    all_rows: Tensor = _datum("", "rows in this optimiser step, those without a trained token too", LEARNING)
     micro_batches: Tensor = _datum("", "micro-batches in this optimiser step", LEARNING)
 
     # -- what only the whole optimiser step can tell (covariances, quantiles)

@@ -149,7 +149,7 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
     JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
     """
     from rlm_plugins.commands import listing
-    from rlm_plugins.commands.telling import tell_plugins
+    from rlm_plugins.commands.listing_text import tell_plugins
     from rlm_plugins.registry import Registry
 
     found = listing.plugins(Registry(load or []))

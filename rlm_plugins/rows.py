@@ -65,6 +65,24 @@ class Row:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
+def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
+    """A part of another row with some of its knobs turned.
+
+    >>> turned("clip", delta=3.0), turned({"name": "clip", "delta": 3.0}, epsilon=0.1)
+    ({'name': 'clip', 'delta': 3.0}, {'name': 'clip', 'delta': 3.0, 'epsilon': 0.1})
+    """
+    return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
+
+
+def plain_name(name: str) -> str:
+    """The row that a convention is one of: what stands before the ``@``.
+
+    >>> plain_name("grpo@trl"), plain_name("acme/grpo@mine"), plain_name("grpo")
+    ('grpo', 'acme/grpo', 'grpo')
+    """
+    return name.partition("@")[0]
+
+
 _TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
 SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.init and f.name not in _TEXT)
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""

@@ -5,8 +5,9 @@ J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ �
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,6 +34,11 @@ class Equation:
     filters: Sequence[Bound] = ()
     token_weights: Sequence[Bound] = ()
     penalties: Sequence[Bound] = ()
+
+    @classmethod
+    def of(cls, slots: Mapping[str, Any]) -> Equation:
+        """From the slots of a row; who writes and which problem comes next stand in them too, and not in here."""
+        return cls(**{f.name: slots[f.name] for f in fields(cls) if slots.get(f.name) is not None})
 
     def parts(self) -> list[Bound]:
         """All of them, in batch order."""

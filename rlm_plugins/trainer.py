@@ -159,6 +159,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             if value is not None:
                 out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
         out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
+        out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
         self._log_scores(batch, scored)
         if self._observer is not None:
             self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
@@ -236,6 +237,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             entropy=entropy,
             tokens=inputs["tokens"].clamp(min=1.0) * window,
             rows=inputs["rows"].clamp(min=1.0) * window,
+            all_rows=inputs["all_rows"] * window,
             micro_batches=torch.tensor(float(accumulation * processes), device=logp.device),
             log=lambda name, x: self._log_mean(name, x, inputs["mask"]),
         )

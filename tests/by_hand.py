@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def learning(**more: Any) -> Batch:
 def row_of(name: str, **changes: Any) -> Equation:
     """The equation of a row; `changes` turn knobs of the part in a slot (a mapping) or fill it (anything else)."""
     slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
-    made = Equation(**{f.name: slots[f.name] for f in fields(Equation)})
+    made = Equation.of(slots)
     for slot, change in changes.items():
         old = getattr(made, slot)
         if isinstance(change, dict):

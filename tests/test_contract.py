@@ -14,6 +14,7 @@ from rlm_plugins.builtin import (
     aggregators,
     algorithms,
     callbacks,
+    conventions,
     environments,
     filters,
     importance,
@@ -88,6 +89,9 @@ test_no_truncated_groups = conformance("rlm_filters", filters.no_truncated_group
 BATCH = {"isolation": "mean and std are those of the whole batch"}
 SHARE = {"isolation": "what is made up for is the share of rows in the whole batch that teach nothing"}
 NAMED = {"ties": "it looks at the rewards one by one, and these still differ"}
+LONE = {"ties": "asked to, it pays a group of one its reward"}
+FAR = {"ties": "what is further away is worth less"}
+FORGOTTEN = {"ties": "tokens before tool output are paid nothing for what comes after it"}
 CRITIC = {"ties": "the baseline is the critic's, not the other rows'"}
 
 test_group_relative = conformance("rlm_advantages", advantages.group_relative)
@@ -103,6 +107,17 @@ test_optimal_baseline = conformance("rlm_advantages", advantages.optimal_baselin
 test_gpg = conformance("rlm_advantages", advantages.gpg, exceptions=SHARE)
 test_gpg_of_verl = conformance(
     "rlm_advantages", advantages.gpg, knobs={"teaching": "nonzero_rewards"}, exceptions=SHARE
+)
+test_lead = conformance("rlm_advantages", advantages.lead)
+test_lone_rewards = conformance("rlm_advantages", advantages.group_relative, knobs={"alone": "reward"}, exceptions=LONE)
+test_lone_rewards_of_others = conformance(
+    "rlm_advantages", advantages.leave_one_out, knobs={"alone": "reward"}, exceptions=LONE
+)
+test_lone_optimal = conformance(
+    "rlm_advantages", advantages.optimal_baseline, knobs={"alone": "reward"}, exceptions=LONE
+)
+test_others_over_batch = conformance(
+    "rlm_advantages", advantages.leave_one_out, knobs={"scale": "batch"}, exceptions=BATCH
 )
 test_pass_at_one = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 1, "threshold": 0.5})
 test_pass_at_k = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 2, "threshold": 0.5})
@@ -120,6 +135,18 @@ test_whitened_baseline = conformance(
 test_whitened_population = conformance(
     "rlm_advantages", advantages.batch_whitened, knobs={"bessel": False}, exceptions=BATCH
 )
+test_whitened_through_holes = conformance(
+    "rlm_advantages",
+    advantages.batch_whitened,
+    knobs={"gamma": 0.9, "masked_tokens": "through"},
+    exceptions=BATCH | FAR,
+)
+test_whitened_up_to_holes = conformance(
+    "rlm_advantages",
+    advantages.batch_whitened,
+    knobs={"masked_tokens": "forget"},
+    exceptions=BATCH | FORGOTTEN,
+)
 test_gae = conformance("rlm_advantages", advantages.gae, exceptions=BATCH | CRITIC)
 test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)
 test_gae_through_holes = conformance(
@@ -130,6 +157,7 @@ test_gae_through_holes = conformance(
 
 test_token = conformance("rlm_importance", importance.token)
 test_sequence = conformance("rlm_importance", importance.sequence)
+test_sequence_ratio_of_a_product = conformance("rlm_importance", importance.sequence_sum)
 test_sequence_token = conformance("rlm_importance", importance.sequence_token)
 test_geometric_clipped = conformance("rlm_importance", importance.geometric_clipped)
 test_group_expectation = conformance("rlm_importance", importance.group_expectation)
@@ -166,6 +194,7 @@ test_masked_rows = conformance("rlm_token_weights", token_weights.masked_importa
 test_k1 = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "k1"})
 test_k2 = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "k2"})
 test_k3 = conformance("rlm_penalties", penalties.kl)
+test_bounded_k3 = conformance("rlm_penalties", penalties.kl, knobs={"bound": 0.05})
 test_weighted_kl = conformance(
     "rlm_penalties",
     penalties.kl,
@@ -184,6 +213,14 @@ test_token_mean = conformance("rlm_aggregators", aggregators.token_mean)
 test_sequence_mean = conformance("rlm_aggregators", aggregators.sequence_mean)
 test_sequence_sum = conformance("rlm_aggregators", aggregators.sequence_sum)
 test_fixed_length = conformance("rlm_aggregators", aggregators.fixed_length)
+COUNTED = {"optional": "asked to count empty rows, it must not go on without their number"}
+test_counted_mean = conformance(
+    "rlm_aggregators", aggregators.sequence_mean, knobs={"empty_rows": "counted"}, exceptions=COUNTED
+)
+test_counted_sum = conformance(
+    "rlm_aggregators", aggregators.sequence_sum, knobs={"empty_rows": "counted"}, exceptions=COUNTED
+)
+test_sum_of_the_batch = conformance("rlm_aggregators", aggregators.fixed_length, knobs={"over": "batch"})
 test_micro_batch_token_mean = conformance(
     "rlm_aggregators",
     aggregators.micro_batch_token_mean,
@@ -191,7 +228,10 @@ test_micro_batch_token_mean = conformance(
 )
 
 
-@pytest.mark.parametrize("row", algorithms.rlm_algorithms().values(), ids=algorithms.rlm_algorithms())
+ROWS = {**algorithms.rlm_algorithms(), **conventions.rlm_algorithms()}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_algorithms(row: Row) -> None:
     subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
     for law in battery(subject):

@@ -56,7 +56,7 @@ def test_a_plugin_pays_for_pluggy_and_nothing_else() -> None:
     assert foreign == {"rlm_plugins", "pluggy"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["plugins", "--json"], ["explain", "grpo"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["plugins", "--json"], ["explain", "clip"]])
 def test_a_command_answers_without_torch(arguments: list[str]) -> None:
     code = (
         "import sys, io, contextlib\n"

@@ -1,6 +1,7 @@
 """Parts that need nothing but torch and TRL: one file per hook, of the same name.
 
-Where a hook has more parts than a page holds, its file imports the rest from files named by their subject.
+Where a hook has more parts than a page holds, its file imports the rest from files named by their subject. (Of rows
+there are two: `algorithms`, and in `conventions` the same rows as other libraries compute them.)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FILES = (
     "penalties",
     "aggregators",
     "algorithms",
+    "conventions",
     "trainers",
     "models",
     "callbacks",

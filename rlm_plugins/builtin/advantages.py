@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.group_estimators import gpg, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.group_estimators import gpg, lead, optimal_baseline, pass_at_k
 from rlm_plugins.builtin.reward_by_reward import reward_by_reward
-from rlm_plugins.ingredients.arithmetic import Groups, discounted, following, nanstd, varies, whiten
+from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, following, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centred_batch", "none"]
@@ -29,6 +29,7 @@ def group_relative(
     scale: Scale = "group",
     bessel: bool = True,
     eps: NonNegativeFloat = 1e-4,
+    alone: Alone = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group and measured in standard deviations.
 
@@ -38,7 +39,7 @@ def group_relative(
     2508.08221), that of all centred rewards (ROLL's other LitePPO), or none, the centred reward (Dr. GRPO,
     2503.20783). The paper has no `eps` and does not say which std: 1e-4 outside the root is TRL's, and n − 1
     (`bessel`) everybody's; without it n, the std of the group as a population. All rewards of a group equal: exactly
-    0. A group of one: 0.
+    0. A group of one: 0, or with `alone` "reward" its reward (verl).
 
     >>> group_relative(torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1]), scale="none").tolist()
     [0.5, -0.5, -0.5, 0.5]
@@ -47,28 +48,29 @@ def group_relative(
     cells = groups.cells - groups.cells.nanmean(1, keepdim=True)
     if scale == "group":
         cells = cells / (nanstd(groups.cells, 1, bessel=bessel) + eps)
-    centred = groups.rows(cells.where(groups.has_spread(), 0.0))
+    centred = groups.settled(cells, alone)
     if scale in ("group", "none"):
         return centred
     measured = rewards if scale == "batch" else centred
-    scaled = centred / (nanstd(measured, 0, bessel=bessel) + eps)
-    return scaled.where(groups.rows(groups.has_spread()), 0.0)
+    return (centred / (nanstd(measured, 0, bessel=bessel) + eps)).where(centred != 0, 0.0)
 
 
 def leave_one_out(
     rewards: Float[torch.Tensor, "B"],
     group: Int[torch.Tensor, "B"],
     *,
-    scale: Literal["none", "others"] = "none",
+    scale: Literal["none", "others", "batch"] = "none",
     eps: NonNegativeFloat = 1e-4,
+    alone: Alone = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of the *other* rows of its group: an unbiased baseline.
 
     Âᵢ = rᵢ − 1/(n−1) Σ_{j≠i} rⱼ = n/(n−1) · (rᵢ − mean_g). RLOO, arXiv 2402.14740 eq. 5.
 
     With the scale "others" also divided by the std of the other rows (n − 2 in its denominator), plus `eps`; where
-    those are all equal it is not divided. That is GRPO as arXiv 2509.04419 writes it, and NeMo-RL's default. A group
-    of one has no others: 0 (verl keeps the raw reward there). All equal: exactly 0.
+    those are all equal it is not divided. That is GRPO as arXiv 2509.04419 writes it, and NeMo-RL's default. With the
+    scale "batch" it is standardised once more over the batch (TRL's `normalize_advantages`), and equal rows move with
+    its mean. A group of one has no others: 0, or with `alone` "reward" its reward (verl). All equal: exactly 0.
 
     >>> leave_one_out(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 0, 0])).tolist()
     [1.0, -0.5, -0.5]
@@ -79,7 +81,10 @@ def leave_one_out(
     advantages = groups.cells - others / count
     if scale == "others":
         advantages = advantages / _std_of_others(groups.cells, eps)
-    return groups.rows(advantages.where(groups.has_spread(), 0.0))
+    settled = groups.settled(advantages, alone)
+    if scale != "batch" or not varies(settled, 0):
+        return settled
+    return (settled - settled.mean()) / (nanstd(settled, 0) + eps)
 
 
 def _std_of_others(cells: Float[torch.Tensor, "P G"], eps: float) -> Float[torch.Tensor, "P G"]:
@@ -99,24 +104,30 @@ def batch_whitened(
     centre_by_group: bool = False,
     bessel: bool = True,
     eps: NonNegativeFloat = 1e-8,
+    masked_tokens: Literal["skip", "through", "forget"] = "skip",
+    alone: Alone = "zero",
 ) -> Float[torch.Tensor, "B T"]:
     """The reward still to come, whitened over every trained token of the batch; no group is needed.
 
     Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
-    2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first. `bessel`: n − 1
-    in the variance (verl, TRL), or n (OpenRLHF, NeMo-RL).
+    2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first (from a group of
+    one its reward, or with `alone` "reward" nothing: verl). `bessel`: n − 1 in the variance (verl, TRL), or n
+    (OpenRLHF, NeMo-RL).
 
     Without dense rewards and with γ = 1, R is the row's reward at each of its tokens. A long row counts once per
-    token. Masked tokens inside a row do not discount (verl; OpenRLHF lets them). No spread: exactly 0.
+    token. Masked tokens inside a row: "skip" steps over them (verl), "through" lets them discount (OpenRLHF), "forget"
+    ends the sum there, so that tokens before tool output are paid nothing for what follows (SkyRL). No spread: exactly
+    0.
 
     >>> mask = torch.tensor([[True, True], [True, False]])
     >>> rewards, spread = torch.tensor([1.0, 4.0]), torch.tensor([[0.0, 1.0], [4.0, 0.0]])
     >>> batch_whitened(rewards, spread, torch.tensor([0, 1]), mask).mul(3**0.5).round().tolist()
     [[-1.0, -1.0], [2.0, 0.0]]
     """
-    to_come = discounted(token_rewards.where(mask, 0.0), gamma, mask)
+    live = torch.ones_like(mask) if masked_tokens == "through" else mask
+    to_come = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "forget")
     if centre_by_group:
-        baseline = rewards - group_relative(rewards, group, scale="none")
+        baseline = rewards - group_relative(rewards, group, scale="none", alone=alone)
         to_come = to_come - baseline.unsqueeze(1)
     return whiten(to_come, mask, eps=eps, bessel=bessel)
 
@@ -160,5 +171,6 @@ def rlm_advantages() -> dict[str, object]:
         "optimal_baseline": optimal_baseline,
         "gpg": gpg,
         "pass_at_k": pass_at_k,
+        "lead": lead,
         "reward_by_reward": reward_by_reward,
     }

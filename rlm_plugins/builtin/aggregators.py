@@ -1,16 +1,22 @@
 """1/Z: how per-token losses become one number (hook ``rlm_aggregators``).
 
 The counts handed in are global: of the whole optimiser step, over micro-batches and processes. So the sum over
-micro-batches is the same however the batch was split. A row without trained tokens is in no denominator.
+micro-batches is the same however the batch was split. A row without trained tokens is in no denominator, unless
+`empty_rows` says "counted": so TRL (loss types grpo and dr_grpo, RLOO), ROLL and verl's geo_mean reckon.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from pydantic import PositiveInt
 
 from rlm_plugins import hookimpl
+from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
+
+EmptyRows = Literal["left_out", "counted"]
 
 
 def token_mean(
@@ -26,7 +32,12 @@ def token_mean(
 
 
 def sequence_mean(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"],
+    mask: Bool[torch.Tensor, "B T"],
+    rows: Float[torch.Tensor, ""],
+    all_rows: Float[torch.Tensor, ""] | None = None,
+    *,
+    empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x / nᵢ ): every row weighs the same, a token of a long row less. GRPO, arXiv 2402.03300 eq. 3.
 
@@ -34,11 +45,16 @@ def sequence_mean(
     >>> sequence_mean(loss, mask, rows=torch.tensor(2.0)).item()
     2.0
     """
-    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / rows
+    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(rows, all_rows, empty_rows)
 
 
 def sequence_sum(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], rows: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"],
+    mask: Bool[torch.Tensor, "B T"],
+    rows: Float[torch.Tensor, ""],
+    all_rows: Float[torch.Tensor, ""] | None = None,
+    *,
+    empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax, 2310.10505.
 
@@ -46,7 +62,7 @@ def sequence_sum(
     >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
     3.0
     """
-    return loss.where(mask, 0.0).sum(-1).sum() / rows
+    return loss.where(mask, 0.0).sum(-1).sum() / _count(rows, all_rows, empty_rows)
 
 
 def fixed_length(
@@ -54,19 +70,24 @@ def fixed_length(
     mask: Bool[torch.Tensor, "B T"],
     rows: Float[torch.Tensor, ""],
     max_completion_length: int,
+    all_rows: Float[torch.Tensor, ""] | None = None,
     *,
     length: PositiveInt | None = None,
+    over: Literal["rows", "batch"] = "rows",
+    empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ) / L: a constant L, so that no row's length changes its weight. Dr. GRPO, arXiv 2503.20783.
 
     `length`: L in tokens; by default the longest completion allowed. Never the width of the padding, which would
-    change with the batch (verl's default).
+    change with the batch (verl's default). `over` "batch": the sum over the rows, not their mean (ROLL, LUFFY, verl
+    before 0.9), so that a larger batch is a larger step.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
     >>> fixed_length(loss, mask, rows=torch.tensor(2.0), max_completion_length=6).item()
     0.5
     """
-    return loss.where(mask, 0.0).sum() / (rows * (length or max_completion_length))
+    count = _count(rows, all_rows, empty_rows) if over == "rows" else 1
+    return loss.where(mask, 0.0).sum() / (count * (length or max_completion_length))
 
 
 def micro_batch_token_mean(
@@ -81,6 +102,17 @@ def micro_batch_token_mean(
     1.0
     """
     return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / micro_batches
+
+
+def _count(
+    rows: Float[torch.Tensor, ""], all_rows: Float[torch.Tensor, ""] | None, empty_rows: EmptyRows
+) -> Float[torch.Tensor, ""]:
+    """The rows to divide by."""
+    if empty_rows == "left_out":
+        return rows
+    if all_rows is None:
+        raise PartError("counting empty rows takes `all_rows`", where="aggregator: empty_rows")
+    return all_rows
 
 
 @hookimpl

@@ -67,7 +67,7 @@ pass_at_k = Row(
     about="GRPO paid for one right answer in k tries: it explores, since only the first right row is worth much.",
     source="Pass@k Training, arXiv 2508.10751; k and the other slots: ours (clip and token mean of GRPO/DAPO)",
     pitfalls="Needs rewards of 0 and 1 and groups larger than k: with n ≤ k nothing is learned. Another estimator of "
-    "this name, verl's grpo_passk (2503.19595), pays only the best row of a group.",
+    "this name, verl's grpo_passk (2503.19595), pays only the best row of a group: `pass_at_k@verl`.",
     advantage={"name": "pass_at_k", "k": 4},
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.arithmetic import Groups
+from rlm_plugins.ingredients.arithmetic import Alone, Groups, nanstd
 from rlm_plugins.lazy import torch
 
 
 def optimal_baseline(
-    rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], group: Int[torch.Tensor, "B"]
+    rewards: Float[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    alone: Alone = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group in which long rows weigh more: the baseline of least variance.
 
@@ -21,7 +25,7 @@ def optimal_baseline(
 
     The optimal weight of a row is the squared norm of its gradient; the paper takes that to grow with its length, as
     it does for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
-    group of one: 0.
+    group of one: 0, or with `alone` "reward" its reward (verl).
 
     >>> mask = torch.tensor([[True, True, True], [True, False, False]])
     >>> optimal_baseline(torch.tensor([1.0, 0.0]), mask, torch.tensor([0, 0])).tolist()
@@ -31,7 +35,7 @@ def optimal_baseline(
     groups = Groups(rewards, group)
     tokens = Groups(lengths, group).cells.nansum(1, keepdim=True)
     baseline = Groups(rewards * lengths, group).cells.nansum(1, keepdim=True) / tokens
-    return groups.rows((groups.cells - baseline).where(groups.has_spread() & (tokens > 0), 0.0))
+    return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), alone)
 
 
 def gpg(
@@ -39,6 +43,7 @@ def gpg(
     group: Int[torch.Tensor, "B"],
     *,
     teaching: Literal["spread", "nonzero_rewards"] = "spread",
+    alone: Alone = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The centred reward, made up for the rows of the batch that teach nothing.
 
@@ -47,17 +52,17 @@ def gpg(
 
     `teaching` says which rows are counted in B − M: those of groups with spread, or those whose reward is not 0, as
     verl counts them (every right row of a group that is all right, no wrong row of any). After the filter
-    `nonzero_spread` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0.
+    `nonzero_spread` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `alone`
+    "reward" α times its reward (verl).
 
     >>> gpg(torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1])).tolist()
     [1.0, -1.0, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
-    spread = groups.has_spread()
-    taught = groups.rows(spread) if teaching == "spread" else rewards != 0
+    taught = groups.rows(groups.has_spread()) if teaching == "spread" else rewards != 0
     alpha = len(rewards) / taught.sum().clamp(min=1).to(rewards.dtype)
     centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
-    return groups.rows((alpha * centred).where(spread, 0.0))
+    return alpha * groups.settled(centred, alone)
 
 
 def pass_at_k(
@@ -92,6 +97,32 @@ def pass_at_k(
     scale = ((1 - missed) * missed).sqrt()
     advantages = (missed - alone * (1 - groups.cells)) / scale
     return groups.rows(advantages.where(scale > 0, 0.0))
+
+
+def lead(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    scale: Literal["group", "none"] = "group",
+    eps: NonNegativeFloat = 1e-6,
+) -> Float[torch.Tensor, "B"]:
+    """Only the best row of a group is paid, with its lead over the second: what the best of k tries is worth more by.
+
+    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best row, 0 for the others, r₁ and r₂ being the two largest rewards. arXiv
+    2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none" leaves it
+    out.
+
+    Two best rows, all rewards equal, a group of one: exactly 0. Advantages are never negative.
+
+    >>> lead(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
+    [0.5, 0.0, 0.0]
+    """
+    groups = Groups(rewards, group)
+    ranked = groups.cells.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
+    ahead = (groups.cells - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.cells
+    if scale == "group":
+        ahead = ahead / (nanstd(groups.cells, 1) + eps)
+    return groups.settled(ahead)
 
 
 def _all_among(some: torch.Tensor, everybody: torch.Tensor, k: int) -> torch.Tensor:

@@ -35,6 +35,22 @@ def sequence(
     return _row_mean(logp - old_logp, mask)
 
 
+def sequence_sum(
+    logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
+) -> Float[torch.Tensor, "B 1"]:
+    """One ratio per row, the product of its token ratios: the completion is one action.
+
+    wᵢ = exp(Σₜ log wᵢₜ) = π(y) / π_old(y). TRL's RLOOTrainer clips it. The longer a row, the further w gets from 1:
+    once the policy has moved, a clip that suits a token stops long rows altogether. A row without trained tokens has
+    ratio 1.
+
+    >>> moved = torch.tensor([[0.25, 0.5, 9.0]])
+    >>> sequence_sum(moved, torch.zeros(1, 3), torch.tensor([[True, True, False]])).item()
+    0.75
+    """
+    return (logp - old_logp).where(mask, 0.0).sum(-1, keepdim=True)
+
+
 def sequence_token(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
 ) -> Float[torch.Tensor, "B T"]:
@@ -105,6 +121,7 @@ def rlm_importance() -> dict[str, object]:
     return {
         "token": token,
         "sequence": sequence,
+        "sequence_sum": sequence_sum,
         "sequence_token": sequence_token,
         "geometric_clipped": geometric_clipped,
         "group_expectation": group_expectation,

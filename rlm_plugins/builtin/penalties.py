@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
@@ -24,6 +24,7 @@ def kl(
     estimator: Estimator = "k3",
     importance_weighted: bool = False,
     straight_through: bool = False,
+    bound: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """Distance to the frozen reference policy, estimated from the sampled tokens.
 
@@ -34,12 +35,15 @@ def kl(
     `straight_through` keeps the value and takes the gradient of k2, the only one whose mean is that of the divergence
     (verl's `k1+`, `k3+`; OpenRLHF's `unbiased_gradient`, which weighs that gradient by w).
 
-    `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not.
+    `importance_weighted` multiplies by w, TRL's default (`use_bias_correction_kl`); the paper does not. `bound`: an
+    estimate beyond it stops there, and pulls no more (±10: verl for k3, OpenRLHF for k1 to k3).
 
     >>> kl(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), estimator="k2").item()
     2.0
     """
     estimate = kl_estimate(logp, ref_logp, estimator)
+    if bound is not None:
+        estimate = estimate.clamp(-bound, bound)
     if straight_through:
         unbiased = kl_estimate(logp, ref_logp, "k2")
         estimate = estimate.detach() + (unbiased - unbiased.detach())

@@ -45,7 +45,7 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
 def tell(found: Entry, width: int) -> str:
     """The same as text of at most `width` columns, if words allow it."""
     before, after = found["rows"]
-    lines = [_line(change) for change in found["changes"]]
+    lines = [line(change) for change in found["changes"]]
     if before["trainer"] != after["trainer"]:
         lines.append(["", "engine", before["trainer"], after["trainer"]])
     changes = "\n".join(fitted([["", "", before["name"], after["name"]], *lines], width - 2)) if lines else "nothing"
@@ -106,7 +106,8 @@ def _value(part: Bound, knob: str) -> Any:
     return f"null ({plain(stands_for)})" if value is None and stands_for is not None else value
 
 
-def _line(change: Entry) -> list[str]:
+def line(change: Entry) -> list[str]:
+    """A change in words: symbol, where, before, after."""
     whole = change["knob"] is None
     where = change["key"] if whole else f"{change['name']}.{change['knob']}"
     values = [NONE if whole and change[side] is None else plain(change[side]) for side in ("before", "after")]

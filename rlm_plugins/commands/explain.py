@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rlm_plugins import batch, hookspecs, metrics
-from rlm_plugins.commands import formula, symbols
+from rlm_plugins.commands import cards, formula, symbols
 from rlm_plugins.commands.knobs import knobs, type_in_words
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
@@ -135,6 +135,7 @@ def _row(part: Part, registry: Registry) -> Entry:
         "objective": "",
         "legend": [],
         "symbols": [],
+        "card": {},
         "problem": "",
     }
     try:
@@ -142,7 +143,7 @@ def _row(part: Part, registry: Registry) -> Entry:
     except RlmError as error:
         return {**entry, "problem": str(error)}
     lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    return {**entry, **lines, "symbols": symbols.symbols(slots, row.names)}
+    return {**entry, **lines, "symbols": symbols.symbols(slots, row.names), "card": cards.card(part, registry)}
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.commands import symbols
+from rlm_plugins.commands import diff, symbols
 from rlm_plugins.commands.layout import columns, indented, plain, prose, short, titled
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.rows import plain_name
 
 Entry = dict[str, Any]
 
@@ -24,23 +24,17 @@ def tell(entry: Entry) -> str:
     return tellers[entry["kind"]](entry)
 
 
-def tell_plugins(plugins: Sequence[Entry]) -> str:
-    """All plugins, their parts by hook; a broken one with the traceback of what broke it."""
-    return "\n\n".join(_plugin(plugin) for plugin in plugins)
-
-
-def _plugin(plugin: Entry) -> str:
-    lines = [f"{plugin['name']}  ({plugin['origin']})"]
-    if plugin["error"]:
-        lines += [f"  NOT LOADED: {plugin['error']}", *(f"    {line}" for line in plugin["traceback"].splitlines())]
-    rows = [(key, part["name"], part["about"]) for key in _in_order(plugin["parts"]) for part in plugin["parts"][key]]
-    shown = [("" if i and rows[i - 1][0] == key else key, name, text) for i, (key, name, text) in enumerate(rows)]
-    return "\n".join([*lines, columns(shown)]).rstrip()
-
-
-def _in_order(keys: Iterable[str]) -> list[str]:
-    order = [hook.key for hook in HOOKS.values()]
-    return sorted(keys, key=order.index)
+def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names with what they are about; the conventions of a row on one line below it."""
+    listed = list(parts)
+    rows = [name for name, _ in listed if "@" not in name]
+    found: list[tuple[str, str]] = []
+    for name, about in listed:
+        if plain_name(name) in rows and "@" in name:
+            continue
+        conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
+        found += [(name, about), *([("", " ".join(conventions))] if conventions else [])]
+    return found
 
 
 def _part(entry: Entry) -> str:
@@ -65,6 +59,7 @@ def _row(entry: Entry) -> str:
         + titled("pitfalls", prose(entry["pitfalls"]))
         + titled("equation", "\n\n".join(filter(str.strip, equation)))
         + titled("engine", f"  {entry['trainer']}")
+        + titled("conventions", card(entry["card"]))
         + titled("problem", indented(entry["problem"]))
     )
 
@@ -75,13 +70,34 @@ def objective(line: str, legend: Sequence[Sequence[str]]) -> str:
     return f"  {line}\n{columns(rows, indent='    ')}".rstrip() if line else ""
 
 
+def card(entry: Entry) -> str:
+    """The conventions of a row side by side, the one that was asked for marked; below each what is different in it."""
+    if not entry:
+        return ""
+    rows: list[tuple[str, ...]] = [("", "", "Â", "loss", "|∇|", "", "")]
+    for line in entry["conventions"]:
+        mark = ">" if line["name"] == entry["running"] else ""
+        numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
+        first, *rest = [_step(change) for change in line["differs"]] or [("", "")]
+        rows += [(mark, line["name"], *numbers, *first), *(("", "", "", "", "", *change) for change in rest)]
+    rewards = " ".join(f"{r:g}" for r in entry["rewards"])
+    about = f"  Â of the winner of rewards {rewards}; loss and norm of its gradient on ten ragged rows of three groups"
+    return f"{about}\n{columns(rows)}"
+
+
+def _step(change: Entry) -> tuple[str, str]:
+    """Where a convention differs, and how."""
+    _, where, was, now = diff.line(change)
+    return where, f"{was} → {now}"
+
+
 def _hook(entry: Entry) -> str:
     many = "a list of parts" if entry["many"] else "one part"
     return (
         f"{entry['name']}  hook: recipe key `{entry['key']}` ({many}), symbol {entry['symbol']}"
         + titled("meaning", indented(entry["doc"]))
         + titled("data", _data(entry["data"]))
-        + titled("parts", columns((part["name"], part["about"]) for part in entry["parts"]))
+        + titled("parts", columns(folded((part["name"], part["about"]) for part in entry["parts"])))
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.lazy import torch
+
+Alone = Literal["zero", "reward"]
+"""What a row without a group is worth: nothing, or its reward as it is."""
 
 
 class Groups:
@@ -38,6 +43,17 @@ class Groups:
     def has_spread(self) -> Bool[torch.Tensor, "P 1"]:
         """Which groups hold two different numbers. (Rounding gives equal numbers a std above 0: max ≠ min does not.)"""
         return varies(self.cells, 1)
+
+    def settled(self, cells: torch.Tensor, alone: Alone = "zero") -> Float[torch.Tensor, "B"]:
+        """`cells` row by row, exactly 0 in groups without spread; a group of one gets 0, or its own number.
+
+        >>> groups = Groups(torch.tensor([3.0, 1.0, 1.0]), torch.tensor([0, 1, 1]))
+        >>> groups.settled(groups.cells, "reward").tolist()
+        [3.0, 0.0, 0.0]
+        """
+        single = (~self.cells.isnan()).sum(1, keepdim=True) == 1
+        equal = self.cells.where(single, 0.0) if alone == "reward" else torch.zeros_like(self.cells)
+        return self.rows(cells.where(self.has_spread(), equal))
 
 
 def expected_logp(
@@ -90,16 +106,16 @@ def whiten(
 
 
 def discounted(
-    x: Float[torch.Tensor, "B T"], factor: float, live: Bool[torch.Tensor, "B T"]
+    x: Float[torch.Tensor, "B T"], factor: float, live: Bool[torch.Tensor, "B T"], *, carry: bool = True
 ) -> Float[torch.Tensor, "B T"]:
-    """Σₗ factorˡ xₜ₊ₗ over the live tokens from t on; a token that is not live is stepped over.
+    """Σₗ factorˡ xₜ₊ₗ over the live tokens from t on; one that is not live is stepped over, or (no `carry`) the end.
 
     >>> discounted(torch.tensor([[4.0, 9.0, 2.0]]), 0.5, torch.tensor([[True, False, True]])).tolist()
     [[5.0, 2.0, 2.0]]
     """
     total, totals = x.new_zeros(len(x)), []
     for t in reversed(range(x.shape[1])):
-        total = (x[:, t] + factor * total).where(live[:, t], total)
+        total = (x[:, t] + factor * total).where(live[:, t], total if carry else 0.0)
         totals.append(total)
     return torch.stack(totals[::-1], 1)
 

@@ -109,12 +109,10 @@ def _check_settings(plan: Plan) -> Any:
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
     equation = None
-    symbols = dict(plan.slots)
-    sampler, rollouts = symbols.pop("sampler"), symbols.pop("rollouts")
-    if any(symbols.values()):
+    if any(plan.slots.values()):
         from rlm_plugins.step import Equation
 
-        equation = Equation(**symbols)
+        equation = Equation.of(plan.slots)
     return Stage(
         name=plan.name,
         body=plan.body,
@@ -126,8 +124,8 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         rewards=plan.rewards,
         evaluation=plan.evaluation,
         equation=equation,
-        sampler=sampler,
-        rollouts=rollouts,
+        sampler=plan.slots["sampler"],
+        rollouts=plan.slots["rollouts"],
         callbacks=plan.callbacks,
     )
 

@@ -53,7 +53,7 @@ class Catalogue:
 
     def _unknown(self, hook: str, name: str, where: str) -> RecipeError:
         plugin, _, bare = name.rpartition("/")
-        names = self.names(hook)
+        names = [other for other in self.names(hook) if "@" in name or "@" not in other]
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
         hints = [nearest(name, [*names, *(p.full_name for p in self if p.hook == hook)])]

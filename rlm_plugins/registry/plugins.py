@@ -127,7 +127,13 @@ def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, 
     if not isinstance(offer, Mapping):
         raise PluginError(f"returned {type(offer).__name__}", where=where, allowed='{"name": part, …}')
     for name in offer:
-        if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
+        if not isinstance(name, str) or not _is_name(name, hook):
             allowed = "a letter, then letters, digits, '_' and '-'"
+            allowed += "; of a row's convention: row@library" if hook == "rlm_algorithms" else ""
             raise PluginError(f"offers a part called {name!r}", where=where, allowed=allowed)
     return offer
+
+
+def _is_name(name: str, hook: str) -> bool:
+    row, *convention = name.split("@") if hook == "rlm_algorithms" else [name]
+    return len(convention) < 2 and all(word.replace("-", "_").isidentifier() for word in (row, *convention))

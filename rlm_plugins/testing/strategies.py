@@ -101,6 +101,7 @@ def _filled(
         loss=noise(rows, width),
         tokens=(mask.sum() + 2).double(),
         rows=(mask.any(1).sum() + 1).double(),
+        all_rows=torch.tensor(len(mask) + 2.0).double(),
         micro_batches=torch.tensor(2.0).double(),
         log=_listen,
     )

@@ -45,9 +45,11 @@ def trl_advantages(case: Case, args: Args) -> Out:
     return scored(case, rewards, a.group_relative, scale=args["scale_rewards"])
 
 
-@says("RLOOTrainer._generate_and_score_completions[advantage lines]", normalize_advantages=False)
+@says("RLOOTrainer._generate_and_score_completions[advantage lines]")
 def trl_rloo(case: Case, args: Args) -> Out:
-    return scored(case, case.scores, a.leave_one_out, shapers=[part("rlm_shapers", s.kl_in_reward, beta=args["beta"])])
+    scale = "batch" if args["normalize_advantages"] else "none"
+    shapers = [part("rlm_shapers", s.kl_in_reward, beta=args["beta"])]
+    return scored(case, case.scores, a.leave_one_out, shapers=shapers, scale=scale)
 
 
 @says(GRPO, multi_objective_aggregation="normalize_then_sum")
@@ -138,6 +140,11 @@ def verl_opo(case: Case, args: Args) -> Out:
 @says("compute_gpg_outcome_advantage")
 def verl_gpg(case: Case, args: Args) -> Out:
     return scored(case, case.outcome, a.gpg, teaching="nonzero_rewards")
+
+
+@says("compute_grpo_passk_outcome_advantage")
+def verl_passk(case: Case, args: Args) -> Out:
+    return scored(case, case.outcome, a.lead, scale="group" if args["norm_adv_by_std_in_grpo"] else "none")
 
 
 @says("compute_gdpo_outcome_advantage")

@@ -34,6 +34,7 @@ def learnt(
     counts = {
         "tokens": case.mask.sum().double(),
         "rows": case.mask.any(1).sum().double(),
+        "all_rows": torch.tensor(len(case.groups)).double(),
         "micro_batches": torch.tensor(1.0).double(),
     }
     batch = case.batch(
@@ -58,13 +59,15 @@ def aggregator(function: Any, **knobs: Any) -> Bound:
 
 # ---------------------------------------------------------------- losses: TRL
 
+COUNTED = {"empty_rows": "counted"}
+"""TRL and verl's geo_mean take rows without tokens into the mean."""
 TRL_AGGREGATORS = {
-    "grpo": aggregator(z.sequence_mean),
+    "grpo": aggregator(z.sequence_mean, **COUNTED),
     "bnpo": aggregator(z.micro_batch_token_mean),
-    "dr_grpo": aggregator(z.fixed_length),
+    "dr_grpo": aggregator(z.fixed_length, **COUNTED),
     "dapo": aggregator(z.token_mean),
     "cispo": aggregator(z.token_mean),
-    "luspo": aggregator(z.sequence_sum),
+    "luspo": aggregator(z.sequence_sum, **COUNTED),
 }
 TRL_OTHER_LOSSES = ("sapo", "vespo")
 TRL_OTHER_WEIGHTS = ("top_entropy_quantile", "off_policy_mask_threshold")
@@ -79,7 +82,7 @@ def trl_loss(case: Case, args: Args) -> Out:
         loss = part("rlm_policy_losses", p.clip, epsilon=low, epsilon_high=high, delta=args.get("delta"))
     weighted = args.get("use_bias_correction_kl", False)
     kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), beside={"beta": args.get("beta", 0.0)})
-    more: Args = {"rows": torch.tensor(len(case.groups)).double()}  # TRL counts empty rows
+    more: Args = {}
     if args.get("use_vllm"):
         more["rollout_weight"] = (case.old_logp - case.rollout_logp).exp().clamp(max=2.0)
     level = w.sequence if args.get("importance_sampling_level") == "sequence" else w.token
@@ -92,6 +95,20 @@ for name in TRL_AGGREGATORS:
         loss_type=name,
         **dict.fromkeys(TRL_OTHER_WEIGHTS),
     )(trl_loss)
+
+
+@says("RLOOTrainer._compute_loss")
+def trl_rloo(case: Case, args: Args) -> Out:
+    """The ratio of a completion is a product over its tokens."""
+    loss = part("rlm_policy_losses", p.clip, epsilon=args["epsilon_low"], epsilon_high=args["epsilon_high"])
+    return with_empty_rows(case, args, learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.sequence_sum))
+
+
+def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
+    """A ratio of a row is 1 where there are no tokens: TRL adds −Âᵢ, a constant, for each such row."""
+    empty = ~case.mask.any(1)
+    return found | {"loss": found["loss"] - getattr(case, args["advantages"])[empty].sum() / len(empty)}
+
 
 # ---------------------------------------------------------------- losses: verl
 
@@ -157,10 +174,9 @@ def verl_aggregate(case: Case, args: Args) -> Out:
     return {"loss": verl_aggregator(case, args)(batch)}
 
 
-def _kl(logp: torch.Tensor, ref: torch.Tensor, estimator: Any, clamp: bool) -> Out:
+def _kl(logp: torch.Tensor, ref: torch.Tensor, estimator: Any, bound: float | None) -> Out:
     logp = logp.requires_grad_()
-    kl = k.kl(logp, ref, estimator=estimator)
-    kl = kl.clamp(-10.0, 10.0) if clamp else kl
+    kl = k.kl(logp, ref, estimator=estimator, bound=bound)
     return {"kl": kl.detach(), "grad_logp": torch.autograd.grad(kl.sum(), logp)[0]}
 
 
@@ -169,11 +185,11 @@ def _kl(logp: torch.Tensor, ref: torch.Tensor, estimator: Any, clamp: bool) -> O
 @says("core_algos.kl_penalty", kind="k3")
 @says("core_algos.kl_penalty", kind="low_var_kl")
 def verl_kl(case: Case, args: Args) -> Out:
-    """verl clamps the value of k3 to [−10, 10] after its log-ratio."""
+    """verl bounds k3 at 10, and its log-ratio at 20 before."""
     inline = [torch.tensor(args[name], dtype=torch.float64) for name in ("logp", "ref") if name in args]
     logp, ref = inline or (case.logp, case.ref_logp)
     kind = "k3" if args["kind"] == "low_var_kl" else args["kind"]
-    return _kl(logp, ref, kind, clamp=kind == "k3")
+    return _kl(logp, ref, kind, bound=10.0 if kind == "k3" else None)
 
 
 # ---------------------------------------------------------------- losses: OpenRLHF
@@ -200,5 +216,5 @@ def open_loss(case: Case, args: Args) -> Out:
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=False)
 def open_kl(case: Case, args: Args) -> Out:
-    """OpenRLHF clamps all three estimators to [−10, 10]."""
-    return _kl(case.logp, case.ref_logp, args["kl_estimator"], clamp=True)
+    """OpenRLHF bounds all three estimators at ±10."""
+    return _kl(case.logp, case.ref_logp, args["kl_estimator"], bound=10.0)

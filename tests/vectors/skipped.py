@@ -6,22 +6,11 @@ from vectors.advantages import OPEN
 from vectors.records import Args, fits
 
 SKIPPED: list[tuple[str, Args, str]] = [
-    (
-        "RLOOTrainer._generate_and_score_completions[advantage lines]",
-        {"normalize_advantages": True},
-        "an option of TRL's: leave-one-out advantages standardised once more over the batch",
-    ),
     ("compute_remax_outcome_advantage", {}, "needs greedy rows"),
-    (
-        "compute_grpo_passk_outcome_advantage",
-        {},
-        "another estimator (2503.19595: only the best row of a group is paid) than our pass_at_k (2508.10751)",
-    ),
     ("compute_optimal_token_baseline_advantage", {}, "needs Σπ² of every token"),
     (OPEN, {"estimator": "flash_reinforce"}, "no part of this name"),
     ("GRPOTrainer._compute_loss", {"loss_type": "vespo"}, "no VESPO part"),
     ("GRPOTrainer._compute_loss", {"off_policy_mask_threshold": 0.05}, "no off-policy mask"),
-    ("RLOOTrainer._compute_loss", {}, "TRL clips the product of a row's ratios; no such importance"),
     ("sft_trainer[dft lines]", {}, "a supervised loss"),
     ("compute_policy_loss_dppo_tv", {}, "no DPPO part"),
     ("compute_policy_loss_dppo_kl", {}, "no DPPO part"),

@@ -12,14 +12,8 @@ from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import token_weights as c
-from vectors.losses import aggregator, learnt, verl_aggregator
+from vectors.losses import COUNTED, aggregator, learnt, verl_aggregator, with_empty_rows
 from vectors.records import Args, Case, Out, part, says
-
-
-def every_row(case: Case) -> torch.Tensor:
-    """Rows as TRL and verl's geo_mean count them: with those that have no token."""
-    return torch.tensor(len(case.groups)).double()
-
 
 # ---------------------------------------------------------------- ℓ
 
@@ -27,7 +21,7 @@ def every_row(case: Case) -> torch.Tensor:
 @says("GRPOTrainer._compute_loss", loss_type="sapo")
 def trl_sapo(case: Case, args: Args) -> Out:
     loss = part("rlm_policy_losses", p.sapo)
-    return learnt(case, args, aggregator(z.sequence_mean), loss, w.token, rows=every_row(case))
+    return learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.token)
 
 
 @says("compute_policy_loss_sapo")
@@ -42,7 +36,7 @@ def verl_sapo(case: Case, args: Args) -> Out:
 def geometric(case: Case, args: Args, low: str, high: str) -> Out:
     ratio = part("rlm_importance", w.geometric_clipped, epsilon=args[low], epsilon_high=args[high])
     loss = part("rlm_policy_losses", p.plain)
-    return learnt(case, args, aggregator(z.sequence_mean), loss, ratio, rows=every_row(case))
+    return learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, ratio)
 
 
 @says("compute_policy_loss_geo_mean")
@@ -52,10 +46,7 @@ def verl_gmpo(case: Case, args: Args) -> Out:
 
 @says("gmpo.GMPOTrainer._compute_loss")
 def trl_gmpo(case: Case, args: Args) -> Out:
-    """TRL adds −Âᵢ, a constant, for each row without tokens."""
-    found = geometric(case, args, "epsilon_low", "epsilon_high")
-    empty = ~case.mask.any(1)
-    return found | {"loss": found["loss"] - getattr(case, args["advantages"])[empty].sum() / len(empty)}
+    return with_empty_rows(case, args, geometric(case, args, "epsilon_low", "epsilon_high"))
 
 
 # ---------------------------------------------------------------- c
@@ -99,23 +90,23 @@ def verl_kl_cov(case: Case, args: Args) -> Out:
     return learnt(case, args, verl_aggregator(case, args), loss, w.token, [cost])
 
 
-def straight_through(case: Case, estimator: Any, clamp: float | None) -> Out:
+def straight_through(case: Case, estimator: Any, bound: float | None) -> Out:
     logp = case.logp.requires_grad_()
-    kl = k.kl(logp, case.ref_logp, estimator=estimator, straight_through=True)
+    kl = k.kl(logp, case.ref_logp, estimator=estimator, straight_through=True, bound=bound)
     (gradient,) = torch.autograd.grad(kl.sum(), logp)
-    return {"kl": kl.detach() if clamp is None else kl.detach().clamp(-clamp, clamp), "grad_logp": gradient}
+    return {"kl": kl.detach(), "grad_logp": gradient}
 
 
 @says("core_algos.kl_penalty", kind="k1+")
 @says("core_algos.kl_penalty", kind="k3+")
 def verl_straight_through(case: Case, args: Args) -> Out:
-    return straight_through(case, args["kind"][:2], clamp=None)
+    return straight_through(case, args["kind"][:2], bound=None)
 
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=True)
 def open_straight_through(case: Case, args: Args) -> Out:
-    """OpenRLHF clamps the value to [−10, 10] and weighs the gradient (not the value) by the ratio to the old policy."""
-    found = straight_through(case, args["kl_estimator"], clamp=10.0)
+    """OpenRLHF bounds the value at ±10 and weighs the gradient (not the value) by the ratio to the old policy."""
+    found = straight_through(case, args["kl_estimator"], bound=10.0)
     return found | {"grad_logp": found["grad_logp"] * (case.logp - case.old_logp).exp()}
 
 

@@ -1,0 +1,130 @@
+"""The card of a row: how other libraries compute what bears its name, and by how much that differs.
+
+Nothing on it is written down: the advantage of a winner and a loss are computed by the rows themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.commands.diff import diff
+from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import torch
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.rows import plain_name
+
+Entry = dict[str, Any]
+
+WINNER = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+"""One right answer in a group of eight: the rewards of the first example."""
+RAGGED = ([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0], [1.0, 1.0, 0.0, 1.0]], [[3, 1, 5, 0], [2, 2], [2, 6, 3, 4]])
+"""Rewards and lengths of the second: three groups, one of them all right; rows of 0 to 6 tokens, one token written by
+a tool, the longest row at its limit; three micro-batches, one group each."""
+
+LIMIT = 6
+"""Tokens a completion may have in both."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a row makes of the two examples.
+
+    Args:
+        winner: Â of the right answer in `WINNER`.
+        loss: The loss of `RAGGED`.
+        gradient: The norm of its gradient in the log-probabilities.
+    """
+
+    winner: float
+    loss: float
+    gradient: float
+
+
+def card(row: Part, registry: Registry) -> Entry:
+    """The conventions there are for a row, or for the row that a convention is one of.
+
+    Returns:
+        ``running``: the name that was asked for; ``rewards``: those of the winner's example; ``conventions``: name,
+        winner, loss, gradient (null where the examples lack what the row needs), and differs: the changes of
+        :func:`rlm_plugins.commands.diff.diff` from the plain row. Empty without conventions, or without equation.
+    """
+    members = [part for part in registry if part.hook == row.hook and plain_name(part.name) == plain_name(row.name)]
+    if len(members) < 2 or row.target.aggregator is None:
+        return {}
+    plain = min(members, key=lambda part: "@" in part.name)
+    found = [_line(part, plain, registry) for part in members]
+    return {"running": row.name, "rewards": WINNER, "conventions": found}
+
+
+def sums(row: Part, registry: Registry) -> Sums:
+    """The examples, computed by a row.
+
+    Raises:
+        RlmError: The examples lack what the row needs, or a part of it is not there.
+    """
+    from rlm_plugins.step import Equation, score
+
+    equation = Equation.of(slots_of(row.target, registry))
+    alone = _batch([WINNER], [[4] * len(WINNER)])
+    winner = score(replace(alone, ref_logp=alone.old_logp), equation).advantages[0, 0].item()
+    loss, gradient = _learnt(_batch(*RAGGED), equation)
+    return Sums(winner, loss, gradient)
+
+
+def _line(part: Part, plain: Part, registry: Registry) -> Entry:
+    try:
+        numbers: Entry = vars(sums(part, registry))
+    except RlmError:
+        numbers = dict.fromkeys(Sums.__annotations__)
+    return {"name": part.name, **numbers, "differs": diff(plain.full_name, part.full_name, registry)["changes"]}
+
+
+def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
+    """Groups one after another; their log-probabilities are digits of a sine, and the policy has moved."""
+    sizes = torch.tensor([len(group) for group in rewards])
+    mask = torch.arange(LIMIT) < torch.tensor([n for group in lengths for n in group]).unsqueeze(1)
+    mask[-1, 1] = False  # what the tool has written
+    score = torch.tensor([r for group in rewards for r in group], dtype=torch.float64)
+
+    def noise(of: int) -> torch.Tensor:
+        return torch.sin(torch.arange(mask.numel(), dtype=torch.float64).view(mask.shape) * of)
+
+    old = -1.0 - noise(2)
+    return Batch(
+        group=torch.arange(len(sizes)).repeat_interleave(sizes),
+        mask=mask,
+        truncated=torch.zeros(len(mask), dtype=torch.bool),
+        max_completion_length=LIMIT,
+        rewards=score,
+        named_rewards={"accuracy": score},
+        logp=old + 1.5 * noise(3),
+        old_logp=old,
+        ref_logp=old + noise(5) / 4,
+        rollout_logp=old + noise(7) / 2,
+        entropy=1.0 + noise(11) / 2,
+    )
+
+
+def _learnt(batch: Batch, equation: Any) -> tuple[float, float]:
+    """Loss and norm of its gradient, summed up over micro-batches of one group."""
+    from rlm_plugins.ask import select
+    from rlm_plugins.step import objective, score
+
+    scored = score(batch, equation)
+    groups = scored.group.unique()
+    logp = batch.logp.requires_grad_()
+    scored = replace(
+        scored,
+        logp=logp,
+        tokens=scored.mask.sum().double(),
+        rows=scored.mask.any(1).sum().double(),
+        all_rows=torch.tensor(len(scored.mask)).double(),
+        micro_batches=torch.tensor(len(groups)).double(),
+    )
+    loss = torch.stack([objective(select(scored, scored.group == group), equation) for group in groups]).sum()
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return loss.item(), gradient.norm().item()

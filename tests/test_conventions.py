@@ -1,0 +1,438 @@
+"""Convention rows: `grpo@trl` gives TRL's numbers, value and gradient; and the card that compares them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from vectors.conventions import Setting, pairs
+from vectors.records import CASES, Args, Case, Out
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.commands import listing
+from rlm_plugins.commands.cards import card
+from rlm_plugins.commands.explain import explain
+from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.commands.launch import launch
+from rlm_plugins.commands.listing_text import tell_plugins
+from rlm_plugins.commands.telling import folded, tell
+from rlm_plugins.errors import PluginError, RecipeError
+from rlm_plugins.recipe import load
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.plugins import offers_of
+from rlm_plugins.rows import Row, plain_name
+from rlm_plugins.step import Equation, objective, score
+
+REGISTRY = Registry()
+ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
+CONVENTIONS = sorted(name for name in ROWS if "@" in name)
+PAIRS = pairs()
+BY_HAND = {name for name in CONVENTIONS if name.partition("@")[2] not in ("trl", "verl", "openrlhf")}
+"""Held to their formulas, said anew below."""
+NOT_THE_VALUE = ("gmpo@trl", "rloo@trl")
+"""TRL adds −Â, a constant, for every row without tokens: there only the gradient is compared."""
+
+
+def equation(row: Row) -> Equation:
+    slots = slots_of(row, REGISTRY)
+    return Equation.of(slots)
+
+
+def rewards_of(record: Args, case: Case) -> torch.Tensor:
+    """verl is given token rewards, the others one number per row; a row of TRL's may be without."""
+    return case.outcome if record["fn"].startswith("verl") else case.scores
+
+
+def said(row: Row, record: Args, case: Case) -> Out:
+    """What the row makes of the inputs of a record."""
+    made, out = equation(row), record["out"]
+    if "advantages" in out:
+        scored = score(case.batch(rewards=rewards_of(record, case), named_rewards={}), made)
+        kept = out.get("kept")
+        return {"advantages": scored.advantages if kept is None else scored.advantages[kept]}
+    if "kl" in out:
+        return penalty(made, record["args"], case)
+    return learnt(made, case, record["args"])
+
+
+def penalty(made: Equation, args: Args, case: Case) -> Out:
+    inline = {name: torch.tensor(args[name], dtype=torch.float64) for name in ("logp", "ref") if name in args}
+    logp, ref = inline.get("logp", case.logp).requires_grad_(), inline.get("ref", case.ref_logp)
+    kl = made.penalties[0](Batch(logp=logp, ref_logp=ref))  # type: ignore[call-arg]
+    return {"kl": kl.detach(), "grad_logp": torch.autograd.grad(kl.sum(), logp)[0]}
+
+
+def learnt(made: Equation, case: Case, args: Args) -> Out:
+    logp, advantages = case.logp.requires_grad_(), getattr(case, args.get("advantages", "adv_seq"))
+    batch = case.batch(
+        logp=logp,
+        advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1),
+        tokens=case.mask.sum().double(),
+        rows=case.mask.any(1).sum().double(),
+        all_rows=torch.tensor(len(case.groups)).double(),
+        micro_batches=torch.tensor(1.0).double(),
+    )
+    loss = objective(batch, made)
+    return {"loss": loss.detach(), "grad_logp": torch.autograd.grad(loss, logp)[0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "setting"), PAIRS, ids=[f"{name}-{record['id'].split(':')[-1]}" for name, record, _ in PAIRS]
+)
+def test_a_row_gives_its_library_s_numbers(name: str, record: Args, setting: Setting) -> None:
+    inline = record["case"] == "inline"
+    case = CASES["A" if inline else record["case"]]
+    found = said(setting(ROWS[name], record["args"], case), record, case)
+    numbers = {key: x for key, x in record["out"].items() if key in ("advantages", "loss", "kl", "grad_logp")}
+    if name in NOT_THE_VALUE and not case.mask.any(1).all():
+        numbers.pop("loss", None)
+    assert numbers
+    for key, expected in numbers.items():
+        theirs, ours = torch.tensor(expected, dtype=torch.float64), found[key]
+        if theirs.dim() == 1 and ours.dim() == 2:
+            ours = ours.squeeze(1)
+        if theirs.dim() == 2 and not inline:
+            theirs, ours = theirs[case.mask], ours.expand(case.mask.shape)[case.mask]
+        torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(CONVENTIONS) - BY_HAND))
+def test_every_row_is_held_to_advantages_and_to_a_loss(name: str) -> None:
+    held = {key for row, record, _ in PAIRS if row == name for key in record["out"]}
+    wanted = {"gfpo@trl": {"advantages"}, "flash_rl@trl": {"advantages"}}.get(name, {"advantages", "loss", "grad_logp"})
+    assert wanted <= held
+
+
+# ---------------------------------------------------------------- rows whose libraries' numbers are said by hand
+
+GROUPS = [[1.0, 0.0, 0.0, 0.0], [0.5, 1.0, 0.25], [1.0, 1.0], [2.0]]
+REWARDS = [r for group in GROUPS for r in group]
+
+
+def example(width: int = 4) -> Batch:
+    """Four groups, a row without tokens (the second), tool output in the first (its second token)."""
+    generator = torch.Generator().manual_seed(1)
+    rows = len(REWARDS)
+    noise = torch.randn(3, rows, width, generator=generator, dtype=torch.float64)
+    lengths = torch.tensor([4, 0, 2, 3, 1, 4, 2, 3, 4, 2])
+    mask = torch.arange(width) < lengths.unsqueeze(1)
+    mask[0, 1] = False
+    old = -noise[0].abs()
+    return Batch(
+        group=torch.tensor([i for i, group in enumerate(GROUPS) for _ in group]),
+        mask=mask,
+        max_completion_length=16,
+        rewards=torch.tensor(REWARDS, dtype=torch.float64),
+        named_rewards={},
+        logp=old + noise[1],
+        old_logp=old,
+        ref_logp=old + 0.1 * noise[2],
+        tokens=mask.sum().double(),
+        rows=mask.any(1).sum().double(),
+        all_rows=torch.tensor(rows).double(),
+        micro_batches=torch.tensor(1.0).double(),
+    )
+
+
+def by_group(say: Any) -> list[float]:
+    return [x for group in GROUPS for x in say(group)]
+
+
+def standard(group: list[float], *, less: int, eps: float) -> list[float]:
+    """(r − mean) / (std + eps) with n − `less` in the variance; 0 where nothing varies."""
+    if len(set(group)) < 2:
+        return [0.0] * len(group)
+    mean = sum(group) / len(group)
+    std = (sum((r - mean) ** 2 for r in group) / (len(group) - less)) ** 0.5
+    return [(r - mean) / (std + eps) for r in group]
+
+
+def of_the_others(group: list[float]) -> list[float]:
+    """NeMo-RL: mean and std of the rest of the group; not divided where the rest is all the same."""
+    found = []
+    for i, r in enumerate(group):
+        rest = group[:i] + group[i + 1 :]
+        mean = sum(rest) / len(rest) if rest else r
+        variance = sum((x - mean) ** 2 for x in rest) / max(len(rest) - 1, 1)
+        found.append((r - mean) / (variance**0.5 + 1e-6 if variance else 1.0))
+    return [0.0] * len(group) if len(set(group)) < 2 else found
+
+
+def centred_over_batch(_: Any = None) -> list[float]:
+    """ROLL: centred in the group, over the std of all that is centred."""
+    centred = by_group(lambda group: [r - sum(group) / len(group) for r in group])
+    mean = sum(centred) / len(centred)
+    std = (sum((x - mean) ** 2 for x in centred) / (len(centred) - 1)) ** 0.5
+    return [x / (std + 1e-6) for x in centred]
+
+
+EXPECTED = {
+    "grpo@nemo": by_group(of_the_others),
+    "grpo@oat": by_group(lambda group: standard(group, less=1, eps=1e-8)),
+    "grpo@roll": by_group(lambda group: standard(group, less=1, eps=1e-6)),
+    "grpo@population": by_group(lambda group: standard(group, less=0, eps=0.0)),
+    "grpo@centred": by_group(lambda group: [r - sum(group) / len(group) for r in group]),
+    "lite_ppo@roll": centred_over_batch(),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_advantage_of_a_row(name: str) -> None:
+    found = score(example(), equation(ROWS[name])).advantages.squeeze(1)
+    torch.testing.assert_close(found, torch.tensor(EXPECTED[name], dtype=torch.float64))
+
+
+def whitened(to_come: torch.Tensor, mask: torch.Tensor, *, less: int) -> torch.Tensor:
+    live = to_come[mask]
+    std = ((live - live.mean()) ** 2).sum().div(live.numel() - less).sqrt()
+    return ((to_come - live.mean()) / std).where(mask, 0.0)
+
+
+def test_nemo_whitens_as_a_population() -> None:
+    batch = example()
+    centred = torch.tensor(EXPECTED["grpo@centred"], dtype=torch.float64).unsqueeze(1).expand(batch.mask.shape)
+    found = score(batch, equation(ROWS["reinforce_pp_baseline@nemo"])).advantages
+    torch.testing.assert_close(found, whitened(centred, batch.mask, less=0), atol=1e-6, rtol=1e-6)
+
+
+def test_skyrl_forgets_what_comes_after_tool_output() -> None:
+    batch = replace(example(), ref_logp=example().old_logp)
+    to_come = batch.rewards.unsqueeze(1).expand(batch.mask.shape).clone()
+    to_come[0, 0] = 0.0  # before the tool's token
+    found = score(batch, equation(ROWS["reinforce_pp@skyrl"])).advantages
+    torch.testing.assert_close(found, whitened(to_come, batch.mask, less=1), atol=1e-6, rtol=1e-6)
+
+
+def value_and_gradient(name: str, **knobs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a row makes of the example, with advantages that go up and down."""
+    batch = replace(example(), advantages=torch.linspace(-1.5, 1.5, len(REWARDS), dtype=torch.float64).unsqueeze(1))
+    return _differentiated(batch, equation(replace(ROWS[name], penalties=(), **knobs)))
+
+
+def _differentiated(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+    logp = batch.logp.clone().requires_grad_()
+    loss = objective(replace(batch, logp=logp), made)
+    return loss.detach(), torch.autograd.grad(loss, logp)[0]
+
+
+SCALED = {
+    "grpo@roll": ("grpo", 9 / 10),  # nine of ten rows have tokens
+    "grpo@oat": ("grpo", 1.0),
+    "grpo@population": ("grpo", 1.0),
+    "grpo@centred": ("grpo", 1.0),
+    "grpo@trl": ("grpo", 9 / 10),
+    "dr_grpo@trl": ("dr_grpo", 9 / 10),
+    "dr_grpo@roll": ("dr_grpo", 9.0),  # a sum over rows
+    "lite_ppo@roll": ("lite_ppo", 1.0),
+    "dapo@skyrl": ("dapo", 1.0),  # one micro-batch
+    "reinforce_pp@skyrl": ("reinforce_pp", 1.0),
+    "reinforce_pp_baseline@nemo": ("reinforce_pp_baseline", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_the_loss_of_a_row(name: str) -> None:
+    plain, factor = SCALED[name]
+    loss, gradient = value_and_gradient(plain)
+    torch.testing.assert_close(value_and_gradient(name), (loss * factor, gradient * factor))
+
+
+def test_nemo_sums_over_tokens() -> None:
+    torch.testing.assert_close(value_and_gradient("grpo@nemo"), value_and_gradient("grpo", aggregator="token_mean"))
+
+
+@pytest.mark.parametrize("name", ["gppo@klear", "ce_gppo@klear"])
+def test_dual_clip_of_the_authors(name: str) -> None:
+    """−Â · 3 without gradient where Â < 0 and the row's own loss is above it, else the row's."""
+    batch = replace(example(), advantages=torch.full((len(REWARDS), 1), -1.0, dtype=torch.float64))
+    batch.logp[3, 1] = batch.old_logp[3, 1] + 2.0  # w = 7.4
+    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_name(name), name))
+    runaway = (batch.logp - batch.old_logp).exp() > 3.0
+    assert (runaway & batch.mask).any()
+    over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.tokens
+    torch.testing.assert_close(bound, (free[0] - over, free[1].where(~runaway, 0.0)))
+
+
+def test_every_row_without_records_is_held_to_a_formula() -> None:
+    assert {*EXPECTED, *SCALED, "gppo@klear", "ce_gppo@klear"} >= BY_HAND
+
+
+# ---------------------------------------------------------------- the card
+
+
+def explained(name: str) -> Any:
+    return next(entry for entry in explain(name, REGISTRY) if entry["kind"] == "row")
+
+
+def test_the_winner_s_advantage_in_every_convention() -> None:
+    """One right answer among eight."""
+    found = {line["name"]: round(line["winner"], 3) for line in explained("grpo")["card"]["conventions"]}
+    assert found == {
+        "grpo": 2.474,
+        "grpo@trl": 2.474,
+        "grpo@verl": 2.475,
+        "grpo@openrlhf": 2.475,
+        "grpo@oat": 2.475,
+        "grpo@roll": 2.475,
+        "grpo@population": 2.646,
+        "grpo@nemo": 1.0,
+        "grpo@centred": 0.875,
+    }
+
+
+@pytest.mark.parametrize("name", ["grpo", "grpo@verl", "builtin/grpo@verl", "algorithm/grpo@verl"])
+def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
+    card = explained(name)["card"]
+    assert card["running"] == name.rpartition("/")[2]
+    plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
+    assert plain["differs"] == []
+    changes = {(step["key"], step["knob"]): (step["before"], step["after"]) for step in verl["differs"]}
+    whole = changes.pop(("aggregator", None))
+    assert whole == ("sequence_mean(empty_rows=left_out)", "token_mean")
+    assert changes == {
+        ("advantage", "eps"): (1e-4, 1e-6),
+        ("advantage", "alone"): ("zero", "reward"),
+        ("policy_loss", "delta"): (None, 3.0),
+        ("penalties", "bound"): (None, 10.0),
+    }
+    told = tell(explained(name))
+    marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
+    assert marked == [card["running"]]
+    assert "sequence_mean(empty_rows=left_out) → token_mean" in told
+    assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> None:
+    """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
+    lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
+    plain, this = lines[plain_name(name)], lines[name]
+    keys = ("winner", "loss", "gradient")
+    assert all(this[key] is not None for key in keys)
+    same = all(this[key] == pytest.approx(plain[key], rel=1e-9) for key in keys)
+    assert same == (name in ("cispo@trl", "gfpo@trl"))
+
+
+def test_a_row_without_conventions_has_no_card() -> None:
+    assert explained("opo")["card"]
+    assert explained("bnpo")["card"] == {}
+    assert "conventions" not in tell(explained("bnpo"))
+
+
+def test_a_card_with_a_row_that_needs_what_the_examples_lack() -> None:
+    registry = Registry()
+    odd = replace(ROWS["grpo"], advantage="gae")
+    registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
+    line = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"][-1]
+    assert (line["name"], line["winner"], line["loss"]) == ("grpo@critic", None, None)
+    (step,) = line["differs"]
+    assert (step["key"], step["knob"]) == ("advantage", None)
+
+
+# ---------------------------------------------------------------- names
+
+RECIPE = """
+environment: {name: addition, digits: 2}
+rewards: [accuracy]
+model: scratch
+algorithm: ROW
+trainer: {max_steps: 1}
+"""
+
+
+def written(tmp_path: Path, row: str, *overrides: str) -> Any:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE.replace("ROW", row))
+    return compose(load(file, overrides), REGISTRY, build_world=False)[0]
+
+
+def test_a_recipe_names_a_convention_and_turns_its_knobs(tmp_path: Path) -> None:
+    stage = written(tmp_path, "{name: grpo@verl, policy_loss: {delta: 4}}")
+    assert stage.body["algorithm"]["name"] == "grpo@verl"
+    assert stage.equation.policy_loss.knobs["delta"] == 4
+    assert stage.equation.aggregator.part.name == "token_mean"
+    assert written(tmp_path, "grpo", "algorithm=grpo@trl").body["algorithm"]["name"] == "grpo@trl"
+
+
+def test_an_unknown_convention_is_told_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="did you mean 'grpo@trl'"):
+        written(tmp_path, "grpo@tlr")
+    with pytest.raises(RecipeError) as unknown:
+        written(tmp_path, "grop")
+    assert "@" not in str(unknown.value), "the names that are allowed are the rows, not every convention of each"
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "sound"),
+    [
+        ("rlm_algorithms", "grpo@my-lab", True),
+        ("rlm_algorithms", "grpo@", False),
+        ("rlm_algorithms", "@trl", False),
+        ("rlm_algorithms", "grpo@a@b", False),
+        ("rlm_rewards", "accuracy@trl", False),
+    ],
+)
+def test_only_rows_have_conventions(hook: str, name: str, sound: bool) -> None:
+    if sound:
+        assert offers_of("acme", hook, "acme.py", {name: None})
+        return
+    with pytest.raises(PluginError, match="offers a part called"):
+        offers_of("acme", hook, "acme.py", {name: None})
+
+
+def test_a_list_of_plugins_keeps_conventions_below_their_row() -> None:
+    told = tell_plugins(listing.plugins(REGISTRY)).splitlines()
+    at = next(n for n, line in enumerate(told) if line.split()[:1] == ["grpo"])
+    assert told[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
+    assert folded([("a@x", "alone")]) == [("a@x", "alone")]
+
+
+ENGINE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [digits]
+evaluation: {metric: digits, max_new_tokens: 4}
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
+plugins: {load: [CANNED]}
+rollouts: canned
+algorithm: ROW
+trainer:
+  max_steps: 2
+  per_device_train_batch_size: 2
+  gradient_accumulation_steps: 4
+  num_generations: 4
+  num_iterations: 2
+  max_completion_length: 16
+  learning_rate: 1.0e-3
+  save_strategy: "no"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
+def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
+    """Micro-batches of half a group, two passes over each generation."""
+    file = tmp_path / "tiny.yaml"
+    file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", name))
+    steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
+    assert len(steps) == 2
+    assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
+    assert steps[0]["grad_norm"] > 0
+
+
+@pytest.mark.slow
+def test_the_engine_counts_rows_without_tokens(tmp_path: Path) -> None:
+    """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
+    norms = {}
+    for name in ("left_out", "counted"):
+        row = f"{{name: grpo, penalties: none, filters: [{{name: keep_k, k: 3}}], aggregator: {{empty_rows: {name}}}}}"
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", row))
+        norms[name] = next(r["grad_norm"] for r in launch(file, [], out=tmp_path / name).records() if "grad_norm" in r)
+    assert norms["counted"] == pytest.approx(norms["left_out"] * 3 / 4, rel=1e-4)

@@ -1,0 +1,199 @@
+"""Which records of a library its convention rows reproduce, and what a record sets that the row has otherwise.
+
+A row is held to a record as a whole: its scoring half where the record is an advantage, its learning half where it is a
+loss, its penalty where it is a KL. What a record sets (ε, β, L) is set in the row; what the library decides has to come
+from the row itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rlm_plugins.rows import Row, turned
+from vectors.advantages import OPEN
+from vectors.records import RECORDS, Args, Case, fits
+
+Setting = Callable[[Row, Args, Case], Row]
+HELD: list[tuple[str, str, Args, Setting]] = []
+
+
+def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting]:
+    """Rows (by name, a space between) that reproduce the library's `function` where it was called with `args`."""
+
+    def enter(setting: Setting) -> Setting:
+        HELD.extend((name, function, args, setting) for name in names.split())
+        return setting
+
+    return enter
+
+
+def pairs() -> list[tuple[str, Args, Setting]]:
+    """Every convention row with every record it is held to."""
+    return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if fits(r, function, args)]
+
+
+def loss(row: Row, **knobs: Any) -> Row:
+    """The row with other knobs of its policy loss, and without its penalty, which these records do not have."""
+    return replace(row, policy_loss=turned(row.policy_loss, **knobs), penalties=())
+
+
+# ---------------------------------------------------------------- TRL
+
+TRL_GRPO = "GRPOTrainer._generate_and_score_completions[advantage lines]"
+TRL_RLOO = "RLOOTrainer._generate_and_score_completions[advantage lines]"
+TRL_LOSS = "GRPOTrainer._compute_loss"
+ONE_REWARD: Args = {"multi_objective_aggregation": "sum_then_normalize", "row1": None}
+BARE: Args = dict.fromkeys(("top_entropy_quantile", "off_policy_mask_threshold", "use_vllm", "beta"))
+BY_TOKEN: Args = {**BARE, "importance_sampling_level": None}
+
+
+@holds(
+    "grpo@trl dapo@trl gspo@trl gmpo@trl cispo@trl sapo@trl flash_rl@trl", TRL_GRPO, scale_rewards="group", **ONE_REWARD
+)
+@holds("dr_grpo@trl", TRL_GRPO, scale_rewards="none", **ONE_REWARD)
+@holds("cispo@trl", TRL_LOSS, loss_type="cispo")
+@holds("sapo@trl", TRL_LOSS, loss_type="sapo")
+@holds("gmpo@trl", "gmpo.GMPOTrainer._compute_loss")
+def as_it_is(row: Row, args: Args, case: Case) -> Row:
+    return row
+
+
+@holds("gfpo@trl", "gfpo_trainer[filter + advantage lines]")
+def trl_kept(row: Row, args: Args, case: Case) -> Row:
+    by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
+    return replace(row, filters=[turned("keep_k", k=args["keep"], by=by)])
+
+
+@holds("rloo@trl", TRL_RLOO)
+def trl_rloo(row: Row, args: Args, case: Case) -> Row:
+    scale = "batch" if args["normalize_advantages"] else "none"
+    return replace(
+        row, shapers=[turned(row.shapers[0], beta=args["beta"])], advantage=turned(row.advantage, scale=scale)
+    )
+
+
+@holds("grpo@trl", TRL_LOSS, loss_type="grpo", **BY_TOKEN)
+@holds("dr_grpo@trl", TRL_LOSS, loss_type="dr_grpo", **BY_TOKEN)
+@holds("dapo@trl", TRL_LOSS, loss_type="dapo", **BY_TOKEN)
+@holds("gspo@trl", TRL_LOSS, loss_type="grpo", **BARE, importance_sampling_level="sequence")
+@holds("rloo@trl", "RLOOTrainer._compute_loss")
+def trl_clip(row: Row, args: Args, case: Case) -> Row:
+    low, high = args.get("epsilon_low", 0.2), args.get("epsilon_high", 0.28)
+    return loss(row, epsilon=low, epsilon_high=high, delta=args.get("delta"))
+
+
+@holds("grpo@trl", TRL_LOSS, loss_type="dapo", beta=0.04, use_bias_correction_kl=True)
+def trl_kl(row: Row, args: Args, case: Case) -> Row:
+    """The only records with a KL are sums over tokens."""
+    return replace(row, policy_loss=turned(row.policy_loss, epsilon_high=0.28), aggregator="token_mean")
+
+
+# ---------------------------------------------------------------- verl
+
+VERL_GRPO = "compute_grpo_outcome_advantage"
+VERL_CLIP = "compute_policy_loss_vanilla"
+TOKEN_MEAN: Args = {"loss_agg_mode": "token-mean"}
+GROUPED = "grpo@verl dapo@verl gspo@verl gmpo@verl cispo@verl clip_cov@verl kl_cov@verl flash_rl@verl"
+CLIPPED = "grpo@verl rloo@verl reinforce_pp@verl reinforce_pp_baseline@verl opo@verl pass_at_k@verl"
+
+
+@holds(GROUPED, VERL_GRPO, norm_adv_by_std_in_grpo=True)
+@holds("dr_grpo@verl", VERL_GRPO, norm_adv_by_std_in_grpo=False)
+@holds("opo@verl", "compute_opo_outcome_advantage")
+@holds("gpg@verl", "compute_gpg_outcome_advantage")
+@holds("gpg@verl", "compute_policy_loss_gpg", **TOKEN_MEAN)
+@holds("pass_at_k@verl", "compute_grpo_passk_outcome_advantage", norm_adv_by_std_in_grpo=True)
+@holds("reinforce_pp_baseline@verl", "compute_reinforce_plus_plus_baseline_outcome_advantage")
+@holds("grpo@verl", "core_algos.kl_penalty", kind="k3")
+@holds("grpo@verl", "core_algos.kl_penalty", kind="low_var_kl")
+def verl_as_it_is(row: Row, args: Args, case: Case) -> Row:
+    return row
+
+
+@holds("rloo@verl", "compute_rloo_outcome_advantage")
+def verl_rloo(row: Row, args: Args, case: Case) -> Row:
+    return replace(row, shapers=())
+
+
+@holds("reinforce_pp@verl", "compute_reinforce_plus_plus_outcome_advantage", rewards="rewards")
+def verl_to_come(row: Row, args: Args, case: Case) -> Row:
+    return replace(row, shapers=(), advantage=turned(row.advantage, gamma=args["gamma"]))
+
+
+@holds(CLIPPED, VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
+@holds("gspo@verl", "compute_policy_loss_gspo", **TOKEN_MEAN)
+def verl_clip(row: Row, args: Args, case: Case) -> Row:
+    return loss(row, epsilon=args["clip_low"], epsilon_high=args["clip_high"])
+
+
+@holds("dapo@verl", VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
+@holds("dapo@verl", VERL_CLIP, clip_ratio_c=1e9, **TOKEN_MEAN)
+def verl_dual_clip(row: Row, args: Args, case: Case) -> Row:
+    """No record has the recipe's c of 10."""
+    return loss(row, epsilon_high=args["clip_high"], delta=args["clip_ratio_c"])
+
+
+@holds("dr_grpo@verl", VERL_CLIP, loss_agg_mode="seq-mean-token-sum-norm")
+def verl_fixed_length(row: Row, args: Args, case: Case) -> Row:
+    """L is the padded width."""
+    aggregator = turned(row.aggregator, length=case.mask.shape[1])
+    return replace(loss(row, epsilon_high=args["clip_high"]), aggregator=aggregator)
+
+
+@holds("flash_rl@verl", VERL_CLIP, rollout_is="token", threshold=2.0)
+@holds("cispo@verl", "compute_policy_loss_cispo", clip_low=0.2, **TOKEN_MEAN)
+def verl_high(row: Row, args: Args, case: Case) -> Row:
+    return loss(row, epsilon_high=args["clip_high"])
+
+
+@holds("gmpo@verl", "compute_policy_loss_geo_mean")
+def verl_geometric(row: Row, args: Args, case: Case) -> Row:
+    return replace(row, importance=turned(row.importance, epsilon=args["clip_low"], epsilon_high=args["clip_high"]))
+
+
+@holds("clip_cov@verl", "compute_policy_loss_clip_cov")
+def verl_clip_cov(row: Row, args: Args, case: Case) -> Row:
+    band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
+    return replace(row, token_weights=[turned(row.token_weights[0], **band)])
+
+
+@holds("kl_cov@verl", "compute_policy_loss_kl_cov")
+def verl_kl_cov(row: Row, args: Args, case: Case) -> Row:
+    cost = turned(row.penalties[0], share=args["kl_cov_ratio"], beta=args["ppo_kl_coef"])
+    return replace(row, penalties=[cost])
+
+
+# ---------------------------------------------------------------- OpenRLHF
+
+OPEN_LOSS = "openrlhf.models.loss.PolicyLoss"
+OPEN_KL = "models.utils.compute_approx_kl"
+OPEN_CLIPPED = "grpo@openrlhf dr_grpo@openrlhf rloo@openrlhf reinforce_pp@openrlhf reinforce_pp_baseline@openrlhf"
+
+
+@holds("grpo@openrlhf gspo@openrlhf", OPEN, estimator="group_norm", kl_coef=0.0)
+@holds("dr_grpo@openrlhf", OPEN, estimator="dr_grpo", kl_coef=0.0)
+@holds("reinforce_pp_baseline@openrlhf", OPEN, estimator="reinforce_baseline", kl_coef=0.0)
+@holds("grpo@openrlhf", OPEN_KL, kl_estimator="k3", unbiased_gradient=False)
+@holds("reinforce_pp_baseline@openrlhf", OPEN_KL, kl_estimator="k2", unbiased_gradient=False)
+def open_as_it_is(row: Row, args: Args, case: Case) -> Row:
+    return row
+
+
+@holds("rloo@openrlhf", OPEN, estimator="rloo", kl_coef=0.0)
+def open_rloo(row: Row, args: Args, case: Case) -> Row:
+    return replace(row, shapers=())
+
+
+@holds("reinforce_pp@openrlhf", OPEN, estimator="reinforce")
+def open_to_come(row: Row, args: Args, case: Case) -> Row:
+    """With the KL in the reward: nobody is compared, so it does not matter when it is taken off."""
+    kl = turned(row.shapers[0], beta=args["kl_coef"])
+    return replace(row, shapers=[kl], advantage=turned(row.advantage, gamma=args["gamma"]))
+
+
+@holds(OPEN_CLIPPED, OPEN_LOSS, dual_clip=None, token_level_loss=True)
+@holds("gspo@openrlhf", OPEN_LOSS, policy_loss_type="gspo")
+def open_clip(row: Row, args: Args, case: Case) -> Row:
+    return loss(row, epsilon=args["clip_eps_low"], epsilon_high=args["clip_eps_high"])
