@@ -25,8 +25,7 @@ class Row:
         names: Slot → what the source calls what stands there, and its knobs.
 
     ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
-    part of the hook with the same recipe key.
-    Penalties carry their ``beta`` beside their knobs.
+    part of the hook with the same recipe key. Penalties carry their ``beta`` beside their knobs.
     """
 
     about: str
