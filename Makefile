@@ -1,6 +1,8 @@
 # Two commands on a fresh machine; each does all of its own set-up, and nothing twice.
 #   make demo   trains the quickstart and shows what it learned
 #   make test   lints, checks types, runs every test
+# and one that takes about half an hour on two cores:
+#   make bench-rows   measures the rows of the algorithm table that have not been measured yet
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -12,13 +14,16 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test lint format clean
+.PHONY: demo test bench-rows lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+bench-rows: $(READY)
+	$(BIN)/python benchmarks/rows.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -19,7 +19,7 @@ SCORING = "scoring"
 """Once per generation: shapers → filters → advantage. Sees every row of every process; no gradient."""
 LEARNING = "learning"
 """Once per micro-batch: importance → policy loss → token weights → penalties → aggregator."""
-
+_BOTH = (SCORING, LEARNING)
 
 Log = Callable[[str, Any], None]
 """How a part writes into the ledger: ``log(name, x)`` logs the mean of `x` over the trained tokens."""
@@ -37,6 +37,9 @@ class Batch:
     group: Tensor = _datum("B", "number of the prompt a row answers; rows of one group share it", SCORING, LEARNING)
     mask: Tensor = _datum("B T", "True where a token is trained on (no padding, no tool output)", SCORING, LEARNING)
     truncated: Tensor = _datum("B", "True where the completion hit the length limit", SCORING, LEARNING)
+    kept: Tensor = _datum("B", "True where the filters keep the row")
+    problem: Tensor = _datum("B", "row number of the prompt in the training set", SCORING)
+    sources: dict[str, Tensor] = _datum("name → B", "True where that source wrote the row (`policy` is one)", *_BOTH)
     max_completion_length: int = _datum("", "longest completion allowed, in tokens", SCORING, LEARNING)
 
     # -- how good they were
@@ -53,7 +56,9 @@ class Batch:
     ref_logp: Tensor = _datum("B T", "under the frozen reference policy", SCORING, LEARNING)
     rollout_logp: Tensor = _datum("B T", "as reported by the engine that sampled them (vLLM)", SCORING, LEARNING)
     rollout_weight: Tensor = _datum("B T or B 1", "TRL's correction for vLLM's log-probabilities", LEARNING)
-    entropy: Tensor = _datum("B T", "entropy of the policy now, in nats; carries a gradient", LEARNING)
+    entropy: Tensor = _datum(
+        "B T", "entropy of the policy now, in nats; carries a gradient while learning", SCORING, LEARNING
+    )
     values: Tensor = _datum("B T", "the critic's prediction before each token", SCORING, LEARNING)
     log_ratio: Tensor = _datum("B T or B 1", "log w: how far the policy has moved", LEARNING)
     ratio: Tensor = _datum("B T or B 1", "w = exp(log_ratio)", LEARNING)
@@ -63,6 +68,10 @@ class Batch:
     tokens: Tensor = _datum("", "trained tokens in this optimiser step", LEARNING)
     rows: Tensor = _datum("", "rows with at least one trained token in this optimiser step", LEARNING)
     micro_batches: Tensor = _datum("", "micro-batches in this optimiser step", LEARNING)
+
+    # -- what only the whole optimiser step can tell (covariances, quantiles)
+    window: Batch = _datum("Batch", "all rows of the optimiser step, of all processes, without gradient", LEARNING)
+    window_rows: Tensor = _datum("B", "where the rows of this micro-batch stand in `window`", LEARNING)
 
     # -- what a part wants written into the ledger
     log: Log = _datum("name, B T →", "log(name, x): mean of x over trained tokens", LEARNING)

@@ -20,6 +20,9 @@ from rlm_plugins.batch import LEARNING, SCORING
 if TYPE_CHECKING:
     from rlm_plugins.rows import Row
 
+WRITING = ("prompts", "inputs", "write", "tokenizer", "step", "seed", "trainer")
+"""What a rollout source may name: see :func:`rlm_rollouts`."""
+
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
 
@@ -45,16 +48,16 @@ class Hook:
 
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
-    "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed")),
-    "rlm_rollouts": Hook("rollouts", "y", ("prompts", "trainer")),
+    "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
+    "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
     "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
-    "rlm_filters": Hook("filters", "—", SCORING, many=True),
+    "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
     "rlm_importance": Hook("importance", "w", LEARNING),
-    "rlm_policy_losses": Hook("policy_loss", "ℓ", LEARNING),
-    "rlm_token_weights": Hook("token_weights", "c", LEARNING, many=True),
-    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True, keys=("beta",)),
+    "rlm_policy_losses": Hook("policy_loss", "ℓ", LEARNING, keys=("source",)),
+    "rlm_token_weights": Hook("token_weights", "c", LEARNING, many=True, keys=("source",)),
+    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True, keys=("beta", "source")),
     "rlm_aggregators": Hook("aggregator", "1/Z", LEARNING),
     "rlm_algorithms": Hook("algorithm", "row", ()),
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
@@ -89,7 +92,10 @@ def rlm_samplers() -> Parts:
     """Which problem next: the order in which one epoch visits the training rows.
 
     Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns `size` indices or fewer. The
-    order may depend on nothing else, so that a resumed run meets the same problems::
+    order may depend on nothing else, so that a resumed run meets the same problems. A part that names ``count`` is
+    asked before every generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the
+    request. A class may learn from what came of them: its method ``update`` names data of the scoring room
+    (``problem``, ``named_rewards``, …) and is called once per generation::
 
         def easy_first(size, epoch, *, epochs: int = 1):
             \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"
@@ -105,16 +111,20 @@ def rlm_samplers() -> Parts:
 def rlm_rollouts() -> Parts:
     """y: who writes the rows. Without one, the policy itself through TRL (transformers or vLLM).
 
-    A part is TRL's ``rollout_func``: data ``prompts`` (one per row of this process, groups already repeated) and
-    ``trainer``. It returns lists of token ids and their log-probabilities, one entry per row; any further key is a
-    column for the rewards::
+    Several sources share a group: each takes the `rows` the recipe gives it, from the last of the group towards the
+    first; one without `rows` takes all that are left. The policy writes the others, and every row a source leaves
+    open. Parts see who wrote a row in ``sources``; a loss, weight or penalty with ``source: LABEL`` counts on those
+    rows alone.
 
-        def scripted(prompts, trainer, *, text: str = "4"):
+    Data: ``prompts`` and ``inputs`` (the prompt and the columns of each row to write), ``tokenizer``, ``step``
+    (optimiser steps done), ``seed``, ``trainer``, and ``write(prompts, prefixes=None, greedy=False)``: the policy
+    writes. Returns ``completion_ids``, one list of token ids per row (None: leave it to the policy), and optionally
+    ``mask`` (per token: is it trained on), ``logprobs``, ``prompt_ids``; any further key is a column for rewards::
+
+        def scripted(prompts, tokenizer, *, text: str = "4"):
             \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"
-            tokenizer = trainer.processing_class
             ids = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
-            return {"prompt_ids": [tokenizer(p)["input_ids"] for p in prompts],
-                    "completion_ids": [ids] * len(prompts), "logprobs": [[0.0] * len(ids)] * len(prompts)}
+            return {"completion_ids": [ids] * len(prompts)}
 
         @hookimpl
         def rlm_rollouts():
@@ -160,7 +170,9 @@ def rlm_shapers() -> Parts:
 def rlm_filters() -> Parts:
     """Which rows teach. Returns ``(B,)`` booleans.
 
-    A row that is not kept trains nothing, is not counted and is compared with nobody::
+    A row that is not kept trains nothing, is not counted and is compared with nobody. With ``refill: N`` in the
+    recipe, up to N generation batches are drawn until the batch is full of groups of which something was kept; a
+    filter (and a shaper) then sees one draw at a time::
 
         def solved_sometimes(rewards, group, *, at_least: float = 0.1):
             \"\"\"Keeps the groups whose mean reward is at least `at_least`.\"\"\"

@@ -25,7 +25,8 @@ class Row:
         names: Slot → what the source calls what stands there, and its knobs.
 
     ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
-    part of the hook with the same recipe key. Penalties carry their ``beta`` beside their knobs.
+    part of the hook with the same recipe key. What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of
+    a source) stands there in a row as well.
     """
 
     about: str
@@ -34,6 +35,8 @@ class Row:
     trainer: str = "grpo"
     family: str = "critic-free policy gradient"
     names: Mapping[str, str] = field(default_factory=dict)
+    sampler: Spec = None
+    rollouts: Sequence[Spec] = ()
     shapers: Sequence[Spec] = ()
     filters: Sequence[Spec] = ()
     advantage: Spec = None

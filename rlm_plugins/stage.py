@@ -63,8 +63,8 @@ class Stage:
         rewards: In the order of the recipe; empty for a supervised stage.
         evaluation: None when nothing can be evaluated (no rewards, or no held-out rows).
         equation: The parts of the algorithm row; None for an engine that has a loss of its own.
-        sampler: Order of the problems; None: the engine's shuffle.
-        rollouts: Who writes the rows; None: the policy.
+        sampler: Which problem next; None: the engine's shuffle.
+        rollouts: Who writes rows beside the policy.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
@@ -83,7 +83,7 @@ class Stage:
     evaluation: Evaluation | None = None
     equation: Equation | None = None
     sampler: Bound | None = None
-    rollouts: Bound | None = None
+    rollouts: Sequence[Bound] = ()
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
     watchers: Sequence[Any] = ()
@@ -97,6 +97,6 @@ class Stage:
 
     def parts(self) -> list[Bound]:
         """Every part of the stage that has knobs, in batch order."""
-        single = [part for part in (self.sampler, self.rollouts) if part is not None]
+        before = [part for part in (self.sampler, *self.rollouts) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
-        return [*single, *(reward.part for reward in self.rewards), *equation, *self.callbacks]
+        return [*before, *(reward.part for reward in self.rewards), *equation, *self.callbacks]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -57,20 +56,27 @@ def score(batch: Batch, equation: Equation) -> Batch:
         equation: The parts.
 
     Returns:
-        The batch with `rewards`, `token_rewards`, `advantages` ((B, 1) or (B, T)), `returns` where the advantage
-        part gives them, `expected_logp` where a part names it (over whole groups, whatever the filters drop), and a
-        `mask` without the rows that were filtered out. The advantage part sees only rows that were kept. A row
-        without reward keeps its place, with advantage 0.
+        The batch as :func:`sift` and then :func:`compare` leave it.
 
     Raises:
         PartError: A part failed, returned another shape or a number that is not finite; a reward is infinite.
+    """
+    return compare(sift(batch, equation), equation)
+
+
+def sift(batch: Batch, equation: Equation) -> Batch:
+    """Shapes the rewards and chooses the rows that teach: shapers, then filters.
+
+    Returns:
+        The batch with `rewards` and `token_rewards` as shaped, `kept`, and `expected_logp` where a part names it (over
+        whole groups, whatever the filters drop). A row without reward is kept: nobody sees it, and it keeps its place.
     """
     _refuse_infinite(batch)
     if equation.needs("expected_logp"):
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     scored = ~batch.rewards.isnan()
     if not scored.any():
-        return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
+        return replace(batch, kept=~scored)
     rows = select(without_padding(batch), scored)
     rows.token_rewards = on_last_token(rows.rewards, rows.mask)
     for shaper in equation.shapers:
@@ -78,17 +84,34 @@ def score(batch: Batch, equation: Equation) -> Batch:
     keep = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
         keep = keep & finite(sieve, ask(sieve, rows, "B")).bool()
-    advantages, returns = _compared(rows, keep, equation.advantage)
-    if returns is not None:
-        returns = put(returns, scored, batch.values)
     return replace(
         batch,
         rewards=put(rows.rewards, scored, torch.nan),
         token_rewards=put(rows.token_rewards, scored),
-        advantages=put(advantages, scored),
-        returns=returns,
-        mask=batch.mask & put(keep, scored, True).unsqueeze(1),
+        kept=put(keep, scored, True),
     )
+
+
+def compare(batch: Batch, equation: Equation) -> Batch:
+    """Says how much better than expected each row was; only rows that were kept and scored are compared.
+
+    Returns:
+        The batch with `advantages` ((B, 1) or (B, T); 0 where nothing was compared), `returns` where the advantage
+        part gives them, and a `mask` without the rows that were filtered out.
+    """
+    batch = replace(batch, mask=batch.mask & batch.kept.unsqueeze(1))
+    compared = batch.kept & ~batch.rewards.isnan()
+    if not compared.any():
+        return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
+    rows, part = select(without_padding(batch), compared), equation.advantage
+    result = answer(part, rows)
+    found, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    found = checked(part, found, rows, "B", "B T").to(rows.rewards.dtype)
+    advantages = finite(part, found.where(rows.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1))
+    if targets is not None:
+        targets = finite(part, checked(part, targets, rows, "B T").where(rows.mask, 0.0))
+        batch = replace(batch, returns=put(targets, compared, batch.values))
+    return replace(batch, advantages=put(advantages, compared))
 
 
 def _shaped(rows: Batch, shaper: Bound) -> Batch:
@@ -99,21 +122,6 @@ def _shaped(rows: Batch, shaper: Bound) -> Batch:
         return replace(rows, token_rewards=rows.token_rewards + change, rewards=rows.rewards + change.sum(1))
     dense = rows.token_rewards + on_last_token(finite(shaper, change) - rows.rewards, rows.mask)
     return replace(rows, token_rewards=dense, rewards=change)
-
-
-def _compared(rows: Batch, keep: torch.Tensor, part: Bound) -> tuple[torch.Tensor, Any]:
-    """Advantages, (B, 1) or (B, T), and the critic's targets; rows that were not kept: 0, and as predicted."""
-    if not keep.any():
-        return torch.zeros_like(rows.rewards).unsqueeze(1), rows.values
-    kept = select(rows, keep)
-    result = answer(part, kept)
-    found, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    found = checked(part, found, kept, "B", "B T").to(rows.rewards.dtype)
-    advantages = found.where(kept.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1)
-    if targets is not None:
-        targets = finite(part, checked(part, targets, kept, "B T").where(kept.mask, 0.0))
-        targets = put(targets, keep, rows.values)
-    return put(finite(part, advantages), keep), targets
 
 
 def _refuse_infinite(batch: Batch) -> None:
@@ -147,10 +155,10 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         batch = replace(batch, log_ratio=log_ratio, ratio=ratio)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.
-    costs = [p.beta * _logged(batch, p, ask(p, batch, "B 1", "B T")) for p in equation.penalties]
-    loss = ask(equation.policy_loss, batch, "B 1", "B T")
+    costs = [p.beta * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
+    loss = _of_source(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
-        loss = loss * ask(weight, batch, "B 1", "B T").detach()
+        loss = loss * _of_source(batch, weight, 1.0).detach()
     if batch.rollout_weight is not None:
         loss = loss * batch.rollout_weight
     for cost in costs:
@@ -166,6 +174,12 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     if not total.isfinite():
         raise _not_finite(batch, equation)
     return total
+
+
+def _of_source(batch: Batch, part: Bound, elsewhere: float) -> torch.Tensor:
+    """What a part says of the rows whose `source` it is for (every row, where the recipe names none)."""
+    x, source = ask(part, batch, "B 1", "B T"), part.beside.get("source")
+    return x if source is None else x.where(batch.sources[source].unsqueeze(1), elsewhere)
 
 
 def _not_finite(batch: Batch, equation: Equation) -> PartError:

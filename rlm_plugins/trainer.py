@@ -8,8 +8,10 @@ release of TRL changes what is relied on here.
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.training.checkpoint import DurableCheckpoints
 from rlm_plugins.training.prompts import PromptSampler
+from rlm_plugins.training.writing import POLICY, Rows, Writers
 
 PARTS_FILE = "parts.pt"
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
@@ -32,6 +35,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     Args:
         equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
         rewards: The entries of ``rewards:`` in the order of `reward_funcs`.
+        writers: Give every row to its writer; None: the policy writes all.
         order: (size, epoch, seed) → the order in which an epoch visits the problems.
         observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
         **trl: Everything GRPOTrainer takes.
@@ -45,12 +49,15 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         *,
         equation: Equation,
         rewards: Sequence[Reward],
+        writers: Writers | None = None,
         order: Callable[[int, int, int], Sequence[int]],
         observer: Observer | None = None,
         **trl: Any,
     ) -> None:
         self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
-        super().__init__(**trl)
+        self._written: Rows | None = None
+        self._writers = writers
+        super().__init__(**trl, rollout_func=None if writers is None else EquationTrainer._rollouts)
 
     # ---- which problem next
 
@@ -63,6 +70,67 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             generations=self.num_generations,
             repeats=self.num_iterations * self.args.steps_per_generation,
         )
+
+    # ---- who writes
+
+    def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """The prompts as the model reads them: token ids."""
+        ids: list[list[int]] = self._tokenize_prompts(list(prompts))[0]
+        return ids
+
+    def write(
+        self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
+    ) -> tuple[list[list[int]], list[list[float]] | None]:
+        """The policy writes.
+
+        Args:
+            prompts: One per row.
+            prefixes: Per row, token ids its completion starts with; they are not returned again.
+            greedy: The most likely token each time.
+
+        Returns:
+            Token ids per row, and their log-probabilities where the engine reports them (vLLM).
+        """
+        ids, images, fields = self._tokenize_prompts(list(prompts))
+        starts = prefixes or [[]] * len(ids)
+        with self._sampling(greedy):
+            written, logprobs = self._generate_single_turn(
+                [[*prompt, *start] for prompt, start in zip(ids, starts, strict=True)], images, fields, 1
+            )
+        room = [self.max_completion_length - len(start) for start in starts]
+        cut = [row[:most] for row, most in zip(written, room, strict=True)]
+        return cut, logprobs and [row[:most] for row, most in zip(logprobs, room, strict=True)]
+
+    @contextmanager
+    def _sampling(self, greedy: bool) -> Iterator[None]:
+        """While it lasts, the policy writes greedily (or as it always does)."""
+        holder, name = (self.vllm_generation, "temperature") if self.use_vllm else (self, "generation_config")
+        usual = getattr(holder, name)
+        if greedy:
+            setattr(holder, name, 0.0 if self.use_vllm else _greedy(usual))
+        try:
+            yield
+        finally:
+            setattr(holder, name, usual)
+
+    @staticmethod
+    def _rollouts(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
+        """TRL's `rollout_func`."""
+        first = trainer.accelerator.process_index * len(prompts)
+        assert trainer._writers is not None
+        rows = trainer._written = trainer._writers(prompts, trainer._inputs, first, trainer)
+        logprobs: Any = rows.logprobs
+        if all(row is None for row in logprobs):
+            logprobs = None
+        else:  # TRL takes None for "not known", and weighs such a token by 1
+            ids = rows.completion_ids
+            logprobs = [[None] * len(ids[i]) if row is None else row for i, row in enumerate(logprobs)]
+        return {
+            "prompt_ids": rows.prompt_ids,
+            "completion_ids": rows.completion_ids,
+            "logprobs": logprobs,
+            **rows.columns,
+        }
 
     # ---- how good: remember what TRL throws away
 
@@ -78,7 +146,10 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # ---- how much better than expected: once per generation, over all processes
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        self._inputs, self._written = inputs, None
         out = super()._generate_and_score_completions(inputs)
+        if self._written is not None:
+            out |= self._said_of_rows(self._written, out["completion_ids"])
         batch = self._scoring_batch(out)
         scored = score(batch, self.equation)
         mine = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
@@ -108,6 +179,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(_loss_mask(out)).bool(),
             truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
+            sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
             rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
@@ -120,6 +192,20 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         if x is None or self.accelerator.num_processes == 1:
             return x
         return self.accelerator.gather(self.accelerator.pad_across_processes(x, dim=1) if x.dim() == 2 else x)
+
+    def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Who wrote each row (B,), and which of its tokens are trained on (B, T)."""
+        trained = torch.ones_like(completion_ids)
+        for i, mask in enumerate(rows.mask):
+            if mask is not None:
+                trained[i, : len(mask)] = torch.tensor(mask, device=trained.device).to(trained.dtype)
+        return {"source": torch.tensor(rows.source, device=trained.device), "trained": trained}
+
+    def _sources(self, source: torch.Tensor | None, rows: int) -> dict[str, torch.Tensor]:
+        """Label of a writer → the rows (B,) it wrote."""
+        if source is None or self._writers is None:
+            return {POLICY: torch.ones(rows, dtype=torch.bool, device=self.accelerator.device)}
+        return {label: source == number for number, label in enumerate(self._writers.labels)}
 
     # ---- how likely, how far, what it costs: once per micro-batch
 
@@ -136,6 +222,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             group=inputs["group"],
             mask=inputs["mask"],
             truncated=inputs["truncated"],
+            sources=self._sources(inputs.get("source"), len(inputs["group"])),
             max_completion_length=self.max_completion_length,
             rewards=inputs["rewards"],
             advantages=inputs["advantages"],
@@ -215,7 +302,16 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
 def _loss_mask(out: dict[str, Any]) -> torch.Tensor:
     mask: torch.Tensor = out["completion_mask"]
-    return mask * out["tool_mask"] if "tool_mask" in out else mask
+    for name in ("tool_mask", "trained"):
+        mask = mask * out[name] if name in out else mask
+    return mask
+
+
+def _greedy(usual: Any) -> Any:
+    config = copy.deepcopy(usual)
+    config.do_sample = False
+    config.temperature = config.top_p = config.top_k = config.min_p = None
+    return config
 
 
 def _rows_of(batch: Batch, rows: slice) -> Batch:

@@ -11,9 +11,8 @@ from typing import Any
 from rlm_plugins import hookimpl
 
 
-def canned(prompts: Any, trainer: Any, *, longest: int = 10) -> dict[str, Any]:
-    """Digits of a number made from the prompt and the place in the group, then the end token."""
-    tokenizer = trainer.processing_class
+def canned(prompts: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:
+    """Digits of a number made from the prompt and the place in the group, then the end token, all as likely."""
     seen: Counter[str] = Counter()
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
     for prompt in prompts:
@@ -25,13 +24,18 @@ def canned(prompts: Any, trainer: Any, *, longest: int = 10) -> dict[str, Any]:
         ids = tokenizer(f"<answer>{answer[-1][-3:]}</answer>" if place % 2 else number, add_special_tokens=False)
         rows["prompt_ids"].append(tokenizer(text, add_special_tokens=False)["input_ids"])
         rows["completion_ids"].append([*ids["input_ids"], tokenizer.eos_token_id])
-        rows["logprobs"].append([0.0] * (len(ids["input_ids"]) + 1))
+        rows["logprobs"].append([logprob] * (len(ids["input_ids"]) + 1))
     return rows
 
 
 def digits(completions: list[str]) -> list[float]:
     """How many of the characters are the digit 7, in eighths."""
     return [min(text.count("7"), 8) / 8 for text in completions]
+
+
+def coin(completions: list[str]) -> list[float]:
+    """Heads or tails, by the characters: whatever a policy writes, some rows are right."""
+    return [float(sum(map(ord, text)) % 2) for text in completions]
 
 
 @hookimpl
@@ -41,4 +45,4 @@ def rlm_rollouts() -> dict[str, object]:
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {"digits": digits}
+    return {"digits": digits, "coin": coin}

@@ -15,6 +15,8 @@ from rlm_plugins.ingredients.answers import Untagged, committed, number, same_nu
 NO_NUMBERS = "|.|-|nan|NaN|inf|-inf|Infinity|1/0|0/0|1/2/3|1e9999|12,34|1,2345|0,123|1.234,5|,123|1 234|1_000|5%|$5"
 NO_NUMBERS += "|5 cm|0x10|5!|2+3|2**3|1½|10²|６３２|٤|--5|1/-2|5 6|__import__('os')"
 HOSTILE = [
+    "\\boxed{",
+    "{",
     "<answer>",
     "</answer>",
     "<think>",
@@ -119,6 +121,10 @@ def test_tagged_answers(text: str, found: list[str]) -> None:
         ("8 of them cost 5%", "last_number", ["5%"]),
         ("it is 5!", "last_number", ["5!"]),
         ("none", "last_number", []),
+        (r"first \boxed{1}, then $\boxed{34}$.", "boxed", ["34"]),
+        (r"so \boxed{\frac{1}{2}} it is", "boxed", [r"\frac{1}{2}"]),
+        (r"\boxed{1} and \boxed{2", "boxed", []),
+        ("34", "boxed", []),
         ("4", "wrong", []),
     ],
 )
@@ -141,7 +147,7 @@ def test_text_keeps_its_case_unless_told() -> None:
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize("untagged", ["last_line", "last_number", "wrong"])
+@pytest.mark.parametrize("untagged", ["last_line", "last_number", "boxed", "wrong"])
 def test_hostile_texts_take_linear_time(piece: str, untagged: Untagged) -> None:
     text = piece * (200_000 // len(piece))
     begun = time.perf_counter()

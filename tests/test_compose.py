@@ -32,7 +32,7 @@ environment: {name: addition, train_rows: 8, test_rows: 2}
 rewards: [accuracy]
 stages:
   - {name: warm-up, model: scratch, algorithm: sft}
-  - {model: {lora: {r: 4}}, algorithm: dapo, evaluation: null, sampler: in_order}
+  - {model: {lora: {r: 4}}, algorithm: {name: dapo, sampler: in_order}, evaluation: null}
 """
 ODD_PARTS = Path(__file__).parent / "odd_parts.py"
 
@@ -215,7 +215,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm.advantage=gea"], "algorithm.advantage (", ["did you mean 'gae'?"]),
     (["algorithm.policy_loss=clop"], "algorithm.policy_loss (", ["reinforce, clip, cispo"]),
     (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["is called 'nobody/clip'"]),
-    (["sampler=suffled"], "sampler (", ["did you mean 'shuffled'?"]),
+    (["algorithm.sampler=suffled"], "algorithm.sampler (", ["did you mean 'shuffled'?"]),
     (["callbacks=[stop]"], "callbacks[0] (", ["no part for 'callbacks' is called 'stop'"]),
     (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
     (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
@@ -358,7 +358,11 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         ["training row 7 of 'world' has no column 'solution'"],
     ),
     (["environment={name: world, kind: test}", "rewards=[judge]"], "rewards[0] (", ["the held-out rows of 'world'"]),
-    (["rollouts=write", "rewards=[judge]"], "rewards[0] (", ["which the held-out rows of 'addition' do not have"]),
+    (
+        ["algorithm.rollouts=[write]", "rewards=[judge]"],
+        "rewards[0] (",
+        ["which the held-out rows of 'addition' do not have"],
+    ),
     (
         ["environment=world", "algorithm=sft", "rewards=[judge]"],
         "environment (",
@@ -402,8 +406,8 @@ RIGHT = [
     ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
     ["environment={name: world, kind: few}", "algorithm=sleep"],  # nobody scores: no held-out rows either
     ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
-    ["rollouts=write", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column
-    ["rollouts=write", "algorithm.token_weights=[needs_engine]"],
+    ["algorithm.rollouts=[write]", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column
+    ["algorithm.rollouts=[write]", "algorithm.token_weights=[needs_engine]"],
     ["algorithm.advantage=welcomes_all"],
     ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
     ["callbacks=[stop_when_nothing_teaches]"],
@@ -422,7 +426,7 @@ def test_what_is_right_passes_and_means_the_same_when_it_is_said_in_full(overrid
 
 _SECTIONS = "model model.name model.lora model.lora.r environment environment.digits rewards rewards.0 rewards.0.as"
 _MORE = (
-    "algorithm algorithm.name sampler rollouts callbacks callbacks.0 evaluation evaluation.metric name stages trainer"
+    "algorithm algorithm.name algorithm.sampler algorithm.rollouts callbacks callbacks.0 evaluation name stages trainer"
 )
 _TRAINER = "num_generations max_steps generation_batch_size report_to optim"
 ADDRESSES = st.sampled_from(

@@ -53,7 +53,7 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
     body["trainer"] = {**body["trainer"], "learning_rate": 5e-4, "max_steps": 2, "save_strategy": "no"}
     if canned:
         body["plugins"] = {"load": [str(ROOT / "tests" / "canned.py")]}
-        body["rollouts"] = "canned"
+        body["algorithm"]["rollouts"] = ["canned"]
         body["rewards"] = ["digits", "accuracy"]
         body["evaluation"] = {"metric": "digits", "rows": 8, "max_new_tokens": 4}
     else:

@@ -30,7 +30,7 @@ def bind(key: str, spec: Any) -> Bound:
     knobs = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name, beta = knobs.pop("name"), knobs.pop("beta", 1.0)
     bound = REGISTRY.find(HOOK[key], name).bind(knobs)
-    return Bound(bound.part, bound.knobs, bound.target, beta=beta)
+    return Bound(bound.part, bound.knobs, bound.target, beside={"beta": beta})
 
 
 def grpo(beta: float) -> Equation:

@@ -105,10 +105,9 @@ def test_stages_do_not_share_what_they_inherit(tmp_path: Path) -> None:
 
 
 def test_none_and_null_empty_a_place(tmp_path: Path) -> None:
-    text = SMALL.replace("algorithm: grpo", "algorithm: {name: grpo, importance: none, penalties: none}\nsampler: none")
+    text = SMALL.replace("algorithm: grpo", "algorithm: {name: grpo, importance: none, penalties: none, sampler: none}")
     body = read(tmp_path, text).bodies[0]
-    assert body["algorithm"] == {"name": "grpo", "importance": None, "penalties": None}
-    assert body["sampler"] is None
+    assert body["algorithm"] == {"name": "grpo", "importance": None, "penalties": None, "sampler": None}
 
 
 def test_plugin_files_are_found_beside_the_recipe(tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ OVERRIDES: list[tuple[str, str, Any]] = [
     ("trainer.run_name=", "trainer.run_name", None),
     ("trainer.run_name=a=b", "trainer.run_name", "a=b"),
     ("evaluation.every=20", "evaluation", {"every": 20}),
-    ("sampler=in_order", "sampler", {"name": "in_order"}),
+    ("algorithm.sampler=in_order", "algorithm.sampler", {"name": "in_order"}),
 ]
 
 

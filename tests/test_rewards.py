@@ -72,6 +72,8 @@ def test_without_a_block_the_last_line_must_be_the_answer() -> None:
     assert one("347+285\n632", "632") == 1.0
     assert one("347+285\n632", "632", untagged="wrong") == 0.0
     assert one("So the sum is **632**.", "632", untagged="last_number") == 1.0
+    assert one(r"So the sum is $\boxed{632}$.", "632", untagged="boxed") == 1.0
+    assert one(r"\boxed{632}, no, \boxed{633}", "632", untagged="boxed") == 0.0
 
 
 def test_text_answers() -> None:
@@ -171,7 +173,7 @@ def test_length_counts_tokens_from_the_target() -> None:
 def test_hostile_texts_score_nothing_and_take_no_time(piece: str, wrap: str) -> None:
     text = wrap.format(piece * (200_000 // len(piece)))
     begun = time.perf_counter()
-    for untagged in ("last_line", "last_number", "wrong"):
+    for untagged in ("last_line", "last_number", "boxed", "wrong"):
         assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
     assert format([text]) == format([text], prefilled=True) == [0.0]
     assert time.perf_counter() - begun < 1.0

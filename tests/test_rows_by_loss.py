@@ -113,8 +113,7 @@ rewards: [digits]
 evaluation: {metric: digits, max_new_tokens: 4}
 model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
 plugins: {load: [CANNED]}
-rollouts: canned
-algorithm: ROW
+algorithm: {name: ROW, rollouts: [canned]}
 trainer:
   max_steps: 2
   per_device_train_batch_size: 2

@@ -114,9 +114,8 @@ BASE = """\
 model: {name: scratch, hidden: 64, lora: {r: 16, target_modules: all-linear}}
 environment: {name: addition, digits: 3}
 rewards: [accuracy, {name: format, weight: 0.1}, {name: length, as: short, weight: -0.01}]
-algorithm: {name: grpo, policy_loss: {epsilon: 0.3}, penalties: [{name: kl, beta: 0.01}]}
+algorithm: {name: grpo, sampler: in_order, policy_loss: {epsilon: 0.3}, penalties: [{name: kl, beta: 0.01}]}
 trainer: {learning_rate: 1e-6, num_generations: 8, lr_scheduler_type: cosine}
-sampler: in_order
 callbacks: [stop_when_nothing_teaches]
 evaluation: {metric: short, every: 20}
 plugins: {load: [./mine.py], block: [other]}

@@ -168,7 +168,7 @@ def test_loss_weights_penalties_and_counts_by_hand() -> None:
         return torch.full_like(logp, 10.0)
 
     half = part("rlm_token_weights", weights.complete_rows)
-    cost = replace(part("rlm_penalties", constant), beta=0.5)
+    cost = replace(part("rlm_penalties", constant), beside={"beta": 0.5})
     batch = learning()
     loss = objective(batch, equation(token_weights=[half], penalties=[cost]))
     # row 0: −1·(−1 −2 −3) = 6, row 1 is cut off: weight 0; penalties 0.5·10 on each of 4 tokens; over 4 tokens

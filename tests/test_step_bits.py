@@ -49,7 +49,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
         loss = part("rlm_policy_losses", policy_losses.cispo, epsilon_high=4.0)
     else:
         loss = part("rlm_policy_losses", policy_losses.clip, epsilon_high=0.25, delta=delta)
-    kl = replace(part("rlm_penalties", penalties.kl, importance_weighted=weighted), beta=beta)
+    kl = replace(part("rlm_penalties", penalties.kl, importance_weighted=weighted), beside={"beta": beta})
     parts = equation(
         importance=part("rlm_importance", getattr(importance, level)),
         policy_loss=loss,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rlm_plugins.builtin.trainers import _order, _rollouts
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.builtin.trainers import _order
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Stage
 from rlm_plugins.world import World
@@ -18,37 +17,6 @@ def stage(**parts: Any) -> Stage:
     """A stage of which only these parts matter."""
     source: Any = None
     return Stage("01-x", {}, None, {}, World(train=[]), source, **parts)
-
-
-ROWS = {"prompt_ids": [[1], [2]], "completion_ids": [[3], [4]], "logprobs": [[0.0], [0.0]]}
-
-
-def writer(result: Any) -> Callable[..., Any]:
-    def rollouts(prompts: Any, trainer: Any) -> Any:
-        return result
-
-    return _rollouts(stage(rollouts=Part("rlm_rollouts", "it", "guest", rollouts).bind({})))
-
-
-def test_rollouts_come_through_with_their_extra_columns() -> None:
-    rows = {**ROWS, "tries": [1, 2]}
-    assert writer(rows)(["a", "b"], None) is rows
-
-
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ({k: v for k, v in ROWS.items() if k != "logprobs"}, "returned 2 prompt_ids, 2 completion_ids"),
-        ({**ROWS, "completion_ids": [[3]]}, "returned 2 prompt_ids, 1 completion_ids, 2 logprobs"),
-        ([1, 2], "returned list"),
-        (None, "returned NoneType"),
-    ],
-)
-def test_rollouts_that_are_none(rows: Any, found: str) -> None:
-    with pytest.raises(PartError, match="guest/it") as error:
-        writer(rows)(["a", "b"], None)
-    assert found in str(error.value)
-    assert "a list of 2 rows each" in str(error.value)
 
 
 @pytest.mark.parametrize(

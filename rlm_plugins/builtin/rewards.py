@@ -32,8 +32,8 @@ def accuracy(
 
     The answer is what ``<answer>…</answer>`` holds (`tag` names it), after all thinking. Several blocks must all be
     right: who writes two different answers has not chosen one. Without a block the last line must be the answer and
-    nothing else; `untagged` may ask for the last word with a digit instead ("last_number": lenient, it also reads
-    "5 or 6" as 6), or refuse ("wrong").
+    nothing else; `untagged` may ask for what the last ``\\boxed{…}`` holds ("boxed"), for the last word with a digit
+    ("last_number": lenient, it also reads "5 or 6" as 6), or refuse ("wrong"). LaTeX is compared as text.
 
     `mode` "exact" compares text (`casefold`: in any case), "numeric" numbers, exactly or up to an absolute
     `tolerance`; "auto" compares numbers wherever the data set's answer is one. See `rlm_plugins.answers.number` for

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class GRPO:
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.training.judge import trl_reward
+        from rlm_plugins.training.writing import Writers
 
         assert stage.equation is not None
         reads_reference = stage.equation.needs("ref_logp")
@@ -87,6 +88,7 @@ class GRPO:
             trainer = EquationTrainer(
                 equation=stage.equation,
                 rewards=stage.rewards,
+                writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=_order(stage),
                 observer=stage.observer,
                 model=model,
@@ -97,7 +99,6 @@ class GRPO:
                 peft_config=lora,
                 tools=list(stage.world.tools) or None,
                 environment_factory=stage.world.environment_factory,
-                rollout_func=_rollouts(stage),
             )
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
@@ -177,27 +178,6 @@ def _order(stage: Stage) -> Any:
         return indices
 
     return order
-
-
-def _rollouts(stage: Stage) -> Any:
-    rollouts = stage.rollouts
-    if rollouts is None:
-        return None
-    from rlm_plugins.ask import blamed, place
-
-    def write(prompts: Any, trainer: Any) -> Any:
-        given = {"prompts": prompts, "trainer": trainer}
-        with blamed(rollouts):
-            rows = rollouts.call({name: given[name] for name in (*rollouts.part.needs, *rollouts.part.welcomes)})
-        wanted = ("prompt_ids", "completion_ids", "logprobs")
-        sizes = {name: len(rows[name]) for name in wanted if isinstance(rows, Mapping) and name in rows}
-        if sizes != dict.fromkeys(wanted, len(prompts)):
-            found = ", ".join(f"{size} {name}" for name, size in sizes.items()) or type(rows).__name__
-            needed = f"{', '.join(wanted)}: a list of {len(prompts)} rows each"
-            raise PartError(f"returned {found}", where=place(rollouts), allowed=needed)
-        return rows
-
-    return write
 
 
 def _give_address(model: Any, stage: Stage) -> None:

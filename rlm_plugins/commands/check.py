@@ -41,6 +41,7 @@ SUPPLIERS = {
     "rollout_logp": "the engine that samples",
     "rollout_weight": "the engine that samples",
     "values": "the critic",
+    "sources": "the rollouts",
 }
 """Who fills a field of the batch; what is not here comes from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
@@ -127,6 +128,6 @@ def _named(stage: Stage, slot: str, part: Part) -> list[str]:
         return [*part.needs, *part.welcomes]
     if stage.equation is None or slot not in vars(stage.equation):
         return []
-    elsewhere = stage.rollouts is not None or bool(stage.settings.get("use_vllm"))
+    elsewhere = bool(stage.rollouts) or bool(stage.settings.get("use_vllm"))
     missing = unsupplied(slot, has_importance=stage.equation.importance is not None, samples_elsewhere=elsewhere)
     return [name for name in (*part.needs, *part.welcomes) if name not in missing and name != "log"]

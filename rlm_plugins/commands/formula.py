@@ -101,9 +101,9 @@ def slots_of(row: Row, registry: Registry) -> Slots:
 
 def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
-    beta: float = knobs.pop("beta", 1.0) if hook == "rlm_penalties" else 1.0
+    beside = {name: knobs.pop(name) for name in HOOKS[hook].keys if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
-    return replace(part.bind(knobs, where=HOOKS[hook].key), beta=beta)
+    return replace(part.bind(knobs, where=HOOKS[hook].key), beside=beside)
 
 
 def _right_side(part: Bound) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Literal
 
-Untagged = Literal["last_line", "last_number", "wrong"]
+Untagged = Literal["last_line", "last_number", "boxed", "wrong"]
 
 LONGEST_NUMBER = 1000
 """Characters beyond which a text is no number; keeps exact arithmetic cheap whatever a model writes."""
@@ -23,7 +23,8 @@ def committed(text: str, tag: str, untagged: Untagged) -> list[str]:
 
     Only what follows the last ``</think>`` counts, and nothing does while a ``<think>`` is open. There each
     ``<tag>…</tag>`` is an answer; a block that is never closed leaves the text without any. Without blocks,
-    `untagged` says what the answer is: the last line, the last word that holds a digit, or nothing.
+    `untagged` says what the answer is: the last line, the last word that holds a digit, what the last ``\\boxed{…}``
+    holds, or nothing.
 
     >>> committed("<think><answer>1</answer></think>so <answer>2</answer>", "answer", "wrong")
     ['2']
@@ -38,6 +39,17 @@ def committed(text: str, tag: str, untagged: Untagged) -> list[str]:
         return spoken.strip().splitlines()[-1:]
     if untagged == "last_number":
         return [_bare(word) for word in islice(filter(_DIGIT.search, reversed(spoken.split())), 1)]
+    return _boxed(spoken) if untagged == "boxed" else []
+
+
+def _boxed(text: str) -> list[str]:
+    """What the last box holds, braces in it included; nothing when it is never closed."""
+    _, box, rest = text.rpartition("\\boxed{")
+    depth = 1
+    for place, character in enumerate(rest if box else ""):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return [rest[:place]]
     return []
 
 

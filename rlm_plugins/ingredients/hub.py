@@ -48,7 +48,8 @@ def advice(place: Path | None) -> str:
     if constants.HF_HUB_OFFLINE:
         return (
             f"no such folder here, not in the cache, and {constants.ENDPOINT} was not asked (HF_HUB_OFFLINE is set, or "
-            f"it gave no answer in {PATIENCE:.0f} s): check the connection, or give the path of a local copy"
+            f"it gave no answer in {PATIENCE:.0f} s): check the connection, or give the path of a local copy. To look "
+            "at the rest of a recipe: `rlm check RECIPE model=scratch environment=addition`"
         )
     return "check the spelling; a private or gated name needs `hf auth login`"
 

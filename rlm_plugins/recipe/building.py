@@ -32,7 +32,7 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
         check_rows(known[key], name, where)
     check_engine_columns(known[key], getattr(plan.engine.target, "columns", ()), name, where)
     world, rewards = known[key], spell((*plan.place, "rewards"))
-    if any(plan.slots.values()) and plan.rollouts is None:  # a rollouts part may add any column
+    if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
         check_columns(world, "training", plan.rewards, name, rewards)
     if plan.evaluation is not None:  # held-out rows are answered by the policy alone
         check_columns(world, "held-out", plan.rewards, name, rewards)

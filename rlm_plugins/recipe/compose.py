@@ -109,10 +109,12 @@ def _check_settings(plan: Plan) -> Any:
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
     equation = None
-    if any(plan.slots.values()):
+    symbols = dict(plan.slots)
+    sampler, rollouts = symbols.pop("sampler"), symbols.pop("rollouts")
+    if any(symbols.values()):
         from rlm_plugins.step import Equation
 
-        equation = Equation(**plan.slots)
+        equation = Equation(**symbols)
     return Stage(
         name=plan.name,
         body=plan.body,
@@ -124,8 +126,8 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         rewards=plan.rewards,
         evaluation=plan.evaluation,
         equation=equation,
-        sampler=plan.sampler,
-        rollouts=plan.rollouts,
+        sampler=sampler,
+        rollouts=rollouts,
         callbacks=plan.callbacks,
     )
 

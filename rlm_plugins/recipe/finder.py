@@ -43,28 +43,26 @@ class Finder:
         found = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
         return [bound for bound, _ in found], [plain for _, plain in found]
 
-    def part(
-        self, key: str, spec: Mapping[str, Any], steps: Path, reserved: Sequence[str] = ()
-    ) -> tuple[Bound, dict[str, Any]]:
+    def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
         """A part with its knobs turned, and the same as plain data with every knob said.
 
         Args:
             key: The recipe key of its hook.
             spec: ``{name: …, knobs…}``.
             steps: Where it stands in the stage.
-            reserved: Keys of `spec` that are no knobs.
 
         Raises:
             RecipeError: Nobody offers it, a wrong knob, or a penalty without its coefficient.
         """
         where = self.address(*steps)
         found = self.registry.find(HOOK_OF[key], spec["name"], where=where)
-        knobs = {name: value for name, value in spec.items() if name not in ("name", *reserved)}
-        beta = _coefficient(knobs, where) if key == "penalties" else None
-        bound = found.bind(knobs, where=where)
-        plain = {"name": stable_name(found), **pydantic_core.to_jsonable_python(bound.knobs, fallback=repr)}
-        if beta is not None:
-            bound, plain = replace(bound, beta=beta), {"name": plain.pop("name"), "beta": beta, **plain}
+        beside = {name: spec[name] for name in HOOKS[found.hook].keys if spec.get(name) is not None}
+        if key == "penalties":
+            beside["beta"] = _coefficient(beside, where)
+        knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
+        bound = replace(found.bind(knobs, where=where), beside=beside)
+        turned = pydantic_core.to_jsonable_python(bound.knobs, fallback=repr)
+        plain = {"name": stable_name(found), **beside, **turned}
         self.note(plain, steps, f"default of {found.name}")
         return bound, plain
 
@@ -97,8 +95,8 @@ def stable_name(part: Part) -> str:
     return part.name if part.plugin == BUILTIN else part.full_name
 
 
-def _coefficient(knobs: dict[str, Any], where: str) -> float:
-    beta = knobs.pop("beta", None)
+def _coefficient(beside: Mapping[str, Any], where: str) -> float:
+    beta = beside.get("beta")
     if isinstance(beta, bool) or not isinstance(beta, int | float):
         raise RecipeError(
             "the key 'beta' is missing", where=f"{where}.beta", allowed="a number: the penalty's coefficient"

@@ -19,8 +19,6 @@ SECTIONS = (
     "rewards",
     "algorithm",
     "trainer",
-    "sampler",
-    "rollouts",
     "callbacks",
     "evaluation",
 )
@@ -68,41 +66,59 @@ class Reward(Part):
     weight: float = 1.0
 
 
-class Penalty(Part):
-    """A penalty and its coefficient."""
-
-    beta: float
-
-
 class Slot(Keys, extra="allow"):
     """The part of a row in one slot, or (without a name) knobs of the part the row has there."""
 
     name: Text | None = None
 
 
-class PenaltySlot(Slot):
-    """The same, of a penalty."""
+class Sourced(Slot):
+    """A term of the loss, and the rollout source whose rows it counts on; without one, all rows."""
+
+    source: Text | None = None
+
+
+class Penalty(Sourced):
+    """A penalty and its coefficient."""
 
     beta: float | None = None
 
 
+class Filter(Slot):
+    """A filter, and how many generation batches may be drawn until the batch is full of groups it keeps."""
+
+    refill: int | None = Field(None, ge=1)
+
+
+class Source(Slot):
+    """A rollout source, how many rows of a group it writes (none said: all that are left), and what they go by."""
+
+    rows: int | None = Field(None, ge=1)
+    label: Text | None = Field(None, alias="as")
+
+
 _TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
-Parts = Annotated[Annotated[dict[str, Slot], Tag("changes")] | Annotated[list[Part], Tag("parts")], _TAG]
-"""A list replaces the row's; a mapping changes entries of the row's list, by position or name."""
-Penalties = Annotated[Annotated[dict[str, PenaltySlot], Tag("changes")] | Annotated[list[Penalty], Tag("parts")], _TAG]
+
+
+def _many(kind: type[Slot], **required: Any) -> Any:
+    """A list replaces the row's; a mapping changes entries of the row's list, by position or name."""
+    entry = pydantic.create_model(kind.__name__, __base__=(Part, kind), **required)  # a Part has a name
+    return Annotated[Annotated[dict[str, kind], Tag("changes")] | Annotated[list[entry], Tag("parts")], _TAG]  # type: ignore[valid-type]
 
 
 class Algorithm(Keys):
     """A row of the table, and what is different from it: the fields of :class:`rlm_plugins.rows.Row`."""
 
     name: Text
-    shapers: Parts | None = None
-    filters: Parts | None = None
+    sampler: Slot | None = None
+    rollouts: _many(Source) | None = None  # type: ignore[valid-type]
+    shapers: _many(Slot) | None = None  # type: ignore[valid-type]
+    filters: _many(Filter) | None = None  # type: ignore[valid-type]
     advantage: Slot | None = None
     importance: Slot | None = None
-    policy_loss: Slot | None = None
-    token_weights: Parts | None = None
-    penalties: Penalties | None = None
+    policy_loss: Sourced | None = None
+    token_weights: _many(Sourced) | None = None  # type: ignore[valid-type]
+    penalties: _many(Penalty, beta=(float, ...)) | None = None  # type: ignore[valid-type]
     aggregator: Slot | None = None
 
 
@@ -132,8 +148,6 @@ class Body(Keys):
     rewards: list[Reward] | None = None
     algorithm: Algorithm | None = None
     trainer: dict[str, Any] | None = None
-    sampler: Part | None = None
-    rollouts: Part | None = None
     callbacks: list[Part] | None = None
     evaluation: Evaluation | None = None
 

@@ -13,7 +13,7 @@ from rlm_plugins.recipe.paths import Path
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
 
-_NAMED = ("model", "environment", "rewards", "algorithm", "sampler", "rollouts", "callbacks")
+_NAMED = ("model", "environment", "rewards", "algorithm", "callbacks")
 
 
 def spell_out(draft: Draft) -> None:

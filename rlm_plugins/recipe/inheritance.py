@@ -41,7 +41,7 @@ def inherited(draft: Draft, place: Path, section: str) -> Any:
     """
     shared = len(place) == 2 and section in SECTIONS and section != "trainer"
     value = draft.data.get(section) if shared else None
-    if section == "model" and place[1] != 0 and isinstance(value, dict):
+    if isinstance(value, dict) and section == "model" and place[1] != 0:
         value = {key: x for key, x in value.items() if key == "lora"}
     return None if value is None else draft.copy(value, (section,), (*place, section))
 

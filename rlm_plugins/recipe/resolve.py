@@ -36,7 +36,7 @@ class Plan:
         rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         evaluation: None when the recipe wants none, or has no rewards.
-        sampler, rollouts, callbacks: As in :class:`rlm_plugins.stage.Stage`.
+        callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
     name: str
@@ -47,8 +47,6 @@ class Plan:
     rewards: list[Reward]
     slots: dict[str, Any]
     evaluation: Evaluation | None
-    sampler: Bound | None
-    rollouts: Bound | None
     callbacks: list[Bound]
     body: dict[str, Any] = field(repr=False)
 
@@ -68,8 +66,6 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     rewards, body["rewards"] = _rewards(finder, said.get("rewards") or [])
     engine, slots, body["algorithm"] = _algorithm(finder, said)
     body["trainer"] = dict(said.get("trainer") or {})
-    sampler, body["sampler"] = finder.one("sampler", said.get("sampler"), ("sampler",))
-    rollouts, body["rollouts"] = finder.one("rollouts", said.get("rollouts"), ("rollouts",))
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
     evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), rewards)
     return Plan(
@@ -81,8 +77,6 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         rewards=rewards,
         slots=slots,
         evaluation=evaluation,
-        sampler=sampler,
-        rollouts=rollouts,
         callbacks=callbacks,
         body=body,
     )
@@ -104,7 +98,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
     rewards: list[Reward] = []
     listed = []
     for i, spec in enumerate(said):
-        bound, knobs = finder.part("rewards", spec, ("rewards", i), reserved=("weight", "as"))
+        bound, knobs = finder.part("rewards", spec, ("rewards", i))
         reward = Reward(spec.get("as") or spec["name"], bound, float(spec.get("weight", 1.0)))
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(
@@ -112,7 +106,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
                 where=finder.address("rewards", i),
                 hint="give one of them another label: `as: …`",
             )
-        plain = {"name": knobs.pop("name"), "as": reward.label, "weight": reward.weight, **knobs}
+        plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
         finder.note(plain, ("rewards", i), "default")
         rewards.append(reward)
         listed.append(plain)
@@ -129,7 +123,7 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
         finder.note(spec, ("algorithm", slot), f"row {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
-    elsewhere = bool(said.get("rollouts") or (said.get("trainer") or {}).get("use_vllm"))
+    elsewhere = bool(slots["rollouts"] or (said.get("trainer") or {}).get("use_vllm"))
     check_needs(slots, here, samples_elsewhere=elsewhere)
     return engine.bind({}, where=here), slots, plain
 

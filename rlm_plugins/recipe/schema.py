@@ -48,7 +48,7 @@ def _sections(parts: PartSchemas) -> Schema:
     return {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
-        **{key: or_null(parts.part(key)) for key in ("environment", "sampler", "rollouts")},
+        "environment": or_null(parts.part("environment")),
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
         "algorithm": or_null(_algorithm(parts)),
         "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),

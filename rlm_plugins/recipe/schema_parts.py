@@ -10,12 +10,24 @@ from rlm_plugins.recipe.schema_fields import Schema, an_object, config_schema, k
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 
+_SOURCE: Schema = {"source": {"type": "string", "description": "the rollout source on whose rows it counts"}}
 _BESIDE_KNOBS: dict[str, Schema] = {
     "rewards": {
         "as": {"type": "string", "description": "the label it is logged under; default: its name"},
         "weight": {"type": "number", "default": 1.0, "description": "its coefficient in the sum of rewards"},
     },
-    "penalties": {"beta": {"type": "number", "description": "its coefficient in the loss"}},
+    "rollouts": {
+        "rows": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "rows of a group it writes; default: all that are left",
+        },
+        "as": {"type": "string", "description": "what its rows go by; default: its name"},
+    },
+    "filters": {"refill": {"type": "integer", "minimum": 1, "description": "most draws until the batch is full"}},
+    "policy_loss": _SOURCE,
+    "token_weights": _SOURCE,
+    "penalties": {"beta": {"type": "number", "description": "its coefficient in the loss"}, **_SOURCE},
 }
 
 

@@ -129,13 +129,13 @@ class Bound:
         part: Where it comes from.
         knobs: Every knob with its value, defaults included.
         target: The function, or the instance that keeps the memory.
-        beta: The coefficient in front of a penalty; 1 for everything else.
+        beside: What the recipe says beside its name and knobs (the keys of its hook).
     """
 
     part: Part
     knobs: dict[str, Any]
     target: Callable[..., Any]
-    beta: float = field(default=1.0, kw_only=True)
+    beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, record: object) -> Any:
         """Calls the part with the fields of `record` that it names."""
@@ -148,6 +148,11 @@ class Bound:
     def call(self, given: Mapping[str, Any]) -> Any:
         """Calls the part with `given` data and its knobs (an instance has taken its knobs already)."""
         return self.target(**given) if self.stateful else self.target(**given, **self.knobs)
+
+    @property
+    def beta(self) -> float:
+        """The coefficient in front of a penalty; 1 for everything else."""
+        return float(self.beside.get("beta", 1.0))
 
     @property
     def stateful(self) -> bool:

@@ -88,7 +88,8 @@ def result_of(stage: Stage) -> ModelSource:
             return _load(stage.output)
         from peft import PeftModel
 
-        return PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
+        merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
+        return merged.requires_grad_(True)  # PEFT froze the base; a next stage may train all of it
 
     return ModelSource(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
 

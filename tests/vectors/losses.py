@@ -78,7 +78,7 @@ def trl_loss(case: Case, args: Args) -> Out:
         low = args.get("epsilon_low", 0.2)
         loss = part("rlm_policy_losses", p.clip, epsilon=low, epsilon_high=high, delta=args.get("delta"))
     weighted = args.get("use_bias_correction_kl", False)
-    kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), beta=args.get("beta", 0.0))
+    kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), beside={"beta": args.get("beta", 0.0)})
     more: Args = {"rows": torch.tensor(len(case.groups)).double()}  # TRL counts empty rows
     if args.get("use_vllm"):
         more["rollout_weight"] = (case.old_logp - case.rollout_logp).exp().clamp(max=2.0)

@@ -1,0 +1,120 @@
+"""From measured runs to a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from row_settings import LEFT_OUT, NOTES, OWN
+
+Record = dict[str, Any]
+ENOUGH = 0.9
+"""A row counts as having learned the task from here on."""
+
+
+def report(records: Sequence[Record], folder: Path) -> str:
+    """Writes ``rows.md`` and ``rows.png`` (where matplotlib is installed).
+
+    Args:
+        records: One per row and seed, in the order of the table.
+        folder: Where the files go.
+
+    Returns:
+        The text of ``rows.md``.
+    """
+    rows = by_row(records)
+    text = "\n\n".join(filter(None, [heading(records), table(rows), notes(rows)])) + "\n"
+    (folder / "rows.md").write_text(text, encoding="utf-8")
+    draw(rows, folder / "rows.png")
+    return text
+
+
+def by_row(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The runs of each row."""
+    rows: dict[str, list[Record]] = {}
+    for record in records:
+        rows.setdefault(record["row"], []).append(record)
+    return rows
+
+
+def heading(records: Sequence[Record]) -> str:
+    """What was measured, and how."""
+    steps = sorted({r["stage"]["trainer"]["max_steps"] for r in records})
+    seeds = sorted({r["seed"] for r in records})
+    problems = sorted({r["held_out_rows"] for r in records})
+    packages = sorted({f"{name} {r['packages'][name]}" for r in records for name in ("torch", "trl", "transformers")})
+    return (
+        "# Every row on the quickstart's task\n\n"
+        f"`python benchmarks/rows.py`: {_listed(steps)} steps from the same supervised start, seeds {_listed(seeds)}; "
+        "model, LoRA, learning rate, batch, rewards and problems are those of `recipes/lessons/01-addition.yaml`, "
+        "except where the notes say otherwise; every setting of every run is in `rows.jsonl`. "
+        f"Accuracy: greedy answers to {_listed(problems)} held-out problems. ≥ {ENOUGH:.0%}: the first evaluation at "
+        "which the mean over the seeds was that good. Length (tokens) and entropy (nats per token): what the result "
+        "writes at temperature 1. Seconds: CPU time of the whole run, evaluations included, on one thread. "
+        f"With {', '.join(packages)}."
+    )
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def table(rows: dict[str, list[Record]]) -> str:
+    """One line per row, means over its seeds."""
+    lines = ["| row | accuracy | of each seed | ≥ 90 % at step | length | entropy | seconds |"]
+    lines += ["|---|---|---|--:|--:|--:|--:|"]
+    for row, runs in rows.items():
+        mean = {name: fmean(run[name] for run in runs) for name in ("before", "after", "length", "entropy", "seconds")}
+        each = " · ".join(f"{run['after']:.3f}" for run in runs)
+        when = next((str(step) for step, score in mean_curve(runs) if score >= ENOUGH), "–")
+        lines.append(
+            f"| `{row}` | {mean['before']:.3f} → {mean['after']:.3f} | {each} | {when} | {mean['length']:.1f} "
+            f"| {mean['entropy']:.3f} | {mean['seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def mean_curve(runs: Sequence[Record]) -> list[tuple[int, float]]:
+    """(step, held-out score averaged over the runs)."""
+    curves = [dict(run["curve"]) for run in runs]
+    return [(step, fmean(curve[step] for curve in curves)) for step in curves[0] if all(step in c for c in curves)]
+
+
+def notes(rows: dict[str, list[Record]]) -> str:
+    """What the table needs to be read right."""
+    said = [f"- `{row}`: {NOTES[row]}" for row in rows if row in NOTES]
+    own = [f"- `{row}` runs with `{'`, `'.join(OWN[row].overrides)}`: {OWN[row].why}." for row in rows if row in OWN]
+    out = [f"- `{row}` is left out: {why}." for row, why in LEFT_OUT.items()]
+    return "\n".join([*said, *own, *out])
+
+
+def draw(rows: dict[str, list[Record]], file: Path) -> bool:
+    """The learning curves as small multiples: a thin line per seed, a thick one for the mean.
+
+    Returns:
+        False when matplotlib is not installed (extra ``plot``).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    columns = min(6, len(rows))
+    lines = -(-len(rows) // columns)
+    figure = Figure(figsize=(1.5 * columns + 0.6, 1.25 * lines + 0.6), layout="constrained")
+    grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(rows) :]:
+        axes.set_visible(False)
+    for axes, (row, runs) in zip(grid.flat, rows.items(), strict=False):
+        for run in runs:
+            axes.plot(*zip(*run["curve"], strict=True), color="tab:blue", alpha=0.35, linewidth=0.8)
+        axes.plot(*zip(*mean_curve(runs), strict=True), color="tab:blue", linewidth=1.8)
+        axes.set_title(row, fontsize=9)
+        axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel("held-out accuracy", fontsize=9)
+    figure.savefig(file, dpi=140)
+    return True

@@ -1,0 +1,267 @@
+"""Every row of the algorithm table on the quickstart's task, from the same start: ``python benchmarks/rows.py``.
+
+The first stage of the lesson makes one supervised start per seed. From there each row trains as the second stage does,
+its algorithm aside; `row_settings.py` says who needs more than that, and why. A last stage of a few steps with learning
+rate 0 lets the result write at temperature 1, so that length and entropy mean the same for every row, also for those
+that write nothing while they learn.
+
+::
+
+    benchmarks/results/
+      rows.jsonl    one line per row and seed, with every setting; a line that stands is not measured again
+      rows.md       the table and its notes
+      rows.png      the learning curves
+      runs/         the runs themselves (not in git)
+
+A new row of the registry is measured without being named here. Results do not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, which happens in the workers
+
+from row_report import report
+from row_settings import LEFT_OUT, OWN
+
+from rlm_plugins import recipe
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import BUILTIN, Registry
+
+ROOT = Path(__file__).resolve().parents[1]
+Record = dict[str, Any]
+STEPS = 30
+EVERY = 2
+"""Steps between two evaluations: from hardly any carries to nearly all of them is a matter of ten steps."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row, trained once.
+
+    Args:
+        row: Name in the algorithm table; "" for the start itself.
+        seed: Of the start, the order of the problems and the sampling.
+        lesson: A recipe of two stages: how the start is made, how a row trains.
+        out: Where the results go.
+        steps: Optimiser steps of the row.
+        again: Whether to measure what has been measured.
+        overrides: ``key=value`` of the stage in which the row trains, beside its own in `row_settings.py`.
+    """
+
+    row: str
+    seed: int
+    lesson: Path
+    out: Path
+    steps: int
+    again: bool = False
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lies."""
+        return self.out / "runs" / f"{self.row or 'start'}-{self.seed}"
+
+    @property
+    def start(self) -> Path:
+        """The model every row of this seed starts from."""
+        return replace(self, row="").folder / "01-start" / "model"
+
+    def recipe(self, registry: Registry) -> recipe.Recipe:
+        """What `rlm train` would be given."""
+        document = yaml_strict.read(self.lesson).data
+        first, second = document["stages"]
+        if not self.row:
+            first = {**first, "name": "start", "model": {**first["model"], "seed": self.seed}}
+            first["trainer"] = {**first["trainer"], "seed": self.seed}
+            return recipe.load(self.lesson, [f"stages={json.dumps([first])}"])
+        trainer = {**second["trainer"], "max_steps": self.steps, "save_strategy": "no", "seed": self.seed}
+        row = {
+            "name": "row",
+            "model": {**second["model"], "name": "pretrained", "path": str(self.start)},
+            "algorithm": self.row,
+            "evaluation": {**document["evaluation"], "every": EVERY},
+            "trainer": {key: value for key, value in trainer.items() if key in _settings_of(self.row, registry)},
+        }
+        writes = {"max_steps": 4, "learning_rate": 0.0, "seed": 0}
+        look = {
+            **second,
+            "name": "look",
+            "algorithm": "reinforce",
+            "evaluation": None,
+            "trainer": {**trainer, **writes},
+        }
+        own = OWN[self.row].overrides if self.row in OWN else ()
+        said = [f"stages.0.{text}" for text in (*own, *self.overrides)]
+        return recipe.load(self.lesson, [f"stages={json.dumps([row, look])}", *said])
+
+
+def _settings_of(row: str, registry: Registry) -> set[str]:
+    """The fields of `trainer:` that the engine of a row knows."""
+    part = registry.find("rlm_trainers", registry.find("rlm_algorithms", row).target.trainer)
+    engine: Any = part.bind({}, where=row).target
+    return {field.name for field in fields(engine.config_class())}
+
+
+# ------------------------------------------------------------------ one run
+
+
+def measure(job: Job) -> Record:
+    """Trains one row, or finds that it has been; runs in a worker."""
+    import torch
+
+    from rlm_plugins.training.train import train
+
+    torch.set_num_threads(1)
+    registry = Registry()
+    found = job.recipe(registry)
+    if not job.row:
+        if job.again or not (job.start.parent / "done").exists():
+            _train(train, found, registry, job.folder)
+        return {}
+    stage = _portable(compose(found, registry, build_world=False)[0].body)
+    if not job.again:
+        for record in read(job.out):
+            if (record["row"], record["seed"], record["stage"]) == (job.row, job.seed, stage):
+                return record
+    began = time.process_time()
+    run = _train(train, found, registry, job.folder)
+    seconds = round(time.process_time() - began, 1)
+    records = run.records()
+    held_out = [r for r in records if r["stage"] == "01-row" and f"held_out/{_metric(stage)}" in r]
+    curve = [[r["step"], r[f"held_out/{_metric(stage)}"]] for r in held_out]
+    looks = [r for r in records if r["stage"] == "02-look" and "entropy" in r]
+    return {
+        "row": job.row,
+        "seed": job.seed,
+        "before": curve[0][1],
+        "after": curve[-1][1],
+        "held_out_rows": held_out[-1]["held_out/rows"],
+        "length": fmean(r["completions/mean_length"] for r in looks),
+        "entropy": fmean(r["entropy"] for r in looks),
+        "seconds": seconds,
+        "curve": curve,
+        "packages": json.loads((job.folder / "manifest.json").read_text())["packages"],
+        "stage": stage,
+    }
+
+
+def _train(train: Any, found: recipe.Recipe, registry: Registry, folder: Path) -> Any:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return train(found, registry, folder)
+
+
+def _portable(body: Any) -> Any:
+    """A stage as plain JSON without the path of this machine."""
+    plain = json.loads(json.dumps(body))
+    plain["model"]["path"] = "the start of this seed"
+    return plain
+
+
+def _metric(stage: Record) -> str:
+    return str(stage["evaluation"]["metric"])
+
+
+# ------------------------------------------------------------------ all of them
+
+
+def read(out: Path) -> list[Record]:
+    """The lines that stand, oldest first."""
+    file = out / "rows.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def rows_of(registry: Registry) -> list[str]:
+    """The built-in rows that can be measured, in the order of the table; the conventions of a row are not rows."""
+    named = [part.name for part in registry if part.hook == "rlm_algorithms" and part.plugin == BUILTIN]
+    return [name for name in named if "@" not in name and name not in LEFT_OUT]
+
+
+def work(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Record | None]]:
+    """Runs jobs in at most that many processes, each of which imports torch once; None: it failed, and says why."""
+    if workers == 1:
+        yield from ((job, _guarded(job)) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(_guarded, job): job for job in jobs}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+def _guarded(job: Job) -> Record | None:
+    try:
+        return measure(job)
+    except Exception as error:
+        problem = str(error) if isinstance(error, RlmError) else traceback.format_exc()
+        sys.stderr.write(f"{job.folder.name} failed: {problem}\n")
+        return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what has not been measured, then writes table and picture; 1 when a row failed."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--rows", help="names with commas between (default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=STEPS, help="optimiser steps per row (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
+    parser.add_argument("--lesson", type=Path, default=ROOT / "recipes/lessons/01-addition.yaml")
+    parser.add_argument("--workers", type=int, choices=(1, 2), default=min(2, os.cpu_count() or 1))
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="said to every row: trainer.num_iterations=4"
+    )
+    parser.add_argument("--again", action="store_true", help="measure the named rows anew, starts included")
+    asked = parser.parse_args(arguments)
+    known = rows_of(Registry())
+    rows = asked.rows.split(",") if asked.rows else known
+    task = {"lesson": asked.lesson, "out": asked.out.resolve(), "steps": asked.steps, "again": asked.again}
+    starts = [Job("", seed, **task) for seed in asked.seeds]
+    if any(record is None for _, record in work(starts, min(asked.workers, len(starts)))):
+        return 1
+    said = tuple(asked.set)
+    jobs = [Job(row, seed, overrides=said, **task) for row in rows for seed in asked.seeds]
+    failed = []
+    for number, (job, record) in enumerate(work(jobs, asked.workers), 1):
+        if record is None:
+            failed.append(job.folder.name)
+            continue
+        with (job.out / "rows.jsonl").open("a") as file:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        told = f"{record['before']:.1%} -> {record['after']:.1%} in {record['seconds']:.0f} s"
+        print(f"{number}/{len(jobs)}  {job.row} seed {job.seed}: {told}", flush=True)
+    if len(failed) == len(jobs):
+        return 1
+    _tidy(asked.out, [*known, *(row for row in rows if row not in known)])
+    print(report(read(asked.out), asked.out))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _tidy(out: Path, order: Sequence[str]) -> None:
+    """The newest line of each row and seed, in the order of the table."""
+    newest = {(record["row"], record["seed"]): record for record in read(out) if record["row"] in order}
+    lines = [newest[key] for key in sorted(newest, key=lambda key: (order.index(key[0]), key[1]))]
+    (out / "rows.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

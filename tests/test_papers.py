@@ -1,0 +1,228 @@
+"""recipes/papers: one recipe per row of the table, every number with its source, each run for two steps."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+from typer.testing import CliRunner
+
+from rlm_plugins import recipe
+from rlm_plugins.builtin import environments
+from rlm_plugins.cli import app
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.training.train import train
+
+FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
+CANNED = Path(__file__).parent / "canned.py"
+FILES = sorted(FOLDER.glob("*.yaml"))
+MISSING: set[str] = set()
+"""Rows without a recipe yet."""
+
+SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
+"""What a comment must say about a number."""
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "nlile/hendrycks-MATH-benchmark": {
+        "problem": "What is $1+1$?",
+        "solution": r"It is $\boxed{2}$.",
+        "answer": "2",
+        "subject": "Algebra",
+        "level": 1,
+        "unique_id": "train/algebra/1.json",
+    },
+    "open-r1/DAPO-Math-17k-Processed": {
+        "prompt": "What is $1+1$?",
+        "solution": "2",
+        "data_source": "math_dapo",
+        "source_prompt": [{"role": "user", "content": "What is $1+1$?"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": "2", "style": "rule"},
+        "extra_info": {"index": "1"},
+    },
+    "AI-MO/NuminaMath-CoT": {
+        "source": "synthetic",
+        "problem": "What is $1+1$?",
+        "solution": r"It is $\boxed{2}$.",
+        "messages": [{"role": "user", "content": "What is $1+1$?"}],
+    },
+}
+"""A row as each data set has it on the hub: the columns that the recipes map."""
+
+ANSWER = r"so it is $\boxed{%d}$."
+"""How a completion answers where its prompt asks for it."""
+
+KEYS = (
+    *(
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "weight_decay",
+        "adam_beta2",
+        "num_train_epochs",
+        "max_steps",
+    ),
+    *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    *("max_completion_length", "max_length", "temperature", "top_p", "top_k"),
+    *("use_vllm", "vllm_importance_sampling_correction"),
+)
+"""`trainer:` in one order, so that `diff` compares two files line by line."""
+
+TINY_MODEL = (
+    "{name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}"
+)
+TINY = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 2,  # two updates of one generation: in the second one w is not 1
+    "num_generations": 8,
+    "max_completion_length": 4,
+    "warmup_steps": 0,
+    "learning_rate": 0.01,
+    "use_vllm": "false",  # vLLM needs a GPU
+}
+"""Sizes that are replaced, in the recipes that say them."""
+ELSEWHERE = ("flash_rl", "reinforce_pp_baseline")
+"""Recipes that weigh by the probabilities of vLLM; here `canned` reports some, about those of TINY_MODEL."""
+
+papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+def test_one_recipe_per_row() -> None:
+    rows = {part.name for part in Registry() if part.hook == "rlm_algorithms" and "@" not in part.name}
+    files = {file.stem for file in FILES}
+    assert rows - files == MISSING
+    assert files <= rows
+    assert all(recipe.load(file).bodies[0]["algorithm"]["name"] == file.stem for file in FILES)
+
+
+@papers
+def test_names_knobs_and_settings(file: Path) -> None:
+    (stage,) = compose(recipe.load(file), Registry(), build_world=False)
+    assert stage.body["model"]["path"].count("/") == 1
+    assert stage.body["environment"]["path"] in PUBLISHED
+
+
+@papers
+def test_the_trainer_is_said_alike(file: Path) -> None:
+    trainer = recipe.load(file).bodies[0]["trainer"]
+    assert list(trainer) == [key for key in KEYS if key in trainer]
+    assert "warmup_steps" not in trainer or trainer["lr_scheduler_type"] != "constant", "constant knows no warm-up"
+    assert trainer.get("steps_per_generation", 0) % trainer["gradient_accumulation_steps"] == 0, "whole updates"
+    for line in file.read_text().splitlines():
+        if told := re.search(r": (\d+) +#.* \((\d+) × (\d+)\)$", line):
+            assert (int(told[2]), told[3]) == (trainer["per_device_train_batch_size"], told[1])
+
+
+def numbers(text: str) -> list[int]:
+    """The line of each number, from 0."""
+
+    def walk(node: yaml.Node) -> list[yaml.Node]:
+        if isinstance(node, yaml.MappingNode):
+            return [found for _, value in node.value for found in walk(value)]
+        if isinstance(node, yaml.SequenceNode):
+            return [found for value in node.value for found in walk(value)]
+        return [node]
+
+    plain = [node for node in walk(yaml.compose(text)) if isinstance(node, yaml.ScalarNode) and node.style is None]
+    return [node.start_mark.line for node in plain if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", node.value)]
+
+
+def test_numbers_are_found() -> None:
+    assert numbers("a: 1\nb: {c: 1e-6, d: x1}\ne: [2.5, '3']\nf: -4\n") == [0, 1, 2, 3]
+
+
+@papers
+def test_every_number_has_its_source(file: Path) -> None:
+    lines, found = file.read_text().splitlines(), numbers(file.read_text())
+    assert len(found) == len(set(found)), "one number per line, or a comment does not say which one it means"
+    assert [lines[n] for n in found if not SOURCE.search(lines[n].partition(" # ")[2])] == []
+
+
+@papers
+def test_the_header(file: Path) -> None:
+    text = file.read_text()
+    header = re.match(r"(#.*\n)+", text)
+    assert header is not None
+    assert 3 <= header[0].count("\n") <= 6
+    assert "# Formula" in header[0]
+    assert "# Not reproduced: " in header[0] or "There is no published run" in header[0]
+    assert ("# script: " in text) == ("# Script: " in header[0])
+    for name in ("DAPO", "ROLL"):
+        assert (f"# {name}: " not in text) or f"alled {name}: " in header[0]
+
+
+@papers
+def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def rows(path: str, split: str, **_: Any) -> Dataset:
+        opened.append(split)
+        return Dataset.from_list([PUBLISHED[path]] * 8)
+
+    monkeypatch.setattr(environments, "open_table", rows)
+    found = recipe.load(file, ["model=scratch"])
+    monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
+    monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
+    (stage,) = compose(found, Registry())
+    assert opened[0] == "train"
+    path, row = stage.body["environment"]["path"], stage.world.train[0]
+    assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
+    if file.stem == "sft":
+        assert row["demonstration"] == PUBLISHED[path]["solution"]
+        return
+    completions = [ANSWER % 2, ANSWER % 3]
+    assert row["prompt"][-1]["content"].endswith(r"\boxed{}.")
+    (reward,) = stage.rewards
+    assert reward.part.call({"completions": completions, "answer": [row["answer"]] * 2}) == [1.0, 0.0]
+
+
+def sizes(file: Path) -> list[str]:
+    """Overrides for the sizes that the recipe says."""
+    said = recipe.load(file).bodies[0]["trainer"]
+    return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
+
+
+@papers
+def test_two_steps(file: Path, tmp_path: Path) -> None:
+    """The whole machine, `algorithm:` untouched; rewards toss a coin under the name of `accuracy`."""
+    torch.set_num_threads(1)
+    changes = [
+        f"plugins={{load: [{CANNED}]}}",
+        f"model={TINY_MODEL}",
+        "environment={name: addition, digits: 1, train_rows: 16, test_rows: 0}",
+        *sizes(file),
+        "trainer.max_steps=2",
+        "trainer.gradient_checkpointing=false",
+        "trainer.save_strategy='no'",
+    ]
+    if file.stem != "sft":
+        changes += ["rewards=[{name: coin, as: accuracy}]"]
+    if file.stem in ELSEWHERE:
+        changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
+    run = train(recipe.load(file, changes), Registry([CANNED]), tmp_path / "run")
+    steps = [record for record in run.records() if "loss" in record]
+    assert [step["step"] for step in steps] == [1, 2]
+    assert all(math.isfinite(step["loss"]) for step in steps)
+    assert any(step["grad_norm"] > 0 for step in steps), "two steps, and nothing was learned from"
+
+
+def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    run, file = CliRunner(), str(FOLDER / "grpo.yaml")
+    told = run.invoke(app, ["check", file], env={"COLUMNS": "200"})
+    assert told.exit_code == 2
+    assert "model.path (grpo.yaml line " in told.stderr
+    assert "the path of a local copy" in told.stderr
+    (advice,) = re.findall(r"`rlm check RECIPE (.*?)`", told.stderr)
+    rest = run.invoke(app, ["check", file, *advice.split(), "trainer.use_vllm=false"], env={"COLUMNS": "200"})
+    assert rest.exit_code == 0
+    assert "16 problems × 64 answers" in rest.stdout
