@@ -51,9 +51,7 @@ def tell(found: Entry, width: int) -> str:
     changes = "\n".join(fitted([["", "", before["name"], after["name"]], *lines], width - 2)) if lines else "nothing"
     same = columns((one["symbol"], one["key"], one["call"]) for one in found["same"])
     both = columns((row["name"], row["about"]) for row in (before, after))
-    losses = columns(
-        (row["name"], row["objective"] or f"that of the engine {row['trainer']}") for row in (before, after)
-    )
+    losses = columns((row["name"], row["objective"]) for row in (before, after))
     return (
         f"{before['name']} → {after['name']}\n{both}"
         + titled("changes", indented(changes))
@@ -94,14 +92,14 @@ def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
     if old is None or new is None or old.part.full_name != new.part.full_name:
         yield {**entry, "before": call(old) if old else None, "after": call(new) if new else None}
         return
-    for knob, value in given(old).items():
-        if value != given(new)[knob]:
+    for knob in given(old) | given(new):
+        if given(old).get(knob) != given(new).get(knob):
             yield {**entry, "knob": knob, "before": _value(old, knob), "after": _value(new, knob)}
 
 
 def _value(part: Bound, knob: str) -> Any:
     """A value; null with what it means in brackets."""
-    value = given(part)[knob]
+    value = given(part).get(knob)
     stands_for = meant(part, knob) if knob in part.knobs else value
     return f"null ({plain(stands_for)})" if value is None and stands_for is not None else value
 

@@ -58,9 +58,9 @@ def call(part: Bound) -> str:
 
 
 def given(part: Bound) -> dict[str, Any]:
-    """Everything a recipe may say beside its name, with its value: a penalty's beta, then the knobs."""
-    beside = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].keys else {}
-    return beside | part.knobs
+    """Everything a recipe may say of a part, with its value: what stands beside the knobs (beta always), the knobs."""
+    beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].keys else {}
+    return {**beta, **part.beside, **part.knobs}
 
 
 def spelled(name: str, knobs: Mapping[str, Any]) -> str:
