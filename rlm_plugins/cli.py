@@ -1,4 +1,4 @@
-"""``rlm``: train · check · show · schema · plugins · explain · eval · new.
+"""``rlm``: train · check · show · schema · plugins · algorithms · explain · diff · eval · new.
 
 Thin on purpose: each command says what it takes and hands over. What is heavy is imported by the command that needs it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -110,8 +111,8 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
 
     JSON: a list of {path, value, origin}.
     """
+    from rlm_plugins.commands.layout import columns
     from rlm_plugins.commands.reading import read
-    from rlm_plugins.commands.telling import columns
     from rlm_plugins.recipe.compose import compose, explain_origins
 
     found, registry = read(recipe, overrides)
@@ -156,6 +157,19 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def algorithms(load: Load = None, as_json: AsJson = False) -> None:
+    """Print the table: every algorithm a row, every symbol of the equation a column.
+
+    As wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year, trainer, slots}.
+    """
+    from rlm_plugins.commands import table
+    from rlm_plugins.registry import Registry
+
+    found = table.table(Registry(load or []))
+    _show(found, table.tell(found, _width()), as_json)
+
+
+@app.command()
 def explain(
     name: Annotated[
         str,
@@ -174,6 +188,25 @@ def explain(
 
     found = explanations.explain(name, Registry(load or []))
     _show(found, "\n\n\n".join(map(tell, found)), as_json)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="ROW", help="A row of the algorithm table: `grpo`.")],
+    after: Annotated[str, typer.Argument(metavar="ROW", help="Another one: `dapo`.")],
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two rows of the algorithm table: what changes, symbol by symbol, with values.
+
+    JSON: {rows: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
+    same: [{symbol, key, call}]}.
+    """
+    from rlm_plugins.commands import diff as differences
+    from rlm_plugins.registry import Registry
+
+    found = differences.diff(before, after, Registry(load or []))
+    _show(found, differences.tell(found, _width()), as_json)
 
 
 @app.command("eval")
@@ -216,6 +249,11 @@ def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"rlm {__version__}")
         raise typer.Exit
+
+
+def _width() -> int:
+    """Columns of the terminal; 120 where there is none."""
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 def _show(data: Any, text: str, as_json: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 Spec = str | Mapping[str, Any] | None
@@ -19,8 +21,11 @@ class Row:
         source: Where it is defined (arXiv number, equation).
         pitfalls: What goes wrong, and where libraries disagree.
         trainer: The engine that runs it (hook ``rlm_trainers``).
+        family: Where surveys file it; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
+        names: Slot → what the source calls what stands there, and its knobs.
 
-    The other fields are the slots of the equation; each names a part of the hook with the same recipe key.
+    ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
+    part of the hook with the same recipe key.
     Penalties carry their ``beta`` beside their knobs.
     """
 
@@ -28,6 +33,8 @@ class Row:
     source: str
     pitfalls: str = ""
     trainer: str = "grpo"
+    family: str = "critic-free policy gradient"
+    names: Mapping[str, str] = field(default_factory=dict)
     shapers: Sequence[Spec] = ()
     filters: Sequence[Spec] = ()
     advantage: Spec = None
@@ -37,6 +44,16 @@ class Row:
     penalties: Sequence[Spec] = ()
     aggregator: Spec = None
 
+    file: str = field(init=False, repr=False, compare=False)
+    line: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename in ("<string>", __file__, dataclasses.__file__):
+            frame = frame.f_back  # a dataclass's own __init__ has no file
+        object.__setattr__(self, "file", frame.f_code.co_filename)
+        object.__setattr__(self, "line", frame.f_lineno)
+
     def slots(self) -> dict[str, Spec | Sequence[Spec]]:
         """Recipe key → what this row chooses there.
 
@@ -44,6 +61,12 @@ class Row:
         'gae'
         """
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
+
+
+def convention(row: Row, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Row:
+    """A row as a library computes it: other `slots`, and the paper's names for the rest."""
+    names = {slot: name for slot, name in row.names.items() if slot not in slots}
+    return dataclasses.replace(row, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
 
 
 def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
@@ -55,14 +78,18 @@ def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
     return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
 
 
-def family(name: str) -> str:
+def plain_row(name: str) -> str:
     """The row that a convention is one of: what stands before the ``@``.
 
-    >>> family("grpo@trl"), family("acme/grpo@mine"), family("grpo")
+    >>> plain_row("grpo@trl"), plain_row("acme/grpo@mine"), plain_row("grpo")
     ('grpo', 'acme/grpo', 'grpo')
     """
     return name.partition("@")[0]
 
 
-SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.name not in ("about", "source", "pitfalls", "trainer"))
+_TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.init and f.name not in _TEXT)
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""
+
+FAMILIES = ("with a critic", "critic-free policy gradient", "off-policy and supervised")
+"""In the order of the survey (arXiv 2509.08827); a family that is not here comes last."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
+from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.step import Equation
+from rlm_plugins.step import Equation, objective, score
+
+REGISTRY = Registry()
 
 
 def part(hook: str, target: Any, **knobs: Any) -> Bound:
@@ -50,3 +55,43 @@ def learning(**more: Any) -> Batch:
         "micro_batches": torch.tensor(1.0),
     }
     return Batch(**fields | more)
+
+
+# ---- a row of the table, from rewards to the gradient
+
+
+def row_of(name: str, **changes: Any) -> Equation:
+    """The equation of a row; `changes` turn knobs of the part in a slot (a mapping) or fill it (anything else)."""
+    slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
+    made = Equation(**{f.name: slots[f.name] for f in fields(Equation)})
+    for slot, change in changes.items():
+        old = getattr(made, slot)
+        if isinstance(change, dict):
+            change = [turned(one, change) for one in old] if isinstance(old, list) else turned(old, change)
+        made = replace(made, **{slot: change})
+    return made
+
+
+def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
+    """The same part with some of its knobs turned."""
+    new = old.part.bind(old.knobs | knobs)
+    return replace(old, knobs=new.knobs, target=new.target)
+
+
+def scored(batch: Batch, made: Equation) -> Batch:
+    """Scored, and the whole optimiser step: its counts are its own."""
+    found = score(batch, made)
+    counts = {"tokens": found.mask.sum(), "rows": found.mask.any(1).sum(), "micro_batches": torch.tensor(1)}
+    return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
+
+
+def learnt(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of a scored batch and its gradient with respect to log π."""
+    logp = batch.logp.detach().clone().requires_grad_()
+    loss = objective(replace(batch, logp=logp, rollout_weight=None), made)
+    return loss.detach(), torch.autograd.grad(loss, logp)[0]
+
+
+def taught(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and gradient of a batch, from its rewards on."""
+    return learnt(scored(batch, made), made)

@@ -58,13 +58,10 @@ def test_batch_scale_divides_by_the_std_of_raw_rewards(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_leave_one_out_is_the_mean_of_the_others_and_a_multiple_of_the_centred_reward(batch: Batch) -> None:
+def test_leave_one_out_is_the_reward_less_the_mean_of_the_others(batch: Batch) -> None:
     found = leave_one_out(batch.rewards, batch.group)
     expected = by_group(batch, lambda r, g: r - (math.fsum(g) - r) / (len(g) - 1))
     torch.testing.assert_close(found, expected)
-    sizes = torch.tensor([(batch.group == g).sum() for g in batch.group], dtype=torch.float64)
-    factor = (sizes / (sizes - 1)).nan_to_num(posinf=0.0)
-    torch.testing.assert_close(found, factor * group_relative(batch.rewards, batch.group, scale="none"))
 
 
 @quick
@@ -231,15 +228,6 @@ def test_through_holes_gae_is_the_double_sum_over_all_tokens(batch: Batch, gamma
     for row, mask in enumerate(batch.mask):
         expected = torch.tensor(double_sum(quiet[0][row], quiet[1][row], gamma, lam), dtype=torch.float64)
         torch.testing.assert_close(advantages[row], expected.where(mask, 0.0))
-
-
-@quick
-@given(batches())
-def test_undiscounted_gae_is_the_reward_minus_the_value(batch: Batch) -> None:
-    advantages, returns = gae(batch.token_rewards, batch.values, batch.mask, gamma=1.0, lam=1.0, whitened=False)
-    reward = batch.rewards.unsqueeze(1)
-    torch.testing.assert_close(advantages, (reward - batch.values).where(batch.mask, 0.0))
-    torch.testing.assert_close(returns, reward.where(batch.mask, 0.0))
 
 
 @quick

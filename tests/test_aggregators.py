@@ -54,15 +54,6 @@ def own_counts(batch: Batch) -> Batch:
 
 
 @quick
-@given(batches(tokens=1))
-def test_of_single_tokens_all_agree(batch: Batch) -> None:
-    batch = own_counts(batch)
-    found = [total(name, batch) for name in WEIGHTS if name != "fixed_length"]
-    found.append(total("fixed_length", batch, length=1))
-    torch.testing.assert_close(torch.stack(found), found[0].expand(len(found)))
-
-
-@quick
 @given(batches())
 def test_of_rows_of_one_length_the_means_agree(batch: Batch) -> None:
     batch = own_counts(replace(batch, mask=torch.ones_like(batch.mask)))

@@ -13,7 +13,8 @@ from trl import GRPOConfig
 from rlm_plugins.batch import Batch
 from rlm_plugins.commands import check
 from rlm_plugins.commands.check import SUPPLIERS, examine
-from rlm_plugins.commands.check_text import short, size, tell
+from rlm_plugins.commands.check_text import size, tell
+from rlm_plugins.commands.layout import short
 from rlm_plugins.commands.reading import read
 from rlm_plugins.commands.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose

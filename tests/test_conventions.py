@@ -16,7 +16,6 @@ from vectors.records import CASES, Args, Case, Out
 from rlm_plugins.batch import Batch
 from rlm_plugins.commands import listing
 from rlm_plugins.commands.cards import card
-from rlm_plugins.commands.difference import differences
 from rlm_plugins.commands.explain import explain
 from rlm_plugins.commands.formula import slots_of
 from rlm_plugins.commands.launch import launch
@@ -28,7 +27,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.registry.plugins import offers_of
-from rlm_plugins.rows import Row, family
+from rlm_plugins.rows import Row, plain_row
 from rlm_plugins.step import Equation, objective, score
 
 REGISTRY = Registry()
@@ -254,7 +253,7 @@ def test_dual_clip_of_the_authors(name: str) -> None:
     """−Â · 3 without gradient where Â < 0 and the row's own loss is above it, else the row's."""
     batch = replace(example(), advantages=torch.full((len(REWARDS), 1), -1.0, dtype=torch.float64))
     batch.logp[3, 1] = batch.old_logp[3, 1] + 2.0  # w = 7.4
-    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (family(name), name))
+    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_row(name), name))
     runaway = (batch.logp - batch.old_logp).exp() > 3.0
     assert (runaway & batch.mask).any()
     over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.tokens
@@ -294,17 +293,17 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
     assert card["running"] == name.rpartition("/")[2]
     plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
     assert plain["differs"] == []
-    assert verl["differs"] == [
-        ("advantage.eps", 1e-4, 1e-6),
-        ("advantage.alone", "zero", "reward"),
-        ("policy_loss.delta", None, 3.0),
-        ("penalties.kl.bound", None, 10.0),
-        ("aggregator", "sequence_mean", "token_mean"),
-    ]
+    assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
+        ("sequence_mean", None): ("sequence_mean(empty_rows=left_out)", "token_mean"),
+        ("clip", "delta"): (None, 3.0),
+        ("kl", "bound"): (None, 10.0),
+        ("group_relative", "eps"): (1e-4, 1e-6),
+        ("group_relative", "alone"): ("zero", "reward"),
+    }
     told = tell(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
     assert marked == [card["running"]]
-    assert "sequence_mean → token_mean" in told
+    assert "sequence_mean(empty_rows=left_out) → token_mean" in told
     assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
 
 
@@ -312,7 +311,7 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
 def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> None:
     """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
-    plain, this = lines[family(name)], lines[name]
+    plain, this = lines[plain_row(name)], lines[name]
     keys = ("winner", "loss", "gradient")
     assert all(this[key] is not None for key in keys)
     same = all(this[key] == pytest.approx(plain[key], rel=1e-9) for key in keys)
@@ -331,20 +330,10 @@ def test_a_card_with_a_row_that_needs_what_the_examples_lack() -> None:
     registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
     line = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"][-1]
     assert (line["name"], line["winner"], line["loss"]) == ("grpo@critic", None, None)
-    assert line["differs"][0] == ("advantage", "group_relative", "gae")
-
-
-def test_differences_of_rows() -> None:
-    found = differences(ROWS["grpo"], ROWS["dapo"], REGISTRY)
-    assert found == [
-        ("shapers", "", "overlong"),
-        ("filters", "", "nonzero_spread"),
-        ("policy_loss.epsilon_high", None, 0.28),
-        ("penalties", "kl(beta=0.04)", ""),
-        ("aggregator", "sequence_mean", "token_mean"),
-    ]
-    assert differences(ROWS["grpo"], ROWS["grpo"], REGISTRY) == []
-    assert differences(ROWS["grpo"], ROWS["sft"], REGISTRY)[0] == ("trainer", "grpo", "sft")
+    assert [change["after"].partition("(")[0] for change in line["differs"]] == ["gae"]
+    registry.add(Part("rlm_algorithms", "grpo@lost", "builtin", replace(odd, advantage="nobody")))
+    *_, lost = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"]
+    assert lost == {"name": "grpo@lost", "winner": None, "loss": None, "gradient": None, "differs": []}
 
 
 # ---------------------------------------------------------------- names

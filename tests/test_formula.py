@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.commands.formula import call, formula, gist, legend, objective, slots_of, summary, with_values
+from rlm_plugins.commands.formula import formula, gist, legend, objective, slots_of, summary
+from rlm_plugins.commands.written import call, with_values
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
@@ -39,11 +40,11 @@ def test_every_built_in_aggregator_begins_with_what_it_does(part: Part) -> None:
     ("name", "expected"),
     [
         ("reinforce", "loss = mean_i( Σₜ [ −Â · log π ] )"),
-        ("grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+ε_high) Â) + 0.04 Ω ] / nᵢ )"),
+        ("grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.04 Ω ] / nᵢ )"),
         ("dapo", "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
-        ("cispo", "loss = Σ [ −sg(clip(w, 1−ε_low, 1+4)) · Â · log π ] / Σ n"),
-        ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+ε_high) Â) ] ) / L"),
-        ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+ε_high) Â) ]"),
+        ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
+        ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
+        ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ]"),
     ],
 )
 def test_rows(name: str, expected: str) -> None:

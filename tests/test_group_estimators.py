@@ -119,14 +119,6 @@ def test_pass_at_k_is_the_mean_score_of_a_rows_teams(rewards: list[float], k: in
     assert pass_at_k(*alone(rewards), k=k).tolist() == pytest.approx(by_enumeration(rewards, k))
 
 
-@quick
-@given(batches())
-def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
-    rewards = (batch.rewards > 0).double()
-    expected = group_relative(rewards, batch.group, bessel=False, eps=0.0)
-    torch.testing.assert_close(pass_at_k(rewards, batch.group, k=1), expected)
-
-
 def test_the_first_right_row_is_worth_more_than_the_fifth() -> None:
     praise = [float(pass_at_k(*alone([1.0] * right + [0.0] * (8 - right)), k=4)[0]) for right in range(1, 8)]
     assert praise == sorted(praise, reverse=True)

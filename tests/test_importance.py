@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import stock
 import torch
-from by_hand import equation, part
 from hypothesis import given, settings
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import aggregators, importance, policy_losses
 from rlm_plugins.builtin.importance import sequence, token
-from rlm_plugins.step import objective
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -52,25 +48,3 @@ def test_both_are_trls_bit_by_bit() -> None:
         mask = torch.arange(33) < torch.randint(0, 34, (8, 1), generator=noise)
         assert torch.equal(token(logp, old), stock.log_weights(logp, old, mask.int(), "token"))
         assert torch.equal(sequence(logp, old, mask), stock.log_weights(logp, old, mask.int(), "sequence"))
-
-
-AGGREGATORS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
-
-
-@pytest.mark.parametrize("aggregator", AGGREGATORS)
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@quick
-@given(batch=batches())
-def test_on_policy_gspo_and_grpo_have_the_gradient_of_reinforce(level: str, aggregator: str, batch: Batch) -> None:
-    """A row's advantage given, GSPO's gradient is REINFORCE's under every sum that treats the row's tokens alike."""
-    row_advantages = batch.advantages[:, :1]
-
-    def gradient(**parts: object) -> torch.Tensor:
-        logp = batch.old_logp.clone().requires_grad_()
-        made = equation(aggregator=part("rlm_aggregators", getattr(aggregators, aggregator)), **parts)
-        data = Batch(**{**vars(batch), "logp": logp, "advantages": row_advantages, "rollout_weight": None})
-        return torch.autograd.grad(objective(data, made), logp)[0]
-
-    ratio = part("rlm_importance", getattr(importance, level))
-    clipped = gradient(importance=ratio, policy_loss=part("rlm_policy_losses", policy_losses.clip))
-    torch.testing.assert_close(clipped, gradient(policy_loss=part("rlm_policy_losses", policy_losses.reinforce)))

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import fields, replace
 from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from by_hand import REGISTRY, row_of, taught
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.algorithms import rlm_algorithms
 from rlm_plugins.commands.check import examine
-from rlm_plugins.commands.formula import slots_of
 from rlm_plugins.commands.reading import read
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, objective, score
 
-REGISTRY = Registry()
 REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 LENGTHS = [[5, 2, 4, 3, 1, 4], [3, 3, 5, 1, 2, 4], [2, 5, 1]]
 Tensor = torch.Tensor
@@ -43,12 +38,6 @@ def example() -> Batch:
         old_logp=old,
         ref_logp=old + 0.3 * ref,
     )
-
-
-def equation(name: str) -> Equation:
-    """The row as the machine runs it."""
-    slots = slots_of(rlm_algorithms()[name], REGISTRY)
-    return Equation(**{f.name: slots[f.name] for f in fields(Equation)})
 
 
 # ---- Â of a batch, in plain Python
@@ -168,37 +157,14 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_row_is_its_formula(name: str) -> None:
     """Value and gradient."""
-    batch, row = example(), equation(name)
+    batch = example()
     advantage, loss = EXPECTED[name]
     expected = loss(batch, advantage(batch))
     (wanted,) = torch.autograd.grad(expected, batch.logp)
-    scored = score(batch, row)
-    counts = {"tokens": scored.mask.sum().double(), "rows": scored.mask.any(1).sum().double()}
-    found = objective(replace(scored, **counts), row)
-    (gradient,) = torch.autograd.grad(found, batch.logp)
-    torch.testing.assert_close(found, expected)
+    found, gradient = taught(batch, row_of(name))
+    torch.testing.assert_close(found, expected.detach())
     torch.testing.assert_close(gradient, wanted)
     assert gradient.any()
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_on_policy_a_row_has_the_gradient_of_reinforce(name: str) -> None:
-    """At π = π_old = π_ref a clip or a KL changes nothing: what is left is −Â ∇ log π, by the row's own weights."""
-    batch, row = example(), equation(name)
-    batch.logp = batch.old_logp.clone().requires_grad_()
-    batch.ref_logp = batch.old_logp
-    scored = score(batch, row)
-    counts = {"tokens": scored.mask.sum().double(), "rows": scored.mask.any(1).sum().double()}
-    (gradient,) = torch.autograd.grad(objective(replace(scored, **counts), row), batch.logp)
-    share = counts["rows"] if name == "opo" else counts["tokens"]
-    torch.testing.assert_close(gradient, (-scored.advantages / share).expand(15, 5).where(scored.mask, 0.0))
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_group_that_is_all_right_teaches_nothing(name: str) -> None:
-    """But for the two that whiten over the batch: there it is praised, or moved by the mean over tokens."""
-    found = score(example(), equation(name)).advantages
-    assert bool(found[12:].any()) == name.startswith("reinforce_pp")
 
 
 @pytest.mark.parametrize("name", EXPECTED)

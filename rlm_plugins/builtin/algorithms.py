@@ -11,6 +11,7 @@ sft = Row(
     about="Supervised fine-tuning on the column `demonstration`: −log π of every demonstrated token.",
     source="TRL's SFTTrainer",
     trainer="sft",
+    family="off-policy and supervised",
 )
 
 reinforce = Row(
@@ -32,6 +33,10 @@ grpo = Row(
     policy_loss={"name": "clip", "epsilon": 0.2},
     penalties=({"name": "kl", "beta": 0.04},),
     aggregator="sequence_mean",
+    names={
+        "advantage": "group relative advantage, outcome supervision",
+        "penalties": "D_KL[π_θ ‖ π_ref], an unbiased estimator",
+    },
 )
 
 dr_grpo = Row(
@@ -42,6 +47,7 @@ dr_grpo = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="fixed_length",
+    names={"advantage": "Â without the division by std", "aggregator": "1/|oᵢ| replaced by a constant"},
 )
 
 bnpo = Row(
@@ -64,6 +70,12 @@ dapo = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
     aggregator="token_mean",
+    names={
+        "shapers": "Soft Overlong Punishment, R_length; cache is L_cache",
+        "filters": "Dynamic Sampling",
+        "policy_loss": "Clip-Higher, ε_low and ε_high",
+        "aggregator": "Token-Level Policy Gradient Loss",
+    },
 )
 
 rloo = Row(
@@ -75,6 +87,7 @@ rloo = Row(
     advantage="leave_one_out",
     policy_loss="reinforce",
     aggregator="sequence_sum",
+    names={"advantage": "REINFORCE Leave-One-Out"},
 )
 
 gspo = Row(
@@ -85,6 +98,7 @@ gspo = Row(
     importance="sequence",
     policy_loss={"name": "clip", "epsilon": 3e-4, "epsilon_high": 4e-4},
     aggregator="sequence_mean",
+    names={"importance": "sᵢ(θ), the sequence likelihood ratio", "policy_loss": "sequence-level clipping"},
 )
 
 cispo = Row(
@@ -95,6 +109,7 @@ cispo = Row(
     importance="token",
     policy_loss="cispo",
     aggregator="token_mean",
+    names={"policy_loss": "clipped importance sampling weight, ε_low^IS and ε_high^IS"},
 )
 
 

@@ -15,6 +15,7 @@ reinforce_pp = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="token_mean",
+    names={"advantage": "global advantage normalization", "shapers": "token-level KL penalty"},
 )
 
 reinforce_pp_baseline = Row(
@@ -38,6 +39,7 @@ lite_ppo = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="token_mean",
+    names={"advantage": "group-level mean, batch-level std", "aggregator": "token-level loss"},
 )
 
 opo = Row(
@@ -48,6 +50,7 @@ opo = Row(
     advantage="optimal_baseline",
     policy_loss="reinforce",
     aggregator="sequence_sum",
+    names={"advantage": "optimal reward baseline b*, approximated by lengths"},
 )
 
 gpg = Row(
@@ -69,6 +72,7 @@ pass_at_k = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="token_mean",
+    names={"advantage": "analytical Â_pos and Â_neg"},
 )
 
 gfpo = Row(
@@ -82,4 +86,5 @@ gfpo = Row(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
     aggregator="token_mean",
+    names={"filters": "rejection: the top k by a metric, the set S"},
 )

@@ -13,6 +13,7 @@ gspo_token = Row(
     importance="sequence_token",
     policy_loss={"name": "clip", "epsilon": 3e-4, "epsilon_high": 4e-4},
     aggregator="sequence_mean",
+    names={"importance": "sᵢ,ₜ(θ)"},
 )
 
 gmpo = Row(
@@ -24,6 +25,7 @@ gmpo = Row(
     importance={"name": "geometric_clipped", "epsilon": 0.4},
     policy_loss="plain",
     aggregator="sequence_mean",
+    names={"importance": "geometric mean of token-level clipped ratios"},
 )
 
 gepo = Row(
@@ -36,6 +38,7 @@ gepo = Row(
     importance="group_expectation",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="sequence_mean",
+    names={"importance": "group expectation weight, Ê_q[q] in the denominator"},
 )
 
 gppo = Row(
@@ -47,6 +50,7 @@ gppo = Row(
     importance="token",
     policy_loss={"name": "gradient_preserving", "epsilon": 0.2, "epsilon_high": 0.28},
     aggregator="token_mean",
+    names={"policy_loss": "gradient-preserving clip"},
 )
 
 ce_gppo = Row(
@@ -64,6 +68,7 @@ ce_gppo = Row(
         "beta_high": 1.0,
     },
     aggregator="token_mean",
+    names={"policy_loss": "β₁ is beta_low, β₂ is beta_high"},
 )
 
 sapo = Row(
@@ -74,6 +79,7 @@ sapo = Row(
     importance="token",
     policy_loss={"name": "sapo", "tau_positive": 1.0, "tau_negative": 1.05},
     aggregator="sequence_mean",
+    names={"policy_loss": "soft gate, τ_pos and τ_neg"},
 )
 
 clip_cov = Row(
@@ -86,6 +92,7 @@ clip_cov = Row(
     policy_loss={"name": "clip", "epsilon": 1.0, "epsilon_high": 1.0},
     token_weights=({"name": "clip_cov", "share": 2e-4, "low": 1.0, "high": 5.0, "epsilon": 1.0},),
     aggregator="token_mean",
+    names={"token_weights": "Clip-Cov: share is r, low and high are ω_low and ω_high"},
 )
 
 kl_cov = Row(
@@ -98,6 +105,7 @@ kl_cov = Row(
     policy_loss="plain",
     penalties=({"name": "kl_cov", "beta": 1.0, "share": 2e-3},),
     aggregator="token_mean",
+    names={"penalties": "KL-Cov: share is k, beta is β"},
 )
 
 flash_rl = Row(
@@ -111,4 +119,5 @@ flash_rl = Row(
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
     token_weights=({"name": "truncated_importance", "cap": 2.0},),
     aggregator="token_mean",
+    names={"token_weights": "truncated importance sampling (TIS); cap is C"},
 )

@@ -70,8 +70,8 @@ def cispo(
 ) -> Float[torch.Tensor, "B T"]:
     """ℓ = −sg(clip(w, 1−ε_low, 1+ε_high)) · Â · log π: the weight is clipped, no token loses its gradient.
 
-    MiniMax-M1, arXiv 2506.13585 eq. 4–5; the paper tunes ε_high only, so no lower bound by default. Libraries
-    disagree: verl clips to [1−0.2, 1+0.2]; TRL's `epsilon_high` *is* the cap, 1 + ours.
+    MiniMax-M1, arXiv 2506.13585 eq. 4–5; the paper tunes ε_high only, so `epsilon_low` (default: `∞`) bounds nothing.
+    Libraries disagree: verl clips to [1−0.2, 1+0.2]; TRL's `epsilon_high` *is* the cap, 1 + ours.
 
     >>> cispo(torch.tensor([[9.0]]), torch.tensor([[1.0]]), torch.tensor([[-0.5]])).item()
     2.5
@@ -99,7 +99,8 @@ def gradient_preserving(
     where Â > 0 and w > 1+ε_high, and sg(w) elsewhere. Both betas 1: GPPO (Klear-Reasoner, arXiv 2508.07629), in value
     the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`, its β₂ `beta_high`), in value scaled as well.
 
-    `delta`: where Â < 0, w counts as at most δ, without gradient: dual clip, always on in both authors' code.
+    `epsilon_high` (default: `epsilon`) is the upper bound. `delta`: where Â < 0, w counts as at most δ, without
+    gradient: dual clip, always on in both authors' code.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> ratio = torch.tensor([[1.5]], requires_grad=True)

@@ -28,7 +28,7 @@ def overlong(
 
     r′ = r + factor · clip(((L − cache) − n) / cache, −1, 0). DAPO, arXiv 2503.14476 eq. 13.
 
-    `max_length` L defaults to the longest completion allowed, `cache` to L / 5 (the paper: 4096 of 20480).
+    L is `max_length`, by default the longest completion allowed; `cache` (default: `L/5`): the paper has 4096 of 20480.
     An empty row is not punished.
 
     >>> mask = torch.ones(1, 9, dtype=torch.bool)

@@ -83,9 +83,8 @@ def memory(stage: Stage, args: Any) -> Entry:
 
 
 def _part(slot: str, part: Part, registry: Registry) -> Entry:
-    file = part.offered_in if slot == "algorithm" else part.file
     origin = registry.plugins[part.plugin].origin
-    return {"slot": slot, "name": part.name, "plugin": part.plugin, "origin": origin, "file": file}
+    return {"slot": slot, "name": part.name, "plugin": part.plugin, "origin": origin, "file": part.file}
 
 
 def _objective(stage: Stage, engine_part: Part) -> Entry:

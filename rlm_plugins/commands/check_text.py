@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from rlm_plugins.commands.telling import columns, objective, titled
+from rlm_plugins.commands.layout import columns, short, titled
+from rlm_plugins.commands.telling import objective
 
 Entry = dict[str, Any]
 
@@ -34,12 +34,6 @@ def size(count: float) -> str:
         if count >= bytes_:
             return f"{count / bytes_:.1f} {unit}"
     return f"{count:.0f} B"
-
-
-def short(file: str) -> str:
-    """A path from here, where that is shorter."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _memory(memory: Entry) -> str:

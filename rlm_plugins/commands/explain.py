@@ -10,14 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 from rlm_plugins import batch, hookspecs, metrics
-from rlm_plugins.commands import cards, formula
+from rlm_plugins.commands import cards, formula, symbols
 from rlm_plugins.commands.knobs import knobs, type_in_words
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe import grammar
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.registry.signature import code_of
+from rlm_plugins.registry.signature import line_of
 
 Entry = dict[str, Any]
 
@@ -116,7 +116,7 @@ def _part(part: Part) -> Entry:
     named = [(name, True) for name in part.needs] + [(name, False) for name in part.welcomes]
     return {
         "file": part.file,
-        "line": _line(part.target),
+        "line": line_of(part.target),
         "about": about(part),
         "formula": formula.formula(part),
         "doc": inspect.getdoc(part.target) or "",
@@ -128,11 +128,13 @@ def _part(part: Part) -> Entry:
 def _row(part: Part, registry: Registry) -> Entry:
     row = part.target
     entry = {
-        "file": part.offered_in,
-        **{name: getattr(row, name) for name in ("about", "source", "pitfalls", "trainer")},
+        "file": part.file,
+        "line": line_of(row),
+        **{name: getattr(row, name) for name in ("about", "source", "pitfalls", "trainer", "family")},
         "slots": row.slots(),
         "objective": "",
         "legend": [],
+        "symbols": [],
         "card": {},
         "problem": "",
     }
@@ -141,7 +143,8 @@ def _row(part: Part, registry: Registry) -> Entry:
     except RlmError as error:
         return {**entry, "problem": str(error)}
     lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    return {**entry, **lines, "card": cards.card(part, registry)}
+    said = symbols.symbols(slots, row.names)
+    return {**entry, **lines, "symbols": said, "card": cards.card(part, registry)}
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:
@@ -156,10 +159,3 @@ def _room(hook: str) -> list[str]:
     if data is None:
         return list(batch.SAMPLE)
     return batch.words(data) if isinstance(data, str) else list(data)
-
-
-def _line(target: Any) -> int:
-    try:
-        return inspect.getsourcelines(target if inspect.isclass(target) else code_of(target))[1]
-    except (OSError, TypeError):
-        return 0

@@ -3,21 +3,20 @@
 The convention: somewhere in its docstring a part has one clause with its formula, ``symbol = …``, the symbol being
 that of its hook; an aggregator begins with what it does to ``x``, the loss of a token. A clause ends at a full stop or
 a colon, so ``ℓ = −min(w, cap) · Â: the weight is capped.`` is formula and meaning. Knobs that are numbers are
-written in as numbers, also where the formula spells them in Greek (ε_high for `epsilon_high`).
+written in as numbers (:mod:`rlm_plugins.commands.written`).
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.commands.written import call, doc, with_values
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.registry.signature import code_of
 from rlm_plugins.rows import SLOTS, Row
 
 Slots = Mapping[str, Any]
@@ -25,14 +24,18 @@ Slots = Mapping[str, Any]
 Line = tuple[str, str, str]
 """A symbol, what stands for it, and the part with its knobs."""
 
-_GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "lam": "λ", "mu": "μ", "tau": "τ"}
+SYMBOLS = {hook.key: hook.symbol for hook in HOOKS.values()} | {"filters": "rows", "penalties": "Ω", "sampler": "x"}
+"""Recipe key → the symbol its parts are told under."""
+_LOSS = ("aggregator", "policy_loss", "token_weights", "penalties", "importance", "advantage")
+DOWNWARDS = (*_LOSS, *(key for key in reversed(SLOTS) if key not in _LOSS))
+"""The slots from the loss down to the rows."""
 _CLAUSE = re.compile(r"[.:](?=\s|$)")
 _ASSIGNED = r"[ᵢₜ_a-z]* [−+]?= "
 
 
 def summary(target: Any) -> str:
     """The first sentence of a docstring."""
-    paragraph = " ".join(_text(target).split("\n\n")[0].split())
+    paragraph = " ".join(doc(target).split("\n\n")[0].split())
     return re.split(r"\.(?=\s+[^a-z0-9]|$)", paragraph)[0]
 
 
@@ -50,17 +53,6 @@ def formula(part: Part) -> str:
     return next(iter(own + other), "")
 
 
-def with_values(text: str, part: Bound) -> str:
-    """`text` with the knobs that are numbers written in."""
-    for knob, value in part.knobs.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        first, *rest = knob.split("_")
-        for spelling in {knob, "_".join([_GREEK.get(first, first), *rest])}:
-            text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", f"{value:g}", text)
-    return text
-
-
 def objective(slots: Slots) -> str:
     """The loss that is minimised, on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
@@ -72,27 +64,24 @@ def objective(slots: Slots) -> str:
     return f"loss = {whole}"
 
 
+def chosen(slots: Slots) -> list[tuple[str, Bound]]:
+    """Every part with its symbol, from the loss down to the reward, then the slots that make the rows."""
+    found = []
+    for key in DOWNWARDS:
+        spec = slots[key]
+        many = spec if isinstance(spec, Sequence) else [spec] if spec is not None else []
+        found += _numbered(SYMBOLS[key], many)
+    return found
+
+
 def legend(slots: Slots) -> list[Line]:
-    """What each symbol of :func:`objective` stands for, from the loss down to the reward."""
-    parts = [
-        ("1/Z", slots["aggregator"]),
-        ("ℓ", slots["policy_loss"]),
-        *_numbered("c", slots["token_weights"]),
-        *_numbered("Ω", slots["penalties"]),
-        ("w", slots["importance"]),
-        ("Â", slots["advantage"]),
-        *(("rows", part) for part in slots["filters"]),
-        *_numbered("r′", slots["shapers"]),
-    ]
-    chosen = [(symbol, part) for symbol, part in parts if part is not None]
-    return [(symbol, with_values(formula(p.part) or gist(p.part), p), call(p)) for symbol, p in chosen]
+    """What each symbol of :func:`objective` stands for."""
+    return [(symbol, meaning(part), call(part)) for symbol, part in chosen(slots)]
 
 
-def call(part: Bound) -> str:
-    """A part with the knobs it has been given: ``clip(epsilon=0.2, delta=null)``."""
-    values = ("null" if v is None else str(v).lower() if isinstance(v, bool) else v for v in part.knobs.values())
-    knobs = ", ".join(f"{name}={value}" for name, value in zip(part.knobs, values, strict=True))
-    return f"{part.part.name}({knobs})" if knobs else part.part.name
+def meaning(part: Bound) -> str:
+    """Its formula, or what its docstring begins with, with its values."""
+    return with_values(formula(part.part) or gist(part.part), part)
 
 
 def slots_of(row: Row, registry: Registry) -> Slots:
@@ -131,11 +120,5 @@ def _numbered(symbol: str, parts: Sequence[Bound]) -> list[tuple[str, Bound]]:
 
 
 def _clauses(part: Part) -> list[str]:
-    paragraphs = [" ".join(text.split()) for text in _text(part.target).split("\n\n")]
+    paragraphs = [" ".join(text.split()) for text in doc(part.target).split("\n\n")]
     return [clause.strip() for text in paragraphs for clause in _CLAUSE.split(text) if clause.strip()]
-
-
-def _text(target: Any) -> str:
-    """The docstring up to its doctests."""
-    documented = target if inspect.isroutine(target) or inspect.isclass(target) else code_of(target)
-    return (inspect.getdoc(documented) or "").split(">>>")[0].strip()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.commands.telling import columns, folded
+from rlm_plugins.commands.layout import columns
+from rlm_plugins.commands.telling import folded
 from rlm_plugins.hookspecs import HOOKS
 
 Entry = dict[str, Any]

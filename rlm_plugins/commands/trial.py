@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.commands.layout import columns
 from rlm_plugins.commands.reading import read
-from rlm_plugins.commands.telling import columns
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.stage import Stage

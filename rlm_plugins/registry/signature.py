@@ -18,6 +18,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.warnings import ArbitraryTypeWarning
 
 from rlm_plugins.errors import PluginError, nearest
+from rlm_plugins.rows import Row
 
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWarning, NameError, TypeError, ValueError)
@@ -49,10 +50,22 @@ def code_of(target: Any) -> Callable[..., Any]:
 
 def file_of(target: Any) -> str:
     """The source file it stands in; empty where Python cannot tell."""
+    if isinstance(target, Row):
+        return target.file
     try:
         return inspect.getsourcefile(target if inspect.isclass(target) else code_of(target)) or ""
     except (TypeError, AttributeError):
         return ""
+
+
+def line_of(target: Any) -> int:
+    """The line of its file it begins on; 0 where Python cannot tell."""
+    if isinstance(target, Row):
+        return target.line
+    try:
+        return inspect.getsourcelines(target if inspect.isclass(target) else code_of(target))[1]
+    except (OSError, TypeError):
+        return 0
 
 
 def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:

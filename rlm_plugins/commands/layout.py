@@ -1,0 +1,97 @@
+"""Text for a terminal: columns, titles, paragraphs, tables that fit."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+WIDTH = 100
+"""Columns of a paragraph."""
+_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
+    """Rows as aligned columns; nothing is cut off or wrapped, so that the text can be searched.
+
+    >>> print(columns([("a", "one"), ("bcd", "two")], indent=""))
+    a    one
+    bcd  two
+    """
+    table = [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))] if table else []
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Each row as aligned columns that together are no wider than `width`, if words allow it.
+
+    Cells are wrapped at blanks and, where a word is too long, after _ and =; the first column keeps its width.
+
+    >>> print("\\n".join(fitted([("grpo", "group_relative scale=none", "token"), ("a", "b", "")], 27)))
+    grpo  group_relative  token
+          scale=none
+    a     b
+    """
+    table = list(zip(*rows, strict=True))
+    widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in table]
+    least = [widths[0], *(max(len(p) for cell in column for p in _pieces(cell)) for column in table[1:])]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+    return [_row([_wrapped(cell, w) for cell, w in zip(row, widths, strict=True)], widths) for row in rows]
+
+
+def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
+    lines = range(max(map(len, cells)))
+    grid = [[cell[i] if i < len(cell) else "" for cell in cells] for i in lines]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    lines: list[str] = []
+    for paragraph in cell.split("\n"):
+        lines.append("")
+        for word in paragraph.split(" "):
+            whole = [word] if len(word) <= width else _pieces(word)
+            for n, piece in enumerate(whole):
+                gap = " " if lines[-1] and not n else ""
+                if len(lines[-1] + gap + piece) <= width or not lines[-1]:
+                    lines[-1] += gap + piece
+                else:
+                    lines.append(piece)
+    return lines
+
+
+def _pieces(cell: str) -> list[str]:
+    return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
+
+
+def prose(text: str) -> str:
+    """Paragraphs, wrapped and indented; words are never broken."""
+    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", **_WORDS))
+
+
+def titled(title: str, text: str) -> str:
+    """`text` under its title, a blank line before it; nothing when there is no text."""
+    return f"\n\n{title}\n{text}" if text else ""
+
+
+def indented(text: str, by: str = "  ") -> str:
+    """Every line moved to the right."""
+    return "\n".join(f"{by}{line}".rstrip() for line in text.splitlines())
+
+
+def plain(value: Any) -> str:
+    """A value as a recipe would write it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def short(file: str) -> str:
+    """A path from here, where that is shorter."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

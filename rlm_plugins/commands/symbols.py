@@ -1,0 +1,56 @@
+"""The symbols of a row: the part that stands for each, its values, where it is written, what the source calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_plugins.commands.formula import Slots, chosen, meaning
+from rlm_plugins.commands.layout import indented, short
+from rlm_plugins.commands.written import call
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.signature import line_of
+
+Entry = dict[str, Any]
+
+
+def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
+    """One entry for each part of an equation, from the loss down.
+
+    Args:
+        slots: The parts.
+        names: Slot → what the source of the row calls it.
+
+    Returns:
+        ``symbol``, ``key``, ``name``, ``full_name``, ``knobs`` (name → value), ``call`` (part and knobs as text),
+        ``formula``, ``file``, ``line``, ``in_source`` (empty where the source has no name of its own).
+    """
+    return [
+        {
+            "symbol": symbol,
+            "key": (key := HOOKS[bound.part.hook].key),
+            "name": bound.part.name,
+            "full_name": bound.part.full_name,
+            "knobs": bound.knobs,
+            "call": call(bound),
+            "formula": meaning(bound),
+            "file": bound.part.file,
+            "line": line_of(bound.part.target),
+            "in_source": names.get(key, ""),
+        }
+        for symbol, bound in chosen(slots)
+    ]
+
+
+def tell(entries: Sequence[Entry]) -> str:
+    """The same as text: a paragraph for each symbol."""
+    width = max((len(entry["symbol"]) for entry in entries), default=0)
+    return "\n".join(
+        f"  {entry['symbol']:<{width}}  {entry['key']} = {entry['call']}\n{indented(_below(entry), ' ' * (width + 4))}"
+        for entry in entries
+    )
+
+
+def _below(entry: Entry) -> str:
+    called = f"in the source: {entry['in_source']}" if entry["in_source"] else ""
+    return "\n".join(filter(None, [entry["formula"], called, f"{short(entry['file'])}:{entry['line']}"]))

@@ -1,0 +1,265 @@
+"""What ties names of the table together: two rows, or a row and a formula, that must be the same, on any batch.
+
+Through whole rows where the identity is one between algorithms: from rewards to loss and gradient. (What holds for
+every row by itself is in `test_every_row`; DFT and the other supervised losses have theirs beside their rows.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from by_hand import REGISTRY, equation, learnt, part, row_of, scored, taught
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
+from rlm_plugins.step import Equation, score
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+Tensor = torch.Tensor
+close = torch.testing.assert_close
+WIDE = {"epsilon": 1e3, "epsilon_high": None}
+
+
+def sizes(batch: Batch) -> Tensor:
+    """(B, 1): how many rows the group of a row has."""
+    return (batch.group.unsqueeze(1) == batch.group).sum(1, keepdim=True).double()
+
+
+def binary(batch: Batch) -> Batch:
+    return replace(batch, rewards=(batch.rewards > 0.3).double())
+
+
+def on_policy(batch: Batch) -> Batch:
+    return replace(batch, logp=batch.old_logp, ref_logp=batch.old_logp, rollout_logp=batch.old_logp)
+
+
+# ---- Â
+
+
+@quick
+@given(batches())
+def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
+    """Row by row in the gradient, so also where groups differ in size; a group of one is compared with nobody."""
+    factor = (sizes(batch) / (sizes(batch) - 1)).nan_to_num(posinf=0.0)
+    rloo, reinforce = row_of("rloo", shapers=()), row_of("reinforce")
+    close(score(batch, rloo).advantages, factor * score(batch, reinforce).advantages)
+    close(taught(batch, rloo)[1], factor * taught(batch, reinforce)[1])
+
+
+@quick
+@given(batches(groups=1))
+def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
+    n = len(batch.group)
+    found, expected = taught(batch, row_of("rloo", shapers=())), taught(batch, row_of("reinforce"))
+    close(found, tuple(x * n / (n - 1) if n > 1 else x * 0 for x in expected))
+
+
+@quick
+@given(batches())
+def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
+    population = part("rlm_advantages", advantages.group_relative, bessel=False, eps=0.0)
+    close(
+        taught(binary(batch), row_of("pass_at_k", advantage={"k": 1})),
+        taught(binary(batch), row_of("pass_at_k", advantage=population)),
+    )
+
+
+@quick
+@given(batches())
+def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
+    gae = part("rlm_advantages", advantages.gae, gamma=1.0, lam=1.0, whitened=False)
+    live = batch.mask.any(1, keepdim=True) & batch.mask
+    reward = batch.rewards.unsqueeze(1).expand(live.shape).where(live, 0.0)
+    surprise = (reward - batch.values).where(live, 0.0)
+    made = equation(advantage=gae)
+    found = scored(batch, made)
+    close((found.advantages, found.returns), (surprise, reward))
+    close(learnt(found, made)[1], -surprise / found.tokens)
+
+
+@quick
+@given(batches())
+def test_without_shaper_and_filter_dapo_is_grpo_with_another_sum_and_clip(batch: Batch) -> None:
+    dapo = row_of("dapo", shapers=(), filters=())
+    token_mean = part("rlm_aggregators", aggregators.token_mean)
+    grpo = row_of("grpo", penalties=(), aggregator=token_mean, policy_loss=dapo.policy_loss)
+    close(taught(batch, dapo), taught(batch, grpo))
+
+
+# ---- ℓ and w on policy: where the policy has not moved yet, every surrogate is REINFORCE
+
+SURROGATES: dict[str, dict[str, Any]] = {
+    "clip": {},
+    "clip, dual": {"delta": 3.0},
+    "plain": {},
+    "gradient_preserving": {"delta": 3.0},
+    "gradient_preserving, CE": {"beta_low": 0.5},
+    "sapo": {"tau_positive": 2.0},
+    "cispo": {},
+    "cispo, bounded below": {"epsilon_low": 0.2},
+}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+@quick
+@given(batch=batches())
+def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: Batch) -> None:
+    """Also for advantages that differ from token to token."""
+    loss = getattr(policy_losses, name.partition(",")[0])
+    made = equation(
+        importance=part("rlm_importance", importance.token),
+        policy_loss=part("rlm_policy_losses", loss, **SURROGATES[name]),
+    )
+    batch = on_policy(batch)
+    _, gradient = learnt(batch, made)
+    close(gradient, (-batch.advantages / batch.tokens).expand(batch.mask.shape).where(batch.mask, 0.0))
+
+
+SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
+
+
+@pytest.mark.parametrize("aggregator", SUMS)
+@pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "geometric_clipped"])
+@quick
+@given(batch=batches())
+def test_on_policy_a_ratio_of_rows_is_one_of_tokens(level: str, aggregator: str, batch: Batch) -> None:
+    """One advantage per row, and any sum that treats a row's tokens alike."""
+    batch = on_policy(replace(batch, advantages=batch.advantages[:, :1]))
+    total = part("rlm_aggregators", getattr(aggregators, aggregator))
+    made = equation(
+        importance=part("rlm_importance", getattr(importance, level)),
+        policy_loss=part("rlm_policy_losses", policy_losses.clip),
+        aggregator=total,
+    )
+    close(learnt(batch, made)[1], learnt(batch, equation(aggregator=total))[1])
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
+@quick
+@given(batch=batches())
+def test_on_policy_gspo_and_gmpo_are_the_row_mean_of_token_means(name: str, batch: Batch) -> None:
+    """−Âᵢ / nᵢ / rows for every token."""
+    made = row_of(name)
+    found = scored(on_policy(batch), made)
+    n = found.mask.sum(1, keepdim=True).clamp(min=1)
+    close(learnt(found, made)[1], (-found.advantages / n / found.rows).where(found.mask, 0.0))
+
+
+def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    """log w = Σₜ (log π − log π_old)."""
+    return (logp - old_logp).where(mask, 0.0).sum(1, keepdim=True)
+
+
+@quick
+@given(batches())
+def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> None:
+    """A clip on the product of ratios, a mean over rows: the completion is one action, as in `rloo`."""
+    batch = on_policy(batch)
+    clipped = row_of(
+        "gspo", importance=part("rlm_importance", product), advantage=part("rlm_advantages", advantages.leave_one_out)
+    )
+    close(taught(batch, clipped)[1], taught(batch, row_of("rloo", shapers=()))[1])
+
+
+# ---- ℓ and w off policy
+
+
+@quick
+@given(batches())
+def test_gmpo_is_gspo_when_nothing_clips(batch: Batch) -> None:
+    close(taught(batch, row_of("gmpo", importance={"epsilon": 1e3})), taught(batch, row_of("gspo", policy_loss=WIDE)))
+
+
+@quick
+@given(batches())
+def test_gspo_token_is_gspo_where_a_row_has_one_advantage(batch: Batch) -> None:
+    close(taught(batch, row_of("gspo_token")), taught(batch, row_of("gspo")))
+
+
+@quick
+@given(batches())
+def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
+    """From the advantage on: a group of one would learn nothing."""
+    gepo = row_of("gepo")
+    alone = scored(replace(batch, group=torch.arange(len(batch.group))), gepo)
+    alone = replace(alone, advantages=batch.advantages[:, :1])
+    close(learnt(alone, gepo), learnt(alone, row_of("gspo", policy_loss={"epsilon": 0.2, "epsilon_high": None})))
+
+
+@quick
+@given(batches())
+def test_ce_gppo_of_one_and_one_is_gppo(batch: Batch) -> None:
+    found = taught(batch, row_of("ce_gppo", policy_loss={"beta_low": 1.0, "beta_high": 1.0}))
+    assert all(map(torch.equal, found, taught(batch, row_of("gppo"))))
+
+
+@quick
+@given(batches())
+def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batch) -> None:
+    clipped = row_of("dapo", shapers=(), filters=())
+    close(taught(batch, row_of("gppo"))[0], taught(batch, clipped)[0])
+    none = {"beta_low": 0.0, "beta_high": 0.0}
+    close(taught(batch, row_of("gppo", policy_loss=none))[1], taught(batch, clipped)[1])
+
+
+@quick
+@given(batches())
+def test_what_never_clips_is_one_surrogate(batch: Batch) -> None:
+    token = row_of("grpo", policy_loss=WIDE, penalties=())
+    plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.plain))
+    gppo = part("rlm_policy_losses", policy_losses.gradient_preserving, **WIDE)
+    close(taught(batch, token), taught(batch, plain))
+    close(taught(batch, replace(token, policy_loss=gppo)), taught(batch, plain))
+
+
+# ---- c, Ω, 1/Z
+
+
+@quick
+@given(batches(), st.floats(0.5, 3.0))
+def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap: float) -> None:
+    """Token by token in the gradient; and where the engine agrees with the trainer it is DAPO's loss."""
+    weight = (batch.old_logp - batch.rollout_logp).exp().clamp(max=cap)
+    bare = row_of("dapo", shapers=(), filters=())
+    close(taught(batch, row_of("flash_rl", token_weights={"cap": cap}))[1], weight * taught(batch, bare)[1])
+    agreed = replace(batch, rollout_logp=batch.old_logp)
+    close(taught(agreed, row_of("flash_rl")), taught(agreed, bare))
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@quick
+@given(batch=batches())
+def test_at_the_reference_a_kl_costs_and_teaches_nothing(estimator: str, batch: Batch) -> None:
+    kl = part("rlm_penalties", penalties.kl, estimator=estimator)
+    at_home = replace(batch, ref_logp=batch.logp)
+    close(taught(at_home, row_of("grpo", penalties=[kl])), taught(at_home, row_of("grpo", penalties=())))
+
+
+SINGLE: dict[str, Callable[[Batch], float]] = {name: lambda batch: 1.0 for name in REGISTRY.names("rlm_aggregators")}
+SINGLE["fixed_length"] = lambda batch: 1 / batch.max_completion_length
+
+
+@pytest.mark.parametrize("aggregator", SINGLE)
+@quick
+@given(batch=batches(tokens=1))
+def test_of_single_tokens_all_sums_agree_up_to_a_constant(aggregator: str, batch: Batch) -> None:
+    def of(made: Equation) -> tuple[Tensor, Tensor]:
+        return taught(batch, made)
+
+    other = REGISTRY.find("rlm_aggregators", aggregator).bind({})
+    factor = SINGLE[aggregator](batch)
+    close(of(row_of("grpo", aggregator=other)), tuple(factor * x for x in of(row_of("grpo"))))
+
+
+@quick
+@given(batches(tokens=1))
+def test_of_single_tokens_gspo_is_grpo(batch: Batch) -> None:
+    knobs = {"epsilon": 0.2, "epsilon_high": None}
+    close(taught(batch, row_of("gspo", policy_loss=knobs)), taught(batch, row_of("grpo", penalties=())))
