@@ -17,8 +17,8 @@ grpo = convention(
     table.grpo,
     about="GRPO as TRL computes it: the KL weighed by w, rows without tokens counted in the mean.",
     source="trl 1.16.0, GRPOConfig(loss_type='grpo', beta=0.04)",
-    pitfalls="TRL's own defaults are another row: loss_type 'dapo' and β = 0. Its k3 is not clamped, ours at a "
-    "log-ratio of ±20.",
+    pitfalls="TRL's own defaults are another row: loss_type 'dapo' and β = 0. TRL clamps no log-ratio before `exp`, "
+    "neither in w nor in k3; ours stop at ±20.",
     penalties=({"name": "kl", "importance_weighted": True, "beta": 0.04},),
     aggregator=MEAN,
 )

@@ -40,15 +40,14 @@ dapo = convention(
     about="DAPO as verl's recipe computes it: eps 1e-6, dual clip at 10.",
     source="verl-recipe dapo/run_dapo_qwen2.5_32b.sh with verl 0.9.1 (clip_ratio_c=10)",
     pitfalls="The recipe filters on accuracy (metric acc), before the length is punished: give `nonzero_spread` the "
-    "name of that reward. Outside the recipe c is 3.",
+    "name of that reward. It keeps groups of one, which `nonzero_spread` drops. Outside the recipe c is 3.",
     advantage=GROUP,
     policy_loss=turned(table.dapo.policy_loss, delta=10.0),
 )
 
 rloo = convention(
     table.rloo,
-    about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio and clip per token, token "
-    "mean.",
+    about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio, clip and mean per token.",
     source="verl 0.9.1, adv_estimator=rloo",
     pitfalls="(r − mean) · n / (n − 1) is leave one out. Its rloo_vectorized gives a group of one 0.",
     advantage={"name": "leave_one_out", "alone": "reward"},

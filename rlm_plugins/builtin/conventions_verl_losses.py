@@ -1,4 +1,4 @@
-"""verl 0.9.1's numbers of the rows that it gives another loss: no dual clip in these. (Offered by `conventions`.)"""
+"""verl 0.9.1's numbers of the rows that differ in w, ℓ, c or βΩ. (Offered by `conventions`.)"""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ gmpo = convention(
     by_loss.gmpo,
     about="GMPO as verl computes it: clipped at ±0.2 in log space; rows without tokens are counted.",
     source="verl 0.9.1, loss_mode=geo_mean",
-    pitfalls="clip_ratio_low and _high are distances in log space here and nowhere else in verl; the paper has 0.4.",
+    pitfalls="clip_ratio_low and _high are distances in log space here and nowhere else in verl; the paper has 0.4. "
+    "Log-ratios are not clamped there, nor in clip_cov and kl_cov; ours stop at ±20.",
     advantage=GROUP,
     importance={"name": "geometric_clipped", "epsilon": 0.2},
     aggregator={"name": "sequence_mean", "empty_rows": "counted"},
