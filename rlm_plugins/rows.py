@@ -65,6 +65,12 @@ class Row:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
+def convention(row: Row, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Row:
+    """A row as a library computes it: other `slots`, and the paper's names for the rest."""
+    names = {slot: name for slot, name in row.names.items() if slot not in slots}
+    return dataclasses.replace(row, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
+
+
 def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
     """A part of another row with some of its knobs turned.
 
@@ -74,10 +80,10 @@ def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
     return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
 
 
-def plain_name(name: str) -> str:
+def plain_row(name: str) -> str:
     """The row that a convention is one of: what stands before the ``@``.
 
-    >>> plain_name("grpo@trl"), plain_name("acme/grpo@mine"), plain_name("grpo")
+    >>> plain_row("grpo@trl"), plain_row("acme/grpo@mine"), plain_row("grpo")
     ('grpo', 'acme/grpo', 'grpo')
     """
     return name.partition("@")[0]

@@ -27,7 +27,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.registry.plugins import offers_of
-from rlm_plugins.rows import Row, plain_name
+from rlm_plugins.rows import Row, plain_row
 from rlm_plugins.step import Equation, objective, score
 
 REGISTRY = Registry()
@@ -253,7 +253,7 @@ def test_dual_clip_of_the_authors(name: str) -> None:
     """−Â · 3 without gradient where Â < 0 and the row's own loss is above it, else the row's."""
     batch = replace(example(), advantages=torch.full((len(REWARDS), 1), -1.0, dtype=torch.float64))
     batch.logp[3, 1] = batch.old_logp[3, 1] + 2.0  # w = 7.4
-    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_name(name), name))
+    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_row(name), name))
     runaway = (batch.logp - batch.old_logp).exp() > 3.0
     assert (runaway & batch.mask).any()
     over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.tokens
@@ -293,14 +293,12 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
     assert card["running"] == name.rpartition("/")[2]
     plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
     assert plain["differs"] == []
-    changes = {(step["key"], step["knob"]): (step["before"], step["after"]) for step in verl["differs"]}
-    whole = changes.pop(("aggregator", None))
-    assert whole == ("sequence_mean(empty_rows=left_out)", "token_mean")
-    assert changes == {
-        ("advantage", "eps"): (1e-4, 1e-6),
-        ("advantage", "alone"): ("zero", "reward"),
-        ("policy_loss", "delta"): (None, 3.0),
-        ("penalties", "bound"): (None, 10.0),
+    assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
+        ("sequence_mean", None): ("sequence_mean(empty_rows=left_out)", "token_mean"),
+        ("clip", "delta"): (None, 3.0),
+        ("kl", "bound"): (None, 10.0),
+        ("group_relative", "eps"): (1e-4, 1e-6),
+        ("group_relative", "alone"): ("zero", "reward"),
     }
     told = tell(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
@@ -313,7 +311,7 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
 def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> None:
     """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
-    plain, this = lines[plain_name(name)], lines[name]
+    plain, this = lines[plain_row(name)], lines[name]
     keys = ("winner", "loss", "gradient")
     assert all(this[key] is not None for key in keys)
     same = all(this[key] == pytest.approx(plain[key], rel=1e-9) for key in keys)
@@ -332,8 +330,10 @@ def test_a_card_with_a_row_that_needs_what_the_examples_lack() -> None:
     registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
     line = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"][-1]
     assert (line["name"], line["winner"], line["loss"]) == ("grpo@critic", None, None)
-    (step,) = line["differs"]
-    assert (step["key"], step["knob"]) == ("advantage", None)
+    assert [change["after"].partition("(")[0] for change in line["differs"]] == ["gae"]
+    registry.add(Part("rlm_algorithms", "grpo@lost", "builtin", replace(odd, advantage="nobody")))
+    *_, lost = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"]
+    assert lost == {"name": "grpo@lost", "winner": None, "loss": None, "gradient": None, "differs": []}
 
 
 # ---------------------------------------------------------------- names

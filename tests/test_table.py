@@ -43,7 +43,7 @@ def words(text: str) -> str:
 @every_row
 def test_the_file_of_a_row_is_where_it_is_written(part: Part) -> None:
     lines = Path(part.file).read_text().splitlines()
-    assert re.search(r"\bRow\(|replace\(", lines[part.target.line - 1])
+    assert re.search(r"\bRow\(|replace\(|convention\(", lines[part.target.line - 1])
 
 
 @every_row
@@ -69,7 +69,9 @@ def test_every_row_is_in_the_table_with_every_part_and_every_number() -> None:
     text = words(table.tell(ENTRIES, 1000))
     assert [entry["name"] for entry in ENTRIES] == sorted(NAMES, key=[e["name"] for e in ENTRIES].index)
     for entry in ENTRIES:
-        assert f"{entry['name']} " in text
+        row, _, library = entry["name"].partition("@")
+        assert f"{row} " in text
+        assert not library or f"@{library}" in text.partition(f"{row} ")[2]
     cells = {entry["name"]: " ".join(table._cells(entry)) for entry in ENTRIES}
     for part in ROWS:
         for spec in part.target.slots().values():
@@ -83,6 +85,14 @@ def test_families_come_in_the_order_of_the_survey() -> None:
     families = list(dict.fromkeys(entry["family"] for entry in ENTRIES))
     assert families == [family for family in FAMILIES if family in families]
     assert told("algorithms").index(families[0]) < told("algorithms").index(families[-1])
+
+
+def test_conventions_stand_with_their_row() -> None:
+    shown, conventions = table.folded(ENTRIES)
+    assert not [entry["name"] for entry in shown if "@" in entry["name"]]
+    assert conventions["dapo"] == ["@trl", "@verl", "@skyrl"]
+    orphan = [{**ENTRIES[0], "name": "mine@lab"}]
+    assert table.folded(orphan) == (orphan, {"mine@lab": []})
 
 
 def test_sources_and_years() -> None:
@@ -141,7 +151,7 @@ def test_grpo_and_dapo() -> None:
     found = diff.diff("grpo", "dapo", REGISTRY)
     changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
     assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
-    assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean", "token_mean")
+    assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_rows=left_out)", "token_mean")
     assert changes[("filters", "nonzero_spread", None)] == (None, "nonzero_spread(reward=null)")
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
-from rlm_plugins.rows import Row, turned
+from rlm_plugins.rows import Row, convention, turned
 
 NEMO = "NeMo-RL, commit 7ea279abfb"
 ROLL = "alibaba/ROLL, commit 8eb27cc2dc"
 SKYRL = "SkyRL, commit a9564572eb"
 
-grpo_nemo = replace(
+grpo_nemo = convention(
     table.grpo,
     about="GRPO as NeMo-RL computes it: a row is seen from the mean and the std of the others; token mean.",
     source=f"{NEMO}, use_leave_one_out_baseline (its default); so too arXiv 2509.04419",
@@ -22,7 +20,7 @@ grpo_nemo = replace(
     aggregator="token_mean",
 )
 
-grpo_oat = replace(
+grpo_oat = convention(
     table.grpo,
     about="GRPO as oat computes it: eps 1e-8.",
     source="sail-sg/oat, commit c1a074c320",
@@ -30,7 +28,7 @@ grpo_oat = replace(
     advantage={"name": "group_relative", "eps": 1e-8},
 )
 
-grpo_roll = replace(
+grpo_roll = convention(
     table.grpo,
     about="GRPO as ROLL computes it: eps 1e-6, rows without tokens counted in the mean.",
     source=f"{ROLL}, reward_norm with group mean and group std, loss_agg_mode=seq-mean-token-mean",
@@ -38,7 +36,7 @@ grpo_roll = replace(
     aggregator={"name": "sequence_mean", "empty_rows": "counted"},
 )
 
-grpo_population = replace(
+grpo_population = convention(
     table.grpo,
     about="GRPO with the std of the group as a population: n, not n − 1, and no eps.",
     source="arXiv 2402.03300 does not say which std; 2508.10751 (Pass@k) has this one at k = 1",
@@ -46,7 +44,7 @@ grpo_population = replace(
     advantage={"name": "group_relative", "bessel": False, "eps": 0.0},
 )
 
-grpo_centred = replace(
+grpo_centred = convention(
     table.grpo,
     about="GRPO with the mean of the group taken off and no std: half of Dr. GRPO.",
     source="TRL's scale_rewards='none', verl's norm_adv_by_std_in_grpo=false, nothing else changed",
@@ -54,7 +52,7 @@ grpo_centred = replace(
     advantage={"name": "group_relative", "scale": "none"},
 )
 
-dr_grpo_roll = replace(
+dr_grpo_roll = convention(
     table.dr_grpo,
     about="Dr. GRPO's sum as ROLL (and verl before 0.9) has it: over L, but not over the rows.",
     source=f"{ROLL}, loss_agg_mode=seq-mean-token-sum-norm",
@@ -62,7 +60,7 @@ dr_grpo_roll = replace(
     aggregator={"name": "fixed_length", "over": "batch"},
 )
 
-dapo_skyrl = replace(
+dapo_skyrl = convention(
     table.dapo,
     about="DAPO's loss as SkyRL summed it: a token mean per micro-batch.",
     source=f"{SKYRL}, legacy loss reduction",
@@ -71,21 +69,21 @@ dapo_skyrl = replace(
     aggregator="micro_batch_token_mean",
 )
 
-reinforce_pp_skyrl = replace(
+reinforce_pp_skyrl = convention(
     by_advantage.reinforce_pp,
     about="REINFORCE++ as SkyRL computes it: tokens before tool output are paid nothing for what comes after it.",
     source=SKYRL,
     advantage={"name": "batch_whitened", "masked_tokens": "forget"},
 )
 
-reinforce_pp_baseline_nemo = replace(
+reinforce_pp_baseline_nemo = convention(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as NeMo-RL computes it: the variance with n.",
     source=f"{NEMO}, ReinforcePlusPlusAdvantageEstimator(minus_baseline=True)",
     advantage=turned(by_advantage.reinforce_pp_baseline.advantage, bessel=False),
 )
 
-lite_ppo_roll = replace(
+lite_ppo_roll = convention(
     by_advantage.lite_ppo,
     about="LitePPO with ROLL's other std: that of centred rewards, which prompts of different difficulty do not widen.",
     source=f"{ROLL}, group_reward_norm(div_std_global=True)",
@@ -94,14 +92,14 @@ lite_ppo_roll = replace(
     advantage={"name": "group_relative", "scale": "centred_batch", "eps": 1e-6},
 )
 
-gppo_klear = replace(
+gppo_klear = convention(
     by_loss.gppo,
     about="GPPO as its authors' code computes it: with dual clip at 3.",
     source="suu990901/KlearReasoner, commit 5d2d0b8c5c",
     policy_loss=turned(by_loss.gppo.policy_loss, delta=3.0),
 )
 
-ce_gppo_klear = replace(
+ce_gppo_klear = convention(
     by_loss.ce_gppo,
     about="CE-GPPO as its authors' code computes it: with dual clip at 3.",
     source="Kwai-Klear/CE-GPPO, commit 10558fe017",

@@ -6,26 +6,24 @@ ours stop at ±20, where nothing is left to learn.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
-from rlm_plugins.rows import Row
+from rlm_plugins.rows import Row, convention
 
 MEAN = {"name": "sequence_mean", "empty_rows": "counted"}
 
-grpo = replace(
+grpo = convention(
     table.grpo,
     about="GRPO as TRL computes it: the KL weighed by w, rows without tokens counted in the mean.",
     source="trl 1.16.0, GRPOConfig(loss_type='grpo', beta=0.04)",
-    pitfalls="TRL's own defaults are another row: loss_type 'dapo' and β = 0. Its k3 is not clamped, ours at a "
-    "log-ratio of ±20.",
+    pitfalls="TRL's own defaults are another row: loss_type 'dapo' and β = 0. TRL clamps no log-ratio before `exp`, "
+    "neither in w nor in k3; ours stop at ±20.",
     penalties=({"name": "kl", "importance_weighted": True, "beta": 0.04},),
     aggregator=MEAN,
 )
 
-dr_grpo = replace(
+dr_grpo = convention(
     table.dr_grpo,
     about="Dr. GRPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(loss_type='dr_grpo', scale_rewards='none')",
@@ -33,7 +31,7 @@ dr_grpo = replace(
     aggregator={"name": "fixed_length", "empty_rows": "counted"},
 )
 
-dapo = replace(
+dapo = convention(
     table.dapo,
     about="DAPO as TRL has it: the loss alone, without dynamic sampling and without a length limit in the reward.",
     source="trl 1.16.0, GRPOConfig(loss_type='dapo', epsilon_high=0.28)",
@@ -43,7 +41,7 @@ dapo = replace(
     filters=(),
 )
 
-rloo = replace(
+rloo = convention(
     table.rloo,
     about="RLOO as TRL computes it: PPO's clip on the ratio of whole completions.",
     source="trl 1.16.0, RLOOTrainer (beta=0.05, epsilon=0.2)",
@@ -55,7 +53,7 @@ rloo = replace(
     aggregator=MEAN,
 )
 
-gspo = replace(
+gspo = convention(
     table.gspo,
     about="GSPO as TRL computes it: the paper's sequence ratio; rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(importance_sampling_level='sequence', loss_type='grpo')",
@@ -63,7 +61,7 @@ gspo = replace(
     aggregator=MEAN,
 )
 
-gmpo = replace(
+gmpo = convention(
     by_loss.gmpo,
     about="GMPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, experimental.gmpo",
@@ -71,7 +69,7 @@ gmpo = replace(
     aggregator=MEAN,
 )
 
-cispo = replace(
+cispo = convention(
     table.cispo,
     about="CISPO as TRL computes it: the cap is 5, and there is no lower bound.",
     source="trl 1.16.0, GRPOConfig(loss_type='cispo', epsilon_high=5.0)",
@@ -80,14 +78,14 @@ cispo = replace(
     policy_loss={"name": "cispo", "epsilon_high": 4.0},
 )
 
-sapo = replace(
+sapo = convention(
     by_loss.sapo,
     about="SAPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(loss_type='sapo')",
     aggregator=MEAN,
 )
 
-gfpo = replace(
+gfpo = convention(
     by_advantage.gfpo,
     about="GFPO as TRL had it: rows that were left out are in no denominator. The plain row has taken it over.",
     source="trl 0.26.0, experimental.gfpo (gone from 1.16)",
@@ -95,7 +93,7 @@ gfpo = replace(
     "this.",
 )
 
-flash_rl = replace(
+flash_rl = convention(
     by_loss.flash_rl,
     about="TRL's own correction for vLLM: the product of a row's ratios, and rows above 3 are left out.",
     source="trl 1.16.0, vllm_importance_sampling_mode='sequence_mask', vllm_importance_sampling_clip_max=3",

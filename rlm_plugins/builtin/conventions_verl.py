@@ -7,16 +7,14 @@ in geo_mean, clip_cov and kl_cov nowhere.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
-from rlm_plugins.rows import Row, turned
+from rlm_plugins.rows import Row, convention, turned
 
 GROUP = {"name": "group_relative", "eps": 1e-6, "alone": "reward"}
 DUAL_CLIP = {"name": "clip", "epsilon": 0.2, "delta": 3.0}
 
-grpo = replace(
+grpo = convention(
     table.grpo,
     about="GRPO as verl computes it: eps 1e-6, dual clip, a token mean, k3 bounded at 10.",
     source="verl 0.9.1, adv_estimator=grpo, use_kl_loss=true, kl_loss_type=low_var_kl",
@@ -27,7 +25,7 @@ grpo = replace(
     aggregator="token_mean",
 )
 
-dr_grpo = replace(
+dr_grpo = convention(
     table.dr_grpo,
     about="Dr. GRPO as verl's documentation sets it up: dual clip, and L the width that verl pads answers to.",
     source="verl 0.9.1, norm_adv_by_std_in_grpo=false, loss_agg_mode=seq-mean-token-sum-norm",
@@ -37,20 +35,19 @@ dr_grpo = replace(
     policy_loss=DUAL_CLIP,
 )
 
-dapo = replace(
+dapo = convention(
     table.dapo,
     about="DAPO as verl's recipe computes it: eps 1e-6, dual clip at 10.",
     source="verl-recipe dapo/run_dapo_qwen2.5_32b.sh with verl 0.9.1 (clip_ratio_c=10)",
     pitfalls="The recipe filters on accuracy (metric acc), before the length is punished: give `nonzero_spread` the "
-    "name of that reward. Outside the recipe c is 3.",
+    "name of that reward. It keeps groups of one, which `nonzero_spread` drops. Outside the recipe c is 3.",
     advantage=GROUP,
     policy_loss=turned(table.dapo.policy_loss, delta=10.0),
 )
 
-rloo = replace(
+rloo = convention(
     table.rloo,
-    about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio and clip per token, token "
-    "mean.",
+    about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio, clip and mean per token.",
     source="verl 0.9.1, adv_estimator=rloo",
     pitfalls="(r − mean) · n / (n − 1) is leave one out. Its rloo_vectorized gives a group of one 0.",
     advantage={"name": "leave_one_out", "alone": "reward"},
@@ -59,14 +56,14 @@ rloo = replace(
     aggregator="token_mean",
 )
 
-reinforce_pp = replace(
+reinforce_pp = convention(
     by_advantage.reinforce_pp,
     about="REINFORCE++ as verl computes it: with dual clip; the variance with n − 1, masked tokens stepped over.",
     source="verl 0.9.1, adv_estimator=reinforce_plus_plus",
     policy_loss=DUAL_CLIP,
 )
 
-reinforce_pp_baseline = replace(
+reinforce_pp_baseline = convention(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as verl computes it: dual clip; a group of one keeps its reward.",
     source="verl 0.9.1, adv_estimator=reinforce_plus_plus_baseline",
@@ -74,7 +71,7 @@ reinforce_pp_baseline = replace(
     policy_loss=DUAL_CLIP,
 )
 
-opo = replace(
+opo = convention(
     by_advantage.opo,
     about="OPO as verl computes it: under PPO's loss with dual clip, and a token mean.",
     source="verl 0.9.1, adv_estimator=opo",
@@ -84,7 +81,7 @@ opo = replace(
     aggregator="token_mean",
 )
 
-gpg = replace(
+gpg = convention(
     by_advantage.gpg,
     about="GPG as verl computes it: scaled by the rows whose reward is not 0.",
     source="verl 0.9.1, adv_estimator=gpg, loss_mode=gpg",
@@ -92,7 +89,7 @@ gpg = replace(
     advantage={"name": "gpg", "teaching": "nonzero_rewards", "alone": "reward"},
 )
 
-pass_at_k = replace(
+pass_at_k = convention(
     by_advantage.pass_at_k,
     about="What verl calls grpo_passk: another estimator, which pays only the best row of a group, with its lead.",
     source="verl 0.9.1, adv_estimator=grpo_passk; arXiv 2503.19595",

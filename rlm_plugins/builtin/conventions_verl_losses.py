@@ -1,15 +1,13 @@
-"""verl 0.9.1's numbers of the rows that it gives another loss: no dual clip in these. (Offered by `conventions`.)"""
+"""verl 0.9.1's numbers of the rows that differ in w, ℓ, c or βΩ. (Offered by `conventions`.)"""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.conventions_verl import GROUP
-from rlm_plugins.rows import Row, turned
+from rlm_plugins.rows import Row, convention, turned
 
-gspo = replace(
+gspo = convention(
     table.gspo,
     about="GSPO as verl computes it: the token form, under a token mean.",
     source="verl 0.9.1, loss_mode=gspo",
@@ -20,17 +18,18 @@ gspo = replace(
     aggregator="token_mean",
 )
 
-gmpo = replace(
+gmpo = convention(
     by_loss.gmpo,
     about="GMPO as verl computes it: clipped at ±0.2 in log space; rows without tokens are counted.",
     source="verl 0.9.1, loss_mode=geo_mean",
-    pitfalls="clip_ratio_low and _high are distances in log space here and nowhere else in verl; the paper has 0.4.",
+    pitfalls="clip_ratio_low and _high are distances in log space here and nowhere else in verl; the paper has 0.4. "
+    "Log-ratios are not clamped there, nor in clip_cov and kl_cov; ours stop at ±20.",
     advantage=GROUP,
     importance={"name": "geometric_clipped", "epsilon": 0.2},
     aggregator={"name": "sequence_mean", "empty_rows": "counted"},
 )
 
-cispo = replace(
+cispo = convention(
     table.cispo,
     about="CISPO as verl (and SkyRL) compute it: the weight is clipped to [0.8, 1.2], below as well.",
     source="verl 0.9.1, loss_mode=cispo",
@@ -39,7 +38,7 @@ cispo = replace(
     policy_loss={"name": "cispo", "epsilon_low": 0.2, "epsilon_high": 0.2},
 )
 
-clip_cov = replace(
+clip_cov = convention(
     by_loss.clip_cov,
     about="Clip-Cov as verl computes it: with PPO's clip at 0.2, where the paper's recipe has it at 1.",
     source="verl 0.9.1, loss_mode=clip_cov",
@@ -49,7 +48,7 @@ clip_cov = replace(
     token_weights=({"name": "clip_cov", "share": 2e-4, "low": 1.0, "high": 5.0, "epsilon": 0.2},),
 )
 
-kl_cov = replace(
+kl_cov = convention(
     by_loss.kl_cov,
     about="KL-Cov as verl computes it: 2e-4 of the tokens pay, a tenth of the paper's price.",
     source="verl 0.9.1, loss_mode=kl_cov (ppo_kl_coef=0.1, kl_cov_ratio=2e-4)",
@@ -59,7 +58,7 @@ kl_cov = replace(
     penalties=({"name": "kl_cov", "beta": 0.1, "share": 2e-4},),
 )
 
-flash_rl = replace(
+flash_rl = convention(
     by_loss.flash_rl,
     about="Truncated importance as verl computes it: with dual clip; the cap of its recipe, 2.",
     source="verl 0.9.1, rollout_is=token, rollout_is_threshold=2",

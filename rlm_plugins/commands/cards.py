@@ -5,17 +5,19 @@ Nothing on it is written down: the advantage of a winner and a loss are computed
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands.diff import diff
+from rlm_plugins.commands import diff as diffs
 from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.commands.layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.rows import plain_name
+from rlm_plugins.rows import plain_row
 
 Entry = dict[str, Any]
 
@@ -49,14 +51,14 @@ def card(row: Part, registry: Registry) -> Entry:
 
     Returns:
         ``running``: the name that was asked for; ``rewards``: those of the winner's example; ``conventions``: name,
-        winner, loss, gradient (null where the examples lack what the row needs), and differs: the changes of
-        :func:`rlm_plugins.commands.diff.diff` from the plain row. Empty without conventions, or without equation.
+        winner, loss, gradient (null where the examples lack what the row needs), and differs: the changes from the
+        plain row, as `rlm diff` finds them. Empty when the row has no conventions, or no equation.
     """
-    members = [part for part in registry if part.hook == row.hook and plain_name(part.name) == plain_name(row.name)]
+    members = [part for part in registry if part.hook == row.hook and plain_row(part.name) == plain_row(row.name)]
     if len(members) < 2 or row.target.aggregator is None:
         return {}
-    plain = min(members, key=lambda part: "@" in part.name)
-    found = [_line(part, plain, registry) for part in members]
+    paper = min(members, key=lambda part: "@" in part.name)
+    found = [_line(part, paper, registry) for part in members]
     return {"running": row.name, "rewards": WINNER, "conventions": found}
 
 
@@ -75,12 +77,35 @@ def sums(row: Part, registry: Registry) -> Sums:
     return Sums(winner, loss, gradient)
 
 
-def _line(part: Part, plain: Part, registry: Registry) -> Entry:
-    try:
-        numbers: Entry = vars(sums(part, registry))
-    except RlmError:
-        numbers = dict.fromkeys(Sums.__annotations__)
-    return {"name": part.name, **numbers, "differs": diff(plain.full_name, part.full_name, registry)["changes"]}
+def tell(found: Entry) -> str:
+    """A card as text: its rows below each other, the one that was asked for marked; beside each what is different."""
+    if not found:
+        return ""
+    rows: list[tuple[str, ...]] = [("", "", "Â", "loss", "|∇|", "", "", "")]
+    for line in found["conventions"]:
+        mark = ">" if line["name"] == found["running"] else ""
+        numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
+        first, *rest = [change_line(change) for change in line["differs"]] or [("", "", "")]
+        rows += [(mark, line["name"], *numbers, *first), *((*[""] * 5, *change) for change in rest)]
+    rewards = " ".join(f"{r:g}" for r in found["rewards"])
+    about = f"  Â of the winner of rewards {rewards}; loss and norm of its gradient on ten ragged rows of three groups"
+    return f"{about}\n{columns(rows)}"
+
+
+def change_line(change: Entry) -> tuple[str, str, str]:
+    """A change of `rlm diff`: symbol, place, before → after."""
+    symbol, where, before, after = diffs.line(change)
+    return symbol, where, f"{before} → {after}"
+
+
+def _line(part: Part, paper: Part, registry: Registry) -> Entry:
+    """One row of the card, with what of it can be had: a guest's row may need more, or be wrong."""
+    entry: Entry = {"name": part.name, **dict.fromkeys(Sums.__annotations__), "differs": []}
+    with suppress(RlmError):
+        entry["differs"] = diffs.diff(paper.full_name, part.full_name, registry)["changes"]
+    with suppress(RlmError):
+        entry |= vars(sums(part, registry))
+    return entry
 
 
 def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:

@@ -143,7 +143,8 @@ def _row(part: Part, registry: Registry) -> Entry:
     except RlmError as error:
         return {**entry, "problem": str(error)}
     lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    return {**entry, **lines, "symbols": symbols.symbols(slots, row.names), "card": cards.card(part, registry)}
+    said = symbols.symbols(slots, row.names)
+    return {**entry, **lines, "symbols": said, "card": cards.card(part, registry)}
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:

@@ -12,7 +12,7 @@ from rlm_plugins.commands.layout import fitted, plain
 from rlm_plugins.commands.written import spelt
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.rows import FAMILIES, SLOTS
+from rlm_plugins.rows import FAMILIES, SLOTS, plain_row
 
 Entry = dict[str, Any]
 _ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
@@ -60,8 +60,9 @@ def reference(source: str) -> str:
 
 def tell(entries: Sequence[Entry], width: int) -> str:
     """The table as text of at most `width` columns, if words allow it."""
+    entries, conventions = folded(entries)
     head = ["row", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
-    lines = iter(fitted([head, *map(_cells, entries)], width))
+    lines = iter(fitted([head, *(_cells(entry, conventions[entry["name"]]) for entry in entries)], width))
     text = next(lines)
     for family, members in itertools.groupby(entries, key=lambda entry: entry["family"]):
         text += "\n\n".join([f"\n\n{family}", *(next(lines) for _ in members)])
@@ -74,11 +75,22 @@ def _entry(part: Part, name: str) -> Entry:
     return {"name": name, "full_name": part.full_name, **said, "year": year_of(row.source), "slots": row.slots()}
 
 
-def _cells(entry: Entry) -> list[str]:
+def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]:
+    """The rows without their conventions, and name of a row → what its conventions are called: ``@trl``."""
+    rows = {entry["name"] for entry in entries if "@" not in entry["name"]}
+    shown = [entry for entry in entries if entry["name"] in rows or plain_row(entry["name"]) not in rows]
+    conventions: dict[str, list[str]] = {entry["name"]: [] for entry in shown}
+    for name in (entry["name"] for entry in entries if entry not in shown):
+        conventions[plain_row(name)].append(f"@{name.partition('@')[2]}")
+    return shown, conventions
+
+
+def _cells(entry: Entry, conventions: Sequence[str] = ()) -> list[str]:
     source, year, slots = reference(entry["source"]), entry["year"], entry["slots"]
     dated = f" · {year}" if year and str(year) not in source else ""
     extras = [f"{SYMBOLS[key]} {one}" for key in SLOTS if key not in COLUMNS for one in _specs(slots[key])]
     extras += [] if slots["aggregator"] else [f"engine {entry['trainer']}"]
+    extras += [f"also {' '.join(conventions)}"] if conventions else []
     cells = ["\n".join(_specs(slots[key])) or "–" for key in COLUMNS]
     return [f"{entry['name']}\n{source}{dated}", *cells, "\n".join(extras) or "–"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.commands import diff, symbols
+from rlm_plugins.commands import cards, symbols
 from rlm_plugins.commands.layout import columns, indented, plain, prose, short, titled
-from rlm_plugins.rows import plain_name
+from rlm_plugins.rows import plain_row
 
 Entry = dict[str, Any]
 
@@ -30,7 +30,7 @@ def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     rows = [name for name, _ in listed if "@" not in name]
     found: list[tuple[str, str]] = []
     for name, about in listed:
-        if plain_name(name) in rows and "@" in name:
+        if plain_row(name) in rows and "@" in name:
             continue
         conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
         found += [(name, about), *([("", " ".join(conventions))] if conventions else [])]
@@ -58,8 +58,8 @@ def _row(entry: Entry) -> str:
         + titled("source", prose(entry["source"]))
         + titled("pitfalls", prose(entry["pitfalls"]))
         + titled("equation", "\n\n".join(filter(str.strip, equation)))
+        + titled("conventions", cards.tell(entry["card"]))
         + titled("engine", f"  {entry['trainer']}")
-        + titled("conventions", card(entry["card"]))
         + titled("problem", indented(entry["problem"]))
     )
 
@@ -68,27 +68,6 @@ def objective(line: str, legend: Sequence[Sequence[str]]) -> str:
     """The objective and what its symbols stand for."""
     rows = [(symbol, part, meaning) for symbol, meaning, part in legend]
     return f"  {line}\n{columns(rows, indent='    ')}".rstrip() if line else ""
-
-
-def card(entry: Entry) -> str:
-    """The conventions of a row side by side, the one that was asked for marked; below each what is different in it."""
-    if not entry:
-        return ""
-    rows: list[tuple[str, ...]] = [("", "", "Â", "loss", "|∇|", "", "")]
-    for line in entry["conventions"]:
-        mark = ">" if line["name"] == entry["running"] else ""
-        numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
-        first, *rest = [_step(change) for change in line["differs"]] or [("", "")]
-        rows += [(mark, line["name"], *numbers, *first), *(("", "", "", "", "", *change) for change in rest)]
-    rewards = " ".join(f"{r:g}" for r in entry["rewards"])
-    about = f"  Â of the winner of rewards {rewards}; loss and norm of its gradient on ten ragged rows of three groups"
-    return f"{about}\n{columns(rows)}"
-
-
-def _step(change: Entry) -> tuple[str, str]:
-    """Where a convention differs, and how."""
-    _, where, was, now = diff.line(change)
-    return where, f"{was} → {now}"
 
 
 def _hook(entry: Entry) -> str:
