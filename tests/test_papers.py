@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -48,6 +49,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "reward_model": {"ground_truth": "2", "style": "rule"},
         "extra_info": {"index": "1"},
     },
+    "open-r1/OpenR1-Math-220k": {
+        "problem": "What is $1+1$?",
+        "solution": "One more than one.",
+        "answer": "2",
+        "generations": [r"<think>1+1</think>It is $\boxed{2}$.", r"<think>1</think>$\boxed{2}$"],
+    },
     "AI-MO/NuminaMath-CoT": {
         "source": "synthetic",
         "problem": "What is $1+1$?",
@@ -71,7 +78,7 @@ KEYS = (
         "max_steps",
     ),
     *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
-    *("max_completion_length", "max_length", "temperature", "top_p", "top_k"),
+    *("max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
     *("use_vllm", "vllm_importance_sampling_correction"),
 )
 """`trainer:` in one order, so that `diff` compares two files line by line."""
@@ -92,6 +99,17 @@ TINY = {
 """Sizes that are replaced, in the recipes that say them."""
 ELSEWHERE = ("flash_rl", "reinforce_pp_baseline")
 """Recipes that weigh by the probabilities of vLLM; here `canned` reports some, about those of TINY_MODEL."""
+
+SUCCESS = {"prompt": [{"role": "user", "content": "1+1=?"}], "completion": "2", "reward": 1.0}
+"""A line of the pool that a recipe may replay."""
+
+
+@pytest.fixture(autouse=True)
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder to work in with a pool to replay."""
+    monkeypatch.chdir(tmp_path)
+    Path("successes.jsonl").write_text(json.dumps(SUCCESS))
+
 
 papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
@@ -176,13 +194,15 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
     assert opened[0] == "train"
     path, row = stage.body["environment"]["path"], stage.world.train[0]
     assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
-    if file.stem == "sft":
+    if not stage.rewards:
         assert row["demonstration"] == PUBLISHED[path]["solution"]
         return
     completions = [ANSWER % 2, ANSWER % 3]
     assert row["prompt"][-1]["content"].endswith(r"\boxed{}.")
     (reward,) = stage.rewards
     assert reward.part.call({"completions": completions, "answer": [row["answer"]] * 2}) == [1.0, 0.0]
+    shown = row.get("demonstration", [])
+    assert reward.part.call({"completions": shown, "answer": [row["answer"]] * len(shown)}) == [1.0] * len(shown)
 
 
 def sizes(file: Path) -> list[str]:
@@ -204,7 +224,7 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
         "trainer.gradient_checkpointing=false",
         "trainer.save_strategy='no'",
     ]
-    if file.stem != "sft":
+    if recipe.load(file).bodies[0].get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
     if file.stem in ELSEWHERE:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
