@@ -237,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [job for job in starts if job.again or not (job.start.parent / "done").exists()]
     if any(record is None for _, record in work(missing, asked.workers)):
         return 1
+    order = [*known, *(row for row in rows if row not in known)]
+    _tidy(asked.out, order)
     said = tuple(asked.set)
     jobs = [Job(row, seed, overrides=said, **task) for row in rows for seed in asked.seeds]
     failed = []
@@ -250,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{number}/{len(jobs)}  {job.row} seed {job.seed}: {told}", flush=True)
     if len(failed) == len(jobs):
         return 1
-    _tidy(asked.out, [*known, *(row for row in rows if row not in known)])
+    _tidy(asked.out, order)
     print(report(read(asked.out), asked.out))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
@@ -258,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tidy(out: Path, order: Sequence[str]) -> None:
-    """The newest line of each row and seed, in the order of the table."""
+    """Keeps the newest whole line of each row and seed, in the order of the table."""
     newest = {(record["row"], record["seed"]): record for record in read(out) if record["row"] in order}
     lines = [newest[key] for key in sorted(newest, key=lambda key: (order.index(key[0]), key[1]))]
     (out / "rows.jsonl").write_text("".join(map(_line, lines)))
