@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from row_settings import LEFT_OUT, NOTES, OWN
+from row_settings import LEFT_OUT, NOTES, OWN, READING
 
 Record = dict[str, Any]
 ENOUGH = 0.9
@@ -25,7 +25,7 @@ def report(records: Sequence[Record], folder: Path) -> str:
         The text of ``rows.md``.
     """
     rows = by_row(records)
-    text = "\n\n".join(filter(None, [heading(records), table(rows), notes(rows)])) + "\n"
+    text = "\n\n".join(filter(None, [heading(records), READING, table(rows), notes(rows)])) + "\n"
     (folder / "rows.md").write_text(text, encoding="utf-8")
     draw(rows, folder / "rows.png")
     return text

@@ -26,6 +26,10 @@ CAREFUL = "environment.slip=0"
 
 OWN: dict[str, Own] = {
     "sft": Own([CAREFUL], "learns from demonstrations alone: they are careful ones; 64 per step, as others write"),
+    "pass_at_k": Own(
+        ["algorithm.advantage.threshold=1"],
+        "counts right rows, so it must be told from which reward on a row is right; form alone, 0.2, is not",
+    ),
 }
 
 LEFT_OUT: dict[str, str] = {
@@ -33,5 +37,14 @@ LEFT_OUT: dict[str, str] = {
 }
 """Rows that cannot say anything on this task, with the reason."""
 
+READING = (
+    "As in the quickstart there is one update per generation: the policy that learns is the one that wrote, w = 1, and "
+    "rows that differ only in w, in a clip or in what happens to clipped tokens take the same steps but for rounding. "
+    "What is left to be told apart is Â, 1/Z and the extras. No row has a learning rate of its own: AdamW divides "
+    "each gradient by its running size and the norm is clipped at 1, so a constant factor of the loss (sums over a "
+    "sequence, 1/L) changes next to nothing."
+)
+"""What to know before the rows are compared; printed above the table."""
+
 NOTES: dict[str, str] = {}
-"""What a reader of the table would ask about a row; printed beneath it."""
+"""Why a row learned less than the others, from its formula; printed beneath the table."""

@@ -134,8 +134,7 @@ def measure(job: Job) -> Record:
     registry = Registry()
     found = job.recipe(registry)
     if not job.row:
-        if job.again or not (job.start.parent / "done").exists():
-            _train(train, found, registry, job.folder)
+        _train(train, found, registry, job.folder)
         return {}
     stage = _portable(compose(found, registry, build_world=False)[0].body)
     if not job.again:
@@ -185,9 +184,10 @@ def _metric(stage: Record) -> str:
 
 
 def read(out: Path) -> list[Record]:
-    """The lines that stand, oldest first."""
+    """The lines that stand, oldest first; one that a killed process left half written is passed over."""
     file = out / "rows.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def rows_of(registry: Registry) -> list[str]:
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lesson", type=Path, default=ROOT / "recipes/lessons/01-addition.yaml")
     parser.add_argument("--workers", type=int, choices=(1, 2), default=min(2, os.cpu_count() or 1))
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="said to every row: trainer.num_iterations=4"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="said to every row; wants an --out of its own"
     )
     parser.add_argument("--again", action="store_true", help="measure the named rows anew, starts included")
     asked = parser.parse_args(arguments)
@@ -234,8 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = asked.rows.split(",") if asked.rows else known
     task = {"lesson": asked.lesson, "out": asked.out.resolve(), "steps": asked.steps, "again": asked.again}
     starts = [Job("", seed, **task) for seed in asked.seeds]
-    if any(record is None for _, record in work(starts, min(asked.workers, len(starts)))):
+    missing = [job for job in starts if job.again or not (job.start.parent / "done").exists()]
+    if any(record is None for _, record in work(missing, asked.workers)):
         return 1
+    order = [*known, *(row for row in rows if row not in known)]
+    _tidy(asked.out, order)
     said = tuple(asked.set)
     jobs = [Job(row, seed, overrides=said, **task) for row in rows for seed in asked.seeds]
     failed = []
@@ -244,12 +247,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed.append(job.folder.name)
             continue
         with (job.out / "rows.jsonl").open("a") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(_line(record))
         told = f"{record['before']:.1%} -> {record['after']:.1%} in {record['seconds']:.0f} s"
         print(f"{number}/{len(jobs)}  {job.row} seed {job.seed}: {told}", flush=True)
     if len(failed) == len(jobs):
         return 1
-    _tidy(asked.out, [*known, *(row for row in rows if row not in known)])
+    _tidy(asked.out, order)
     print(report(read(asked.out), asked.out))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
@@ -257,10 +260,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tidy(out: Path, order: Sequence[str]) -> None:
-    """The newest line of each row and seed, in the order of the table."""
+    """Keeps the newest whole line of each row and seed, in the order of the table."""
     newest = {(record["row"], record["seed"]): record for record in read(out) if record["row"] in order}
     lines = [newest[key] for key in sorted(newest, key=lambda key: (order.index(key[0]), key[1]))]
-    (out / "rows.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    (out / "rows.jsonl").write_text("".join(map(_line, lines)))
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def run(folder: Path, *more: str) -> list[dict[str, Any]]:
 
 def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sft,) = run(tmp_path, "--rows", "sft", "--seeds", "0")
+    with (tmp_path / "out/rows.jsonl").open("a") as file:
+        file.write('{"row": "grpo", "se')  # killed while it wrote
     records = run(tmp_path, "--rows", "grpo,sft", "--seeds", "0", "1")
     assert [(r["row"], r["seed"]) for r in records] == [("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)]
     assert records[0] == sft, "what has been measured is not measured again"
@@ -91,6 +93,11 @@ def test_every_row_of_the_registry_is_measured_or_left_out_for_a_reason() -> Non
         assert name in known, name
 
 
-def test_the_mean_of_the_seeds_decides() -> None:
-    runs = [{"curve": [[0, 0.2], [5, 0.8], [10, 1.0]]}, {"curve": [[0, 0.4], [5, 1.0]]}]
-    assert row_report.mean_curve(runs) == [(0, pytest.approx(0.3)), (5, pytest.approx(0.9))]
+def test_the_table_tells_means_over_seeds() -> None:
+    figures = {"before": 0.25, "length": 30.0, "entropy": 0.5}
+    first = {**figures, "after": 0.9, "seconds": 10.0, "curve": [[0, 0.25], [2, 0.7], [4, 1.0], [5, 0.9]]}
+    second = {**figures, "after": 1.0, "seconds": 13.0, "curve": [[0, 0.25], [2, 1.0], [4, 0.8], [5, 1.0]]}
+    line = row_report.table({"grpo": [first, second]}).splitlines()[-1]
+    assert line == "| `grpo` | 0.250 → 0.950 | 0.900 · 1.000 | 4 | 30.0 | 0.500 | 12 |"
+    never = row_report.table({"grpo": [{**first, "curve": [[0, 0.25], [2, 0.5]]}]}).splitlines()[-1]
+    assert never.split(" | ")[3] == "–"
