@@ -11,6 +11,7 @@ from types import ModuleType
 FILES = (
     "environments",
     "samplers",
+    "rollouts",
     "rewards",
     "shapers",
     "filters",

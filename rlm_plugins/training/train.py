@@ -67,6 +67,7 @@ def _quiet() -> None:
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft")
+    warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
 
 
 def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:

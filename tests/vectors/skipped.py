@@ -11,7 +11,6 @@ SKIPPED: list[tuple[str, Args, str]] = [
         {"normalize_advantages": True},
         "an option of TRL's: leave-one-out advantages standardised once more over the batch",
     ),
-    ("compute_remax_outcome_advantage", {}, "needs greedy rows"),
     (
         "compute_grpo_passk_outcome_advantage",
         {},
@@ -22,7 +21,6 @@ SKIPPED: list[tuple[str, Args, str]] = [
     ("GRPOTrainer._compute_loss", {"loss_type": "vespo"}, "no VESPO part"),
     ("GRPOTrainer._compute_loss", {"off_policy_mask_threshold": 0.05}, "no off-policy mask"),
     ("RLOOTrainer._compute_loss", {}, "TRL clips the product of a row's ratios; no such importance"),
-    ("sft_trainer[dft lines]", {}, "a supervised loss"),
     ("compute_policy_loss_dppo_tv", {}, "no DPPO part"),
     ("compute_policy_loss_dppo_kl", {}, "no DPPO part"),
     ("compute_policy_loss_dro", {}, "no DRO part"),
