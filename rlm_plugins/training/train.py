@@ -74,6 +74,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
     if stage.resume:
         run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
+    run.observers.clear()  # those of the stage before
     own = [_watcher(part, run) for part in stage.callbacks]
     screen = Screen(stage, title, curve, console)
     stage.watchers = [Ledger(run, stage), curve, screen, *own]
