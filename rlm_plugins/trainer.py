@@ -135,7 +135,9 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _idle(self, rows: int) -> int:
         """How many rows this process writes for nobody, where all processes must write equally many at a time."""
-        sharded = self.is_fsdp_enabled or (self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3)
+        sharded = self.is_fsdp_enabled or (
+            self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3
+        )
         shared = self.use_vllm and (self.vllm_mode == "server" or self.args.vllm_tensor_parallel_size > 1)
         if self.accelerator.num_processes == 1 or not (sharded or shared):
             return 0

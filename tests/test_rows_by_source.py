@@ -185,9 +185,7 @@ def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
 @given(batches())
 def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
     weight = batch.logp.exp()
-    for dft, sft in zip(
-        term(batch, penalties.nll, weighted_by="probability"), term(batch, penalties.nll), strict=True
-    ):
+    for dft, sft in zip(term(batch, penalties.nll, weighted_by="probability"), term(batch, penalties.nll), strict=True):
         torch.testing.assert_close(dft, weight * sft)
 
 

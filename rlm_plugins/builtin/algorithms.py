@@ -18,8 +18,8 @@ sft = Row(
 dft = Row(
     about="SFT in which every token is weighed by the probability the policy gives it, −sg(π) log π.",
     source="arXiv 2508.05629; TRL's SFTTrainer with loss_type dft",
-    pitfalls="The weight carries no gradient. Tokens the policy holds for impossible teach next to nothing, so it refines "
-    "what a model knows and teaches no new format; the learning rate is larger than SFT's (5e-5 in the paper).",
+    pitfalls="The weight carries no gradient. Tokens the policy holds for impossible teach next to nothing, so it "
+    "refines what a model knows and teaches no new format; its learning rate is larger than SFT's (5e-5 in the paper).",
     trainer="dft",
 )
 

@@ -1,4 +1,4 @@
-"""Completions that share a beginning: what sampling-based step values and trees are made of. (Offered by `rollouts`.)"""
+"""Completions that share a beginning: what sampled values of steps, and trees, are made of. (Offered by `rollouts`.)"""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def greedy_baseline(
 ) -> Float[torch.Tensor, "B T"]:
     """The reward still to come, seen from what the policy earns on the same prompt without chance.
 
-    Âᵢₜ = Σₗ rᵢₗ − r(greedy row), the sum over l ≥ t. ReMax, arXiv 2310.10505; without a dense reward (a shaper that adds
-    one) it is rᵢ − r(greedy row) on every token.
+    Âᵢₜ = Σₗ rᵢₗ − r(greedy row), the sum over l ≥ t. ReMax, arXiv 2310.10505; where no shaper adds a dense reward it is
+    rᵢ − r(greedy row) on every token.
 
     `source` is what the greedy row goes by; of several their mean counts. They get 0 themselves, and so does a group
     without one. All rewards of a group equal: exactly 0.

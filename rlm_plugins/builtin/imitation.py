@@ -24,8 +24,8 @@ def nll(
 ) -> Float[torch.Tensor, "B T"]:
     """What is written is to be written again, as in supervised fine-tuning.
 
-    Ω = −v log π: v, without gradient, is 1, π for `weighted_by` "probability", or e^−H for "certainty", H being the mean
-    entropy of the row. By probability it is DFT (arXiv 2508.05629: small steps where the policy is surprised), by
+    Ω = −v log π: v, without gradient, is 1, π for `weighted_by` "probability", or e^−H for "certainty", H being the
+    mean entropy of the row. By probability it is DFT (arXiv 2508.05629: small steps where the policy is surprised), by
     certainty the supervised term of SRFT (2506.19767: small steps on rows of which the policy is unsure).
 
     With a `threshold` only rows of that reward or more count: the positive-example term of VAPO (2504.05118: beta 0.1
@@ -75,8 +75,8 @@ def verdict(
     """Right rows are to be written again, wrong ones are not; nobody is compared with anybody.
 
     ℓ = −s log π: s is praise · e^H for a row whose reward reaches the threshold and −1 for another, H the mean entropy
-    of the row, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: praise counts more while the policy is
-    undecided, so that entropy does not collapse. The advantage is not looked at.
+    of the row, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: praise counts more while the policy
+    is undecided, so that entropy does not collapse. The advantage is not looked at.
 
     >>> logp, mask = torch.tensor([[-2.0], [-2.0]]), torch.tensor([[True], [True]])
     >>> verdict(logp, torch.tensor([1.0, 0.0]), torch.zeros(2, 1), mask, praise=0.5).tolist()

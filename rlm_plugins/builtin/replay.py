@@ -28,7 +28,9 @@ class Replay:
     def __init__(self, *, path: str = "successes.jsonl", at_least: float = 1.0) -> None:
         self.path, self.at_least = Path(path), at_least
 
-    def __call__(self, prompts: Sequence[Any], place: Sequence[int], step: int, seed: int, trainer: Any) -> dict[str, Any]:
+    def __call__(
+        self, prompts: Sequence[Any], place: Sequence[int], step: int, seed: int, trainer: Any
+    ) -> dict[str, Any]:
         rows: list[Any] = []
         for prompt, number in zip(prompts, place, strict=True):
             drawn = self._drawn(_key(prompt), step, seed)

@@ -146,8 +146,8 @@ class SFT:
 class DFT(SFT):
     """Dynamic fine-tuning: SFT that weighs each token by its probability (`loss_type: dft`)."""
 
-    settled = {"loss_type": "dft"}
-    refused = {**_RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
+    settled: Mapping[str, Any] = {"loss_type": "dft"}
+    refused: Mapping[str, str] = {**_RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
 
 
 def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:

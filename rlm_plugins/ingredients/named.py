@@ -39,6 +39,9 @@ def written_by(sources: Mapping[str, torch.Tensor], name: str, *, where: str) ->
     """
     if name not in sources:
         raise RecipeError(
-            f"no source of rows is called '{name}'", where=where, allowed=", ".join(sources), hint=nearest(name, sources)
+            f"no source of rows is called '{name}'",
+            where=where,
+            allowed=", ".join(sources),
+            hint=nearest(name, sources),
         )
     return sources[name]

@@ -68,7 +68,7 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.place)
-        if any(plan.slots.values()) or getattr(plan.engine.target, "needs_equation", False):
+        if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
     return plans
 
@@ -111,10 +111,14 @@ def _check_settings(plan: Plan) -> Any:
     return config
 
 
+def _symbols(plan: Plan) -> dict[str, Any]:
+    """What stands in the equation: not which problem, nor who answers it."""
+    return {slot: chosen for slot, chosen in plan.slots.items() if slot not in ("sampler", "rollouts")}
+
+
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
     equation = None
-    symbols = dict(plan.slots)
-    sampler, rollouts = symbols.pop("sampler"), symbols.pop("rollouts")
+    symbols = _symbols(plan)
     if any(symbols.values()):
         from rlm_plugins.step import Equation
 
@@ -130,8 +134,8 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         rewards=plan.rewards,
         evaluation=plan.evaluation,
         equation=equation,
-        sampler=sampler,
-        rollouts=rollouts,
+        sampler=plan.slots["sampler"],
+        rollouts=plan.slots["rollouts"],
         callbacks=plan.callbacks,
     )
 

@@ -44,8 +44,8 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
     """Batches with every field filled, in float64 on the CPU.
 
     Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
-    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply; any row may be of the policy
-    or of one of three sources.
+    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply; a row is the policy's or
+    that of one of three sources.
 
     Args:
         draw: Given by hypothesis.

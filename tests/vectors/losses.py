@@ -93,6 +93,7 @@ for name in TRL_AGGREGATORS:
         **dict.fromkeys(TRL_OTHER_WEIGHTS),
     )(trl_loss)
 
+
 @says("sft_trainer[dft lines]")
 def trl_dft(case: Case, args: Args) -> Out:
     """DFT is the penalty `nll`, weighted by probability, where no row is the policy's own."""
