@@ -20,7 +20,7 @@ from rlm_plugins.batch import LEARNING, SCORING
 if TYPE_CHECKING:
     from rlm_plugins.rows import Row
 
-WRITING = ("prompts", "inputs", "write", "tokenizer", "step", "seed", "trainer")
+WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
 
 hookspec = pluggy.HookspecMarker("rlm")
@@ -116,10 +116,14 @@ def rlm_rollouts() -> Parts:
     open. Parts see who wrote a row in ``sources``; a loss, weight or penalty with ``source: LABEL`` counts on those
     rows alone.
 
-    Data: ``prompts`` and ``inputs`` (the prompt and the columns of each row to write), ``tokenizer``, ``step``
-    (optimiser steps done), ``seed``, ``trainer``, and ``write(prompts, prefixes=None, greedy=False)``: the policy
-    writes. Returns ``completion_ids``, one list of token ids per row (None: leave it to the policy), and optionally
-    ``mask`` (per token: is it trained on), ``logprobs``, ``prompt_ids``; any further key is a column for rewards::
+    Data: ``prompts``, ``inputs`` and ``place`` (of each row to write its prompt, its columns, and its number among
+    those of the source in its group: 0, 1, …), ``tokenizer``, ``step`` (optimiser steps done), ``seed``, ``trainer``,
+    and ``write(prompts, prefixes=None, greedy=False)``: the policy writes. On a process that holds none of its rows a
+    source is asked with empty lists. Returns ``completion_ids``, one list of token ids per row (None: leave it to the
+    policy; what is longer than a completion may be is cut), and optionally ``mask`` (per token: is it trained on),
+    ``logprobs``, ``prompt_ids``; any further key is a column for rewards. A class may say ``columns`` (those of the
+    data set that it reads), ``whole_groups = True`` (it needs the rows of a group on one process), and have a method
+    ``check()``, called before any weight is loaded::
 
         def scripted(prompts, tokenizer, *, text: str = "4"):
             \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"

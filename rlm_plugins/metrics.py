@@ -200,6 +200,24 @@ METRICS: tuple[Metric, ...] = (
         "How much of the demonstrations it has learned (supervised stages).",
         "Rises; 1.0 means it can recite them.",
     ),
+    Metric(
+        "sources/<label>/share",
+        "rows of that source / all rows of the generation batch",
+        "Who wrote what: `policy`, or a source of the recipe by its label.",
+        "As the recipe says; `policy` has more when a source leaves rows open (a pool without that prompt).",
+    ),
+    Metric(
+        "sources/<label>/reward",
+        "mean of Σ weight · reward over the rows of that source, before shapers",
+        "How good each writer is; `reward` is the mean over all of them.",
+        "`policy` rises towards the others. Demonstrations far below 1: the rewards cannot read them.",
+    ),
+    Metric(
+        "sources/<label>/truncated",
+        "share of the source's rows that do not end with an end token",
+        "Rows that were cut at `max_completion_length`.",
+        "0 for demonstrations and replayed rows, else raise the limit: the policy would learn to stop in the middle.",
+    ),
     # -- two engines, one policy
     Metric(
         "sampling/sampling_logp_difference/<mean|max>",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from rlm_plugins.batch import Batch
@@ -23,7 +24,8 @@ from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.training.checkpoint import DurableCheckpoints
 from rlm_plugins.training.prompts import PromptSampler
-from rlm_plugins.training.writing import POLICY, Rows, Writers
+from rlm_plugins.training.sharing import POLICY
+from rlm_plugins.training.writing import Rows, Writers
 
 PARTS_FILE = "parts.pt"
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
@@ -57,6 +59,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
         self._written: Rows | None = None
         self._writers = writers
+        self._inputs: Sequence[Any] = ()
         super().__init__(**trl, rollout_func=None if writers is None else EquationTrainer._rollouts)
 
     # ---- which problem next
@@ -73,10 +76,33 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     # ---- who writes
 
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer itself, also where a processor surrounds it."""
+        return self._tokenizer
+
     def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
         """The prompts as the model reads them: token ids."""
         ids: list[list[int]] = self._tokenize_prompts(list(prompts))[0]
         return ids
+
+    def answer_ids(self, prompt: Any, text: str) -> list[int]:
+        """`text` as the policy would have written it after `prompt`: token ids up to the end token.
+
+        Of a chat, what the template adds to the prompt for the assistant's turn; where the template does not write
+        a prompt with its answer as it writes the prompt alone, the tokens of the text.
+        """
+        ids: list[int] = []
+        if not isinstance(prompt, str):
+            turn, (asked,) = {"role": "assistant", "content": text}, self.prompt_ids([prompt])
+            options = {"tools": self.tools or None, "chat_template": self.chat_template, **self.chat_template_kwargs}
+            both = self.processing_class.apply_chat_template(
+                [*prompt, turn], tokenize=True, return_dict=True, **options
+            )["input_ids"]
+            ids = both[len(asked) :] if both[: len(asked)] == asked else []
+        ids = ids or self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = next((i for i, token in enumerate(ids) if token in self.eos_token_ids), None)
+        return [*ids, self._tokenizer.eos_token_id] if end is None else ids[: end + 1]
 
     def write(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
@@ -84,22 +110,39 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         """The policy writes.
 
         Args:
-            prompts: One per row.
+            prompts: One per row; none is fine.
             prefixes: Per row, token ids its completion starts with; they are not returned again.
             greedy: The most likely token each time.
 
         Returns:
             Token ids per row, and their log-probabilities where the engine reports them (vLLM).
         """
-        ids, images, fields = self._tokenize_prompts(list(prompts))
-        starts = prefixes or [[]] * len(ids)
+        starts = [list(start) for start in prefixes or [[]] * len(prompts)]
+        idle = self._idle(len(prompts))
+        if not prompts and not idle:
+            return [], None
+        ids, images, fields = self._tokenize_prompts([*prompts, *(row["prompt"] for row in self._inputs[:idle])])
         with self._sampling(greedy):
             written, logprobs = self._generate_single_turn(
-                [[*prompt, *start] for prompt, start in zip(ids, starts, strict=True)], images, fields, 1
+                [[*prompt, *start] for prompt, start in zip(ids, [*starts, *[[]] * idle], strict=True)],
+                images,
+                fields,
+                num_generations=1,
             )
         room = [self.max_completion_length - len(start) for start in starts]
-        cut = [row[:most] for row, most in zip(written, room, strict=True)]
-        return cut, logprobs and [row[:most] for row, most in zip(logprobs, room, strict=True)]
+        cut = [row[:most] for row, most in zip(written, room, strict=False)]
+        return cut, logprobs and [row[:most] for row, most in zip(logprobs, room, strict=False)]
+
+    def _idle(self, rows: int) -> int:
+        """How many rows this process writes for nobody, where all processes must write equally many at a time."""
+        sharded = self.is_fsdp_enabled or (
+            self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3
+        )
+        shared = self.use_vllm and (self.vllm_mode == "server" or self.args.vllm_tensor_parallel_size > 1)
+        if self.accelerator.num_processes == 1 or not (sharded or shared):
+            return 0
+        most: int = max(gather_object([rows]))
+        return most - rows
 
     @contextmanager
     def _sampling(self, greedy: bool) -> Iterator[None]:
@@ -112,6 +155,16 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             yield
         finally:
             setattr(holder, name, usual)
+
+    def set_temperature(self, temperature: float) -> None:
+        """From now on the policy writes at this temperature, and is read at it (log-probabilities, entropies)."""
+        self.temperature = temperature
+        if self.use_vllm:
+            self.vllm_generation.temperature = temperature
+        else:
+            self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
+        for model in (model for model in (self.model, self.ref_model) if model is not None):
+            _reading_temperature(self.accelerator.unwrap_model(model)).cell_contents = temperature
 
     @staticmethod
     def _rollouts(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
@@ -278,10 +331,20 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             metrics["shapers/reward"].append(scored.rewards.nanmean().item())
         if self.equation.filters:
             metrics["filters/kept"].append((scored.mask.any(1).sum() / batch.mask.any(1).sum().clamp(min=1)).item())
+        if self._writers is not None:
+            self._log_sources(batch, metrics)
         table = self._logs["advantages"]
         for _ in range(min(len(table), len(scored.advantages))):
             table.pop()  # TRL's own, which nobody trains on
         table.extend(scored.advantages.mean(1).tolist())
+
+    def _log_sources(self, batch: Batch, metrics: Any) -> None:
+        """Per source its share of the rows, their mean reward, and how many of them were cut."""
+        for label, own in batch.sources.items():
+            metrics[f"sources/{label}/share"].append(own.float().mean().item())
+            if own.any():
+                metrics[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
+                metrics[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
 
     # ---- memory of parts that have one
 
@@ -316,10 +379,19 @@ def _greedy(usual: Any) -> Any:
     return config
 
 
+def _reading_temperature(model: Any) -> Any:
+    """The cell in which TRL's pass over `model` keeps the temperature that it divides the logits by."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    forward = getattr(base, "_original_forward", base.forward).__func__  # accelerate may have wrapped it
+    return forward.__closure__[forward.__code__.co_freevars.index("temperature")]
+
+
 def _rows_of(batch: Batch, rows: slice) -> Batch:
     return Batch(
         rewards=batch.rewards[rows],
         advantages=batch.advantages[rows],
         named_rewards={name: x[rows] for name, x in batch.named_rewards.items()},
+        sources={name: x[rows] for name, x in batch.sources.items()},
+        mask=batch.mask[rows],
         truncated=batch.truncated[rows],
     )

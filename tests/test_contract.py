@@ -22,6 +22,7 @@ from rlm_plugins.builtin import (
     penalties,
     policy_losses,
     rewards,
+    rollouts,
     samplers,
     shapers,
     token_weights,
@@ -44,7 +45,7 @@ test_in_order = conformance("rlm_samplers", samplers.in_order)
 test_scratch = conformance("rlm_models", models.scratch)
 
 
-@pytest.mark.parametrize("name", ["grpo", "sft"])
+@pytest.mark.parametrize("name", ["grpo", "sft", "dft"])
 def test_trainers(name: str) -> None:
     Part("rlm_trainers", name, BUILTIN, trainers.rlm_trainers()[name]).check()
 
@@ -53,6 +54,14 @@ def test_trainers(name: str) -> None:
 def test_callbacks(name: str) -> None:
     Part("rlm_callbacks", name, BUILTIN, callbacks.rlm_callbacks()[name]).check()
 
+
+# ---- y
+
+test_policy = conformance("rlm_rollouts", rollouts.policy, knobs={"temperature": 0.7})
+test_greedy = conformance("rlm_rollouts", rollouts.greedy)
+test_demonstrations = conformance("rlm_rollouts", rollouts.Demonstrations)
+test_replay = conformance("rlm_rollouts", rollouts.Replay)
+test_branches = conformance("rlm_rollouts", rollouts.Branches)
 
 # ---- r, r′, and which groups teach
 
@@ -83,6 +92,8 @@ test_keep_efficient = conformance(
     "rlm_filters", filters.keep_k, knobs={"k": 1, "by": "reward_per_token"}, exceptions=FIRST
 )
 test_no_truncated_groups = conformance("rlm_filters", filters.no_truncated_groups)
+test_gate = conformance("rlm_filters", filters.gate)
+test_gate_of_one_reward = conformance("rlm_filters", filters.gate, knobs={"at_most": 1, "reward": "accuracy"})
 
 # ---- Â
 
@@ -104,6 +115,7 @@ test_population = conformance("rlm_advantages", advantages.group_relative, knobs
 test_leave_one_out = conformance("rlm_advantages", advantages.leave_one_out)
 test_all_from_others = conformance("rlm_advantages", advantages.leave_one_out, knobs={"scale": "others"})
 test_optimal_baseline = conformance("rlm_advantages", advantages.optimal_baseline)
+test_greedy_baseline = conformance("rlm_advantages", advantages.greedy_baseline)
 test_gpg = conformance("rlm_advantages", advantages.gpg, exceptions=SHARE)
 test_gpg_of_verl = conformance(
     "rlm_advantages", advantages.gpg, knobs={"teaching": "nonzero_rewards"}, exceptions=SHARE
@@ -174,6 +186,7 @@ test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
+test_verdict = conformance("rlm_policy_losses", policy_losses.verdict)
 
 MICRO_BATCH = {"split": "its statistics are those of the micro-batch, as in every library"}
 
@@ -208,6 +221,12 @@ test_abs = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "abs"}
 test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2}, exceptions=MICRO_BATCH)
 test_kl_old = conformance("rlm_penalties", penalties.kl_old)
 test_entropy = conformance("rlm_penalties", penalties.entropy)
+test_nll = conformance("rlm_penalties", penalties.nll)
+test_nll_of_right_rows = conformance("rlm_penalties", penalties.nll, knobs={"threshold": 0.5})
+test_nll_by_probability = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "probability"})
+test_nll_by_certainty = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "certainty"})
+test_policy_shaping = conformance("rlm_penalties", penalties.policy_shaping)
+test_unshaped_policy = conformance("rlm_penalties", penalties.policy_shaping, knobs={"gamma": None})
 
 test_token_mean = conformance("rlm_aggregators", aggregators.token_mean)
 test_sequence_mean = conformance("rlm_aggregators", aggregators.sequence_mean)

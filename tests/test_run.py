@@ -60,7 +60,7 @@ def test_what_a_resumed_stage_does_again_is_taken_out_of_the_ledgers(tmp_path: P
     for step in range(4):
         run.log(stage=again.name, step=step, **{"held_out/a": 0.5, "held_out/rows": 1})
         run.log(stage=again.name, step=step, loss=float(step))
-        run._append("samples.jsonl", {"stage": again.name, "step": step, "completion": "y"})
+        run.append("samples.jsonl", {"stage": again.name, "step": step, "completion": "y"})
     with (tmp_path / "metrics.jsonl").open("a") as handle:
         handle.write('{"stage": "01-x", "st')  # killed while it wrote
     run.rewind(again, 2)

@@ -9,20 +9,22 @@ import pytest
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.training.writing import Writers, labels, owners
+from rlm_plugins.training.sharing import check_whole_groups, labels, owners
+from rlm_plugins.training.writing import Writers
 
 
 class Trainer:
     """Reads prompts as their letters and writes their length, as an `EquationTrainer` would."""
 
     tokenizer = "the tokenizer"
+    max_completion_length = 4
     state = SimpleNamespace(global_step=7)
     args = SimpleNamespace(seed=3)
 
     def prompt_ids(self, prompts: list[str]) -> list[list[int]]:
         return [[ord(letter) for letter in prompt] for prompt in prompts]
 
-    def write(self, prompts: list[str]) -> tuple[list[list[int]], None]:
+    def write(self, prompts: list[str]) -> tuple[list[list[int]], list[list[float]] | None]:
         return [[len(prompt)] for prompt in prompts], None
 
 
@@ -43,6 +45,11 @@ def names(inputs: Any, step: int, seed: int) -> dict[str, Any]:
     return {"completion_ids": ids, "mask": [[False]] * len(inputs), "when": [step * 10 + seed] * len(inputs)}
 
 
+def places(place: list[int]) -> dict[str, Any]:
+    """Writes which of its rows in the group it is."""
+    return {"completion_ids": [[number] for number in place]}
+
+
 PROMPTS = ["x", "x", "x", "yy", "yy", "yy"]
 INPUTS = [{"name": name} for name in "aaabbb"]
 
@@ -56,9 +63,34 @@ def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest()
     assert rows.prompt_ids == [[120]] * 3 + [[121, 121]] * 3
 
 
-def test_a_group_split_over_processes_keeps_its_writers() -> None:
-    rows = Writers([source(names, rows=1)], 3)(PROMPTS[:2], INPUTS[:2], 4, Trainer())
-    assert rows.source == [0, 1]
+def test_a_column_of_the_data_set_stands_where_a_source_says_nothing() -> None:
+    inputs = [{"name": "a", "when": 5}] * 3
+    rows = Writers([source(names, rows=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
+    assert rows.columns == {"when": [5, 5, 73]}
+
+
+def test_a_group_split_over_processes_keeps_its_writers_and_their_places() -> None:
+    writers = Writers([source(places, rows=2)], 3)
+    whole = writers(PROMPTS, INPUTS, 0, Trainer())
+    assert whole.completion_ids == [[1], [0], [1], [2], [0], [1]]
+    for first in range(6):
+        part = writers(PROMPTS[first:], INPUTS[first:], first, Trainer())
+        assert part.source == whole.source[first:]
+        assert part.completion_ids == whole.completion_ids[first:]
+
+
+def test_every_process_asks_every_source() -> None:
+    """What a source does with all processes together must not wait for one that has none of its rows."""
+    asked = []
+
+    def it(prompts: Any) -> Any:
+        asked.append(len(prompts))
+        return {"completion_ids": [[5]] * len(prompts)}
+
+    writers = Writers([source(it, rows=1)], 3)
+    writers(PROMPTS[:2], INPUTS[:2], 0, Trainer())
+    writers(PROMPTS[2:4], INPUTS[2:4], 2, Trainer())
+    assert asked == [0, 1]
 
 
 def test_sources_share_a_group_from_its_end() -> None:
@@ -66,18 +98,53 @@ def test_sources_share_a_group_from_its_end() -> None:
         return {}
 
     assert owners([source(names, rows=2), source(other, rows=1)], 5) == [0, 0, 2, 1, 1]
-    assert owners([source(names), source(other, **{"as": "second"})][:1], 3) == [1, 1, 1]
+    assert owners([source(names)], 3) == [1, 1, 1]
+    assert owners([source(names), source(other, rows=1)], 3) == [1, 1, 2]  # what is left, wherever it stands
     assert labels([source(names, **{"as": "mine"}), source(other)]) == ["policy", "mine", "other"]
 
 
-def test_more_rows_than_a_group_has() -> None:
-    with pytest.raises(RecipeError, match=r"source 2 .names. wants 2 rows of a group, 1 are free"):
-        owners([source(names, rows=2), source(names, rows=2)], 3)
+def test_a_source_called_policy_is_the_policy() -> None:
+    def policy(prompts: Any) -> Any:
+        return {"completion_ids": [None] * len(prompts)}
+
+    writers = Writers([source(policy), source(names, rows=1)], 3)
+    assert writers.labels == ["policy", "names"]
+    assert writers(PROMPTS[:3], INPUTS[:3], 0, Trainer()).source == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((2, 2), r"source 2 .names. wants 2 rows of a group, 1 are free"),
+        ((3, None), r"source 2 .names. wants all the rows that are left, 0 are free"),
+        ((None, None), "sources 1 and 2 both take all the rows that are left"),
+    ],
+)
+def test_more_rows_than_a_group_has(rows: tuple[int | None, int | None], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        owners([source(names, **({"rows": n} if n else {})) for n in rows], 3)
 
 
 def test_two_sources_of_one_label() -> None:
     with pytest.raises(RecipeError, match="two sources go by 'names'"):
         labels([source(names), source(names)])
+
+
+def test_a_source_that_needs_whole_groups() -> None:
+    class Whole:
+        whole_groups = True
+        __name__ = "whole"
+
+    for sources, share in (([source(Whole())], 8), ([source(names)], 6)):
+        check_whole_groups(sources, 4, share)
+    with pytest.raises(RecipeError, match="needs whole groups on every process; 6 rows are no whole groups of 4"):
+        check_whole_groups([source(Whole())], 4, 6)
+
+
+def test_what_is_too_long_is_cut() -> None:
+    long = {"completion_ids": [[1, 2, 3, 4, 5, 6]], "mask": [[True] * 6], "logprobs": [[0.0] * 6]}
+    rows = Writers([answers(long)], 1)(["a"], [{}], 0, Trainer())
+    assert (rows.completion_ids, rows.mask, rows.logprobs) == ([[1, 2, 3, 4]], [[True] * 4], [[0.0] * 4])
 
 
 @pytest.mark.parametrize(
@@ -88,10 +155,10 @@ def test_two_sources_of_one_label() -> None:
         ({"completion_ids": [[3], [4]], "tries": [1]}, "returned 2 completion_ids, 1 tries"),
         ([1, 2], "returned list"),
         (None, "returned NoneType"),
+        ({"completion_ids": [[3], [4]], "mask": [[True], [True, False]]}, "a mask of 2 entries for a row of 1 tokens"),
     ],
 )
 def test_rows_that_are_none(result: Any, found: str) -> None:
     with pytest.raises(PartError, match="guest/it") as error:
         Writers([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
     assert found in str(error.value)
-    assert "a list of 2 rows each" in str(error.value)

@@ -12,6 +12,7 @@ from types import ModuleType
 FILES = (
     "environments",
     "samplers",
+    "rollouts",
     "rewards",
     "shapers",
     "filters",

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.group_estimators import gpg, lead, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.group_estimators import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
 from rlm_plugins.builtin.reward_by_reward import reward_by_reward
 from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, following, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
@@ -169,6 +169,7 @@ def rlm_advantages() -> dict[str, object]:
         "batch_whitened": batch_whitened,
         "gae": gae,
         "optimal_baseline": optimal_baseline,
+        "greedy_baseline": greedy_baseline,
         "gpg": gpg,
         "pass_at_k": pass_at_k,
         "lead": lead,

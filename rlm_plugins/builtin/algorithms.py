@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
+from rlm_plugins.builtin import algorithms_by_source as by_source
 from rlm_plugins.rows import Row
 
 sft = Row(
@@ -12,6 +13,14 @@ sft = Row(
     source="TRL's SFTTrainer",
     trainer="sft",
     family="off-policy and supervised",
+)
+
+dft = Row(
+    about="SFT in which every token is weighed by the probability the policy gives it, −sg(π) log π.",
+    source="arXiv 2508.05629; TRL's SFTTrainer with loss_type dft",
+    pitfalls="The weight carries no gradient. Tokens the policy holds for impossible teach next to nothing, so it "
+    "refines what a model knows and teaches no new format; its learning rate is larger than SFT's (5e-5 in the paper).",
+    trainer="dft",
 )
 
 reinforce = Row(
@@ -117,6 +126,7 @@ cispo = Row(
 def rlm_algorithms() -> dict[str, Row]:
     return {
         "sft": sft,
+        "dft": dft,
         "reinforce": reinforce,
         "rloo": rloo,
         "reinforce_pp": by_advantage.reinforce_pp,
@@ -141,4 +151,9 @@ def rlm_algorithms() -> dict[str, Row]:
         "clip_cov": by_loss.clip_cov,
         "kl_cov": by_loss.kl_cov,
         "flash_rl": by_loss.flash_rl,
+        "remax": by_source.remax,
+        "rlep": by_source.rlep,
+        "luffy": by_source.luffy,
+        "srft": by_source.srft,
+        "hpt": by_source.hpt,
     }

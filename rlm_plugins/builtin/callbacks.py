@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import PartError
+from rlm_plugins.ingredients.named import named
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
+    from rlm_plugins.batch import Batch
+    from rlm_plugins.stage import Stage
     from rlm_plugins.training.run import Run
 
 
@@ -54,6 +57,35 @@ def stop_when_nothing_teaches(*, steps: int = 20) -> TrainerCallback:
     return StopWhenNothingTeaches()
 
 
+def keep_successes(run: Run, *, reward: str | None = None, at_least: float = 1.0) -> TrainerCallback:
+    """Keeps every completion of the policy that came to an end and is good enough: a pool for `replay`.
+
+    They are written to ``successes.jsonl`` in the run's folder, one JSON line each: stage, step, prompt (as in the data
+    set), completion, reward. `reward` names the one that decides, unweighted and unshaped; by default their shaped sum.
+    """
+    from transformers import TrainerCallback
+
+    def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
+        from accelerate.utils import gather_object
+
+        from rlm_plugins.training.judge import text_of
+        from rlm_plugins.training.processes import processes
+
+        scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
+        good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]
+        found = [(prompts[i], text_of(completions[i]), scores[i].item()) for i in good.nonzero().squeeze(1).tolist()]
+        for prompt, completion, score in gather_object(found) if processes().num_processes > 1 else found:
+            entry = {"stage": stage.name, "step": step, "prompt": prompt, "completion": completion, "reward": score}
+            run.append("successes.jsonl", entry)
+
+    run.observers.append(keep)
+    return TrainerCallback()
+
+
 @hookimpl
 def rlm_callbacks() -> dict[str, object]:
-    return {"stop_at": stop_at, "stop_when_nothing_teaches": stop_when_nothing_teaches}
+    return {
+        "stop_at": stop_at,
+        "stop_when_nothing_teaches": stop_when_nothing_teaches,
+        "keep_successes": keep_successes,
+    }

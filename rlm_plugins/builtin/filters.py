@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.ingredients.arithmetic import Groups
-from rlm_plugins.ingredients.named import named
+from rlm_plugins.ingredients.named import named, written_by
 from rlm_plugins.lazy import torch
 
 
@@ -98,6 +98,36 @@ def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Ten
     return groups.rows(groups.cells.nansum(1, keepdim=True) == 0)
 
 
+def gate(
+    rewards: Float[torch.Tensor, "B"],
+    named_rewards: dict[str, torch.Tensor],
+    group: Int[torch.Tensor, "B"],
+    sources: dict[str, torch.Tensor],
+    *,
+    source: str = "demonstrations",
+    at_most: NonNegativeInt = 0,
+    reward: str | None = None,
+    threshold: float = 1.0,
+) -> Bool[torch.Tensor, "B"]:
+    """Keeps of each group either its demonstration or everything else: help is for who cannot do it alone.
+
+    rows = those of `source` where `at_most` of the others are right, else the others. HPT, arXiv 2509.04419, whose gate
+    is `at_most`, 0 for its 7B model. A row is right when its reward (the one called `reward`, unweighted and unshaped;
+    by default their shaped sum) reaches `threshold`. A group without a row of `source` keeps what it has.
+
+    >>> group, sources = torch.tensor([0, 0, 1, 1]), {"demonstrations": torch.tensor([False, True, False, True])}
+    >>> gate(torch.tensor([0.0, 1.0, 1.0, 1.0]), {}, group, sources).tolist()
+    [False, True, True, False]
+    """
+    if reward is not None:
+        rewards = named(named_rewards, reward, where="filters: gate.reward")
+    shown = written_by(sources, source, where="filters: gate.source")
+    right = Groups(((rewards >= threshold) & ~shown).to(rewards.dtype), group)
+    there = Groups(shown.to(rewards.dtype), group)
+    failed = (right.cells.nansum(1, keepdim=True) <= at_most) & (there.cells.nansum(1, keepdim=True) > 0)
+    return right.rows(failed) == shown
+
+
 @hookimpl
 def rlm_filters() -> dict[str, object]:
     return {
@@ -105,4 +135,5 @@ def rlm_filters() -> dict[str, object]:
         "accuracy_band": accuracy_band,
         "keep_k": keep_k,
         "no_truncated_groups": no_truncated_groups,
+        "gate": gate,
     }

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.arithmetic import Alone, Groups, nanstd
+from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, nanstd
+from rlm_plugins.ingredients.named import written_by
 from rlm_plugins.lazy import torch
 
 
@@ -36,6 +37,37 @@ def optimal_baseline(
     tokens = Groups(lengths, group).cells.nansum(1, keepdim=True)
     baseline = Groups(rewards * lengths, group).cells.nansum(1, keepdim=True) / tokens
     return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), alone)
+
+
+def greedy_baseline(
+    rewards: Float[torch.Tensor, "B"],
+    token_rewards: Float[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    sources: dict[str, torch.Tensor],
+    *,
+    source: str = "greedy",
+) -> Float[torch.Tensor, "B T"]:
+    """The reward still to come, seen from what the policy earns on the same prompt without chance.
+
+    Âᵢₜ = Σₗ rᵢₗ − r(greedy row), the sum over l ≥ t. ReMax, arXiv 2310.10505; where no shaper adds a dense reward it is
+    rᵢ − r(greedy row) on every token.
+
+    `source` is what the greedy row goes by; of several their mean counts. They get 0 themselves, and so does a group
+    without one. All rewards of a group equal: exactly 0.
+
+    >>> sources = {"greedy": torch.tensor([False, False, True])}
+    >>> rewards, mask = torch.tensor([1.0, 0.0, 0.25]), torch.tensor([[True], [True], [False]])
+    >>> greedy_baseline(rewards, rewards.unsqueeze(1) * mask, torch.zeros(3).long(), mask, sources).tolist()
+    [[0.75], [-0.25], [0.0]]
+    """
+    greedy = written_by(sources, source, where="advantage: greedy_baseline.source")
+    baseline = Groups(rewards.where(greedy, torch.nan), group)
+    mean = baseline.rows(baseline.cells.nanmean(1, keepdim=True)).unsqueeze(1)
+    groups = Groups(rewards, group)
+    compared = groups.rows(groups.has_spread()) & ~greedy
+    advantages = (discounted(token_rewards, 1.0, mask) - mean).nan_to_num(nan=0.0)
+    return advantages.where(mask & compared.unsqueeze(1), 0.0)
 
 
 def gpg(

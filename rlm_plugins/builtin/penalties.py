@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.imitation import nll, policy_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.covariance import covariance, largest, share_of
 from rlm_plugins.lazy import torch
@@ -122,4 +123,11 @@ def kl_estimate(
 
 @hookimpl
 def rlm_penalties() -> dict[str, object]:
-    return {"kl": kl, "kl_old": kl_old, "kl_cov": kl_cov, "entropy": entropy}
+    return {
+        "kl": kl,
+        "kl_old": kl_old,
+        "kl_cov": kl_cov,
+        "entropy": entropy,
+        "nll": nll,
+        "policy_shaping": policy_shaping,
+    }

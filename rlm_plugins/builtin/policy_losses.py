@@ -7,6 +7,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Log
+from rlm_plugins.builtin.imitation import verdict
 from rlm_plugins.lazy import torch
 
 
@@ -149,4 +150,5 @@ def rlm_policy_losses() -> dict[str, object]:
         "plain": plain,
         "gradient_preserving": gradient_preserving,
         "sapo": sapo,
+        "verdict": verdict,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
@@ -70,6 +70,7 @@ class GRPO:
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.training.judge import trl_reward
+        from rlm_plugins.training.sharing import check_whole_groups, columns_read
         from rlm_plugins.training.writing import Writers
 
         assert stage.equation is not None
@@ -81,6 +82,8 @@ class GRPO:
             reward_weights=[reward.weight for reward in stage.rewards],
             **({"vllm_importance_sampling_correction": False} if weighs_engine else {}),  # TRL's would weigh again
         )
+        check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
+        unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
             _give_address(model, stage)
@@ -94,7 +97,7 @@ class GRPO:
                 model=model,
                 args=args,
                 reward_funcs=[trl_reward(reward) for reward in stage.rewards],
-                train_dataset=_dataset(stage.world.train, without=("demonstration", "completion")),
+                train_dataset=_dataset(stage.world.train, without=unseen),
                 processing_class=tokenizer,
                 peft_config=lora,
                 tools=list(stage.world.tools) or None,
@@ -113,6 +116,8 @@ class SFT:
 
     columns = ("demonstration",)
     refused: Mapping[str, str] = _RUN
+    settled: Mapping[str, Any] = {}
+    """Fields of the config that the engine decides."""
 
     def config_class(self) -> type[SFTConfig]:
         """``trl.SFTConfig``."""
@@ -130,12 +135,19 @@ class SFT:
         class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with checkpoints that are whole or absent."""
 
-        args = engine.arguments(stage)
+        args = engine.arguments(stage, **self.settled)
         model, tokenizer, lora = engine.weights(stage)
         data = _dataset(stage.world.train).map(_demonstrated, remove_columns=_columns(stage.world.train))
         with engine.refusals(stage):
             trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
         engine.run(trainer, stage)
+
+
+class DFT(SFT):
+    """Dynamic fine-tuning: SFT that weighs each token by its probability (`loss_type: dft`)."""
+
+    settled: Mapping[str, Any] = {"loss_type": "dft"}
+    refused: Mapping[str, str] = {**_RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
 
 
 def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +157,7 @@ def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
-def _dataset(rows: Any, without: Sequence[str] = ()) -> Any:
+def _dataset(rows: Any, without: Collection[str] = ()) -> Any:
     import datasets
 
     data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
@@ -195,4 +207,4 @@ def _give_address(model: Any, stage: Stage) -> None:
 
 @hookimpl
 def rlm_trainers() -> dict[str, object]:
-    return {"grpo": GRPO, "sft": SFT}
+    return {"grpo": GRPO, "sft": SFT, "dft": DFT}

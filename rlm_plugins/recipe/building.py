@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.paths import Path, spell
-from rlm_plugins.recipe.preflight import check_columns, check_engine_columns, check_rows
+from rlm_plugins.recipe.preflight import check_columns, check_engine_columns, check_rows, check_source_columns
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.world import ModelSource, World
@@ -31,6 +31,7 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
         known[key] = _call(plan.environment, World, plan.place, "environment")
         check_rows(known[key], name, where)
     check_engine_columns(known[key], getattr(plan.engine.target, "columns", ()), name, where)
+    check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
     world, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
         check_columns(world, "training", plan.rewards, name, rewards)

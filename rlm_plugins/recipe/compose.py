@@ -13,6 +13,7 @@ from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.preflight import check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.settings import check, check_installed
+from rlm_plugins.recipe.sources import check_rows_fit, check_sources
 from rlm_plugins.recipe.supplies import check_symbols
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
@@ -66,7 +67,8 @@ def _located(recipe: Recipe) -> Iterator[None]:
 def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
-        if any(plan.slots.values()) or getattr(plan.engine.target, "needs_equation", False):
+        check_sources(plan.slots, plan.place)
+        if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
     return plans
 
@@ -98,18 +100,26 @@ def _check_settings(plan: Plan) -> Any:
         from peft import LoraConfig
 
         check(LoraConfig, lora, spell((*plan.place, "model", "lora")), refused=NOT_IN_A_RECIPE)
-    return check(
+    config = check(
         engine.config_class(),
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
         refused=getattr(engine, "refused", {}),
         house=house_settings(),
     )
+    check_rows_fit(plan.slots, config, plan.place)
+    return config
+
+
+def _symbols(plan: Plan) -> dict[str, Any]:
+    """What stands in the equation: not which problem, nor who answers it."""
+    return {slot: chosen for slot, chosen in plan.slots.items() if slot not in ("sampler", "rollouts")}
 
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
     equation = None
-    if any(plan.slots.values()):
+    symbols = _symbols(plan)
+    if any(symbols.values()):
         from rlm_plugins.step import Equation
 
         equation = Equation.of(plan.slots)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.wording import found
 from rlm_plugins.world import World
@@ -123,6 +125,33 @@ def check_engine_columns(world: World, needed: Sequence[str], name: str, where: 
     for need in (need for need in needed if need not in names):
         problem = f"the algorithm learns from the column '{need}', which the environment '{name}' does not have"
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
+
+
+def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:
+    """Whether every rollout source finds the columns it says it reads, and whatever else it looks for itself.
+
+    Raises:
+        RecipeError: It names the source, the column, and the columns there are.
+    """
+    names = columns(world.train)
+    for number, source in enumerate(sources):
+        for need in (need for need in getattr(source.target, "columns", ()) if need not in names):
+            problem = f"'{source.part.name}' writes from the column '{need}', which the rows of '{name}' do not have"
+            allowed, hint = ", ".join(names), nearest(need, names)
+            raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
+        if hasattr(source.target, "check"):
+            with _stands_at(f"{where}[{number}]"):
+                source.target.check()
+
+
+@contextmanager
+def _stands_at(where: str) -> Iterator[None]:
+    """A part knows its knobs, not where in the recipe it stands."""
+    try:
+        yield
+    except RecipeError as error:
+        place = f"{where}.{error.where}" if error.where else where
+        raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
 
 
 def check_size(world: World, config: Any, where: str) -> None:

@@ -14,6 +14,9 @@ from rlm_plugins.batch import Batch
 LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
 """Rewards are drawn from few levels, so that ties are common; sums of them are exact, in any order."""
 
+SOURCES = ("policy", "greedy", "demonstrations", "replay")
+"""What rows go by."""
+
 Noise = Callable[..., torch.Tensor]
 
 # Making a strategy costs as much as drawing from it: each is made once.
@@ -41,7 +44,8 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
     """Batches with every field filled, in float64 on the CPU.
 
     Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
-    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply.
+    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply; a row is the policy's or
+    that of one of three sources.
 
     Args:
         draw: Given by hypothesis.
@@ -104,7 +108,14 @@ def _filled(
         all_rows=torch.tensor(len(mask) + 2.0).double(),
         micro_batches=torch.tensor(2.0).double(),
         log=_listen,
+        sources=_written(noise(rows)),
     )
+
+
+def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Who wrote each row."""
+    writer = (x.abs() * 100).round().long() % len(SOURCES)
+    return {name: writer == number for number, name in enumerate(SOURCES)}
 
 
 def _listen(name: str, x: torch.Tensor) -> None:

@@ -113,4 +113,4 @@ def row(subject: Subject, draw: Draw) -> None:
             if spec is not None:
                 knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
                 found = registry.find(hook, knobs.pop("name"), where=key)
-                found.bind({k: v for k, v in knobs.items() if (key, k) != ("penalties", "beta")}, where=key)
+                found.bind({k: v for k, v in knobs.items() if k not in HOOKS[hook].keys}, where=key)

@@ -7,6 +7,7 @@
       manifest.json    versions of Python, of the packages and of the plugins the run used
       metrics.jsonl    one line per logged step: {"stage", "step", …}
       samples.jsonl    completions with every reward's share
+      successes.jsonl  every good completion, where the callback `keep_successes` keeps them: a pool to replay
       curve.png        held-out score and reward over the steps
       summary.json     held-out score before and after, seconds
       02-grpo/         a stage: checkpoints while it runs, then its adapter (or model)
@@ -20,7 +21,7 @@ import math
 import platform
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ from rlm_plugins.recipe.yaml_scalars import dump
 
 PACKAGES = ("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets")
 SAMPLES_PER_STEP = 4
+LEDGERS = {"metrics.jsonl": "held_out/rows", "samples.jsonl": "completion", "successes.jsonl": "completion"}
+"""Ledger → a key of the lines that are written before the step they are of is done."""
 
 
 @dataclass
@@ -45,11 +48,14 @@ class Run:
         folder: Where it lies.
         main: Whether this process writes.
         held_out: The latest held-out score of each reward, on every process.
+        observers: Are shown every scored generation batch, on every process: (stage, step, prompts, completions,
+            batch), the rows being those of the process.
     """
 
     folder: Path
     main: bool = True
     held_out: dict[str, float] = field(default_factory=dict)
+    observers: list[Callable[..., None]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -81,16 +87,18 @@ class Run:
 
     def log(self, **record: Any) -> None:
         """Appends one line to metrics.jsonl."""
-        self._append("metrics.jsonl", record)
+        self.append("metrics.jsonl", record)
 
     def observe(
         self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
     ) -> None:
         """Appends the first completions of a generation batch to samples.jsonl, each reward's share beside it."""
+        for observer in self.observers:
+            observer(stage, step, prompts, completions, batch)
         weights = {reward.label: reward.weight for reward in stage.rewards}
         for row in range(min(SAMPLES_PER_STEP, len(completions))):
             raw = {label: batch.named_rewards[label][row].item() for label in weights}
-            self._append(
+            self.append(
                 "samples.jsonl",
                 {
                     "stage": stage.name,
@@ -114,7 +122,7 @@ class Run:
         """Takes out of the ledgers what a stage wrote after its checkpoint at `step`: it will happen again."""
         if not self.main:
             return
-        for file, again in (("metrics.jsonl", "held_out/rows"), ("samples.jsonl", "completion")):
+        for file, again in LEDGERS.items():
             old = self.records(file)
             kept = [r for r in old if r["stage"] != stage.name or r["step"] < step + (again not in r)]
             if kept != old:
@@ -136,7 +144,8 @@ class Run:
         if self.main:
             (self.folder / "summary.json").write_text(json.dumps(_plain(figures), indent=2, ensure_ascii=False) + "\n")
 
-    def _append(self, file: str, record: Mapping[str, Any]) -> None:
+    def append(self, file: str, record: Mapping[str, Any]) -> None:
+        """Appends one line to a ledger; only the main process writes."""
         if self.main:
             with (self.folder / file).open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(_plain(record), ensure_ascii=False) + "\n")

@@ -67,12 +67,14 @@ def _quiet() -> None:
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft")
+    warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
 
 
 def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
     if stage.resume:
         run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
+    run.observers.clear()  # those of the stage before
     own = [_watcher(part, run) for part in stage.callbacks]
     screen = Screen(stage, title, curve, console)
     stage.watchers = [Ledger(run, stage), curve, screen, *own]

@@ -1,4 +1,4 @@
-"""Who writes the rows of a generation batch: the policy, and the rollout sources of the recipe beside it."""
+"""Has every row of a generation batch written: by the policy, and by the rollout sources of the recipe beside it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_plugins.ask import blamed, place
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.training.sharing import label, labels, owners
 
-POLICY = "policy"
-"""What rows go by that the policy wrote."""
+OF_TOKENS = ("logprobs", "mask")
+"""What a source may say of each token of a row."""
 
 
 @dataclass
@@ -23,13 +24,13 @@ class Rows:
         prompt_ids, completion_ids: Per row, token ids.
         logprobs: Per row and token, as the writer reports them; None: it reports none.
         mask: Per row and token, whether it is trained on; None: all are.
-        columns: What else sources say of their rows, for the rewards; None on the rows of others.
+        columns: What else sources say of their rows, for the rewards; on other rows what the data set has there.
     """
 
     source: list[int]
     prompt_ids: list[list[int]]
     completion_ids: list[list[int]]
-    logprobs: list[list[float | None] | None]
+    logprobs: list[Sequence[float | None] | None]
     mask: list[Sequence[bool] | None]
     columns: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -49,9 +50,13 @@ class Writers:
         self.sources = sources
         self.labels = labels(sources)
         self.owners = owners(sources, generations)
+        self._places = [self.owners[:row].count(owner) for row, owner in enumerate(self.owners)]
 
     def __call__(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]], first: int, trainer: Any) -> Rows:
         """Has every row written.
+
+        Every source is asked on every process, also where it has no rows: what it does with all processes together
+        (writing with a sharded policy, setting a temperature) then happens on all.
 
         Args:
             prompts: One per row of this process, groups repeated.
@@ -62,78 +67,27 @@ class Writers:
         Raises:
             PartError: A source failed, or returned something else than its rows.
         """
-        written = self._opened(trainer.prompt_ids(prompts))
-        wanted = [self.owners[(first + i) % len(self.owners)] for i in range(len(prompts))]
+        n = len(prompts)
+        rows = Rows([0] * n, trainer.prompt_ids(prompts), [[] for _ in range(n)], [None] * n, [None] * n)
+        in_group = [(first + i) % len(self.owners) for i in range(n)]
         for number, source in enumerate(self.sources, 1):
-            mine = [i for i, owner in enumerate(wanted) if owner == number]
-            if mine:
-                given = _given(trainer, [prompts[i] for i in mine], [inputs[i] for i in mine])
-                self._take(written, self.labels.index(label(source)), mine, _asked(source, given))
-        left = [i for i, ids in enumerate(written.completion_ids) if not ids]
-        if left:
-            ids, logprobs = trainer.write([prompts[i] for i in left])
-            self._take(written, 0, left, {"completion_ids": ids, "logprobs": logprobs or [None] * len(left)})
-        return written
-
-    def _opened(self, prompt_ids: list[list[int]]) -> Rows:
-        n = len(prompt_ids)
-        return Rows([0] * n, prompt_ids, [[] for _ in range(n)], [None] * n, [None] * n)
-
-    def _take(self, rows: Rows, number: int, places: Sequence[int], found: Mapping[str, Any]) -> None:
-        fields: dict[str, list[Any]] = {"prompt_ids": rows.prompt_ids, "logprobs": rows.logprobs, "mask": rows.mask}
-        for k, i in enumerate(places):
-            if not found["completion_ids"][k]:
-                continue
-            rows.source[i], rows.completion_ids[i] = number, list(found["completion_ids"][k])
-            for name, values in found.items():
-                if name in fields:
-                    fields[name][i] = values[k]
-                elif name != "completion_ids":
-                    rows.columns.setdefault(name, [None] * len(rows.source))[i] = values[k]
+            mine = [i for i in range(n) if self.owners[in_group[i]] == number]
+            given = {
+                **_given(trainer),
+                "prompts": [prompts[i] for i in mine],
+                "inputs": [inputs[i] for i in mine],
+                "place": [self._places[in_group[i]] for i in mine],
+            }
+            found = _cut(_asked(source, given), trainer.max_completion_length)
+            _put(rows, inputs, self.labels.index(label(source)), mine, found)
+        left = [i for i, ids in enumerate(rows.completion_ids) if not ids]
+        ids, logprobs = trainer.write([prompts[i] for i in left])
+        _put(rows, inputs, 0, left, {"completion_ids": ids, "logprobs": logprobs or [None] * len(left)})
+        return rows
 
 
-def label(source: Bound) -> str:
-    """What the rows of a source go by."""
-    return str(source.beside.get("as") or source.part.name)
-
-
-def labels(sources: Sequence[Bound]) -> list[str]:
-    """What rows go by: the policy first, then each source by its ``as``, else its name.
-
-    Raises:
-        RecipeError: Two go by one label.
-    """
-    found = [label(source) for source in sources]
-    for twice in (name for name in found if found.count(name) > 1):
-        problem, hint = f"two sources go by '{twice}'", "give one of them another label: `as: …`"
-        raise RecipeError(problem, where="algorithm.rollouts", hint=hint)
-    return list(dict.fromkeys([POLICY, *found]))
-
-
-def owners(sources: Sequence[Bound], generations: int) -> list[int]:
-    """Who writes which row of a group: 0 the policy, k the k-th source; sources from the last row towards the first.
-
-    Raises:
-        RecipeError: They want more rows than a group has.
-    """
-    owned, free = [0] * generations, generations
-    for number, source in enumerate(sources, 1):
-        rows = source.beside.get("rows") or free
-        if not 0 < rows <= free:
-            problem = (
-                f"source {number} ({source.part.name}) wants {rows or 'the remaining'} rows of a group, {free} are free"
-            )
-            hint = f"`trainer.num_generations` is {generations}: it counts the rows of all sources and the policy"
-            raise RecipeError(problem, where="algorithm.rollouts", hint=hint)
-        owned[free - rows : free] = [number] * rows
-        free -= rows
-    return owned
-
-
-def _given(trainer: Any, prompts: list[Any], inputs: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _given(trainer: Any) -> dict[str, Any]:
     return {
-        "prompts": prompts,
-        "inputs": inputs,
         "write": lambda *args, **options: trainer.write(*args, **options)[0],
         "tokenizer": trainer._tokenizer,
         "step": trainer.state.global_step,
@@ -142,7 +96,8 @@ def _given(trainer: Any, prompts: list[Any], inputs: list[Mapping[str, Any]]) ->
     }
 
 
-def _asked(source: Bound, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens."""
     with blamed(source):
         found = source.call({name: given[name] for name in (*source.part.needs, *source.part.welcomes)})
     size = len(given["prompts"])
@@ -151,4 +106,34 @@ def _asked(source: Bound, given: Mapping[str, Any]) -> Mapping[str, Any]:
         said = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(found).__name__
         needed = f"completion_ids (and whatever else): a list of {size} rows each"
         raise PartError(f"returned {said}", where=place(source), allowed=needed)
-    return {("mask" if name == "env_mask" else name): values for name, values in found.items()}
+    rows = {("mask" if name == "env_mask" else name): list(values) for name, values in found.items()}
+    for name in (name for name in OF_TOKENS if name in rows):
+        for ids, marks in zip(rows["completion_ids"], rows[name], strict=True):
+            if ids and marks is not None and len(marks) != len(ids):
+                problem = f"returned a {name} of {len(marks)} entries for a row of {len(ids)} tokens"
+                raise PartError(problem, where=place(source), allowed="one entry per token, or None for the row")
+    return rows
+
+
+def _cut(found: dict[str, list[Any]], longest: int) -> dict[str, list[Any]]:
+    """Rows of at most `longest` tokens. One that was cut has no end token, and so counts as truncated."""
+    per_token = ("completion_ids", *OF_TOKENS)
+    return {name: [x and x[:longest] for x in xs] if name in per_token else xs for name, xs in found.items()}
+
+
+def _put(
+    rows: Rows, inputs: Sequence[Mapping[str, Any]], writer: int, places: Sequence[int], found: Mapping[str, Any]
+) -> None:
+    """Writes what was found into the rows at `places`, but for those that are left open."""
+    written: dict[str, list[Any]] = {"prompt_ids": rows.prompt_ids, "logprobs": rows.logprobs, "mask": rows.mask}
+    for k, i in enumerate(places):
+        if not found["completion_ids"][k]:
+            continue
+        rows.source[i], rows.completion_ids[i] = writer, list(found["completion_ids"][k])
+        for name in found.keys() - {"completion_ids"}:
+            column = written[name] if name in written else _column(rows, inputs, name)
+            column[i] = found[name][k]
+
+
+def _column(rows: Rows, inputs: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    return rows.columns.setdefault(name, [row.get(name) for row in inputs])

@@ -147,6 +147,19 @@ def verl_passk(case: Case, args: Args) -> Out:
     return scored(case, case.outcome, a.lead, scale="group" if args["norm_adv_by_std_in_grpo"] else "none")
 
 
+@says("compute_remax_outcome_advantage")
+def verl_remax(case: Case, args: Args) -> Out:
+    """verl is handed the greedy reward of each row: here every row is a group with a greedy row of its own."""
+    rewards, n = getattr(case, args["rewards"]), len(case.groups)
+    greedy = torch.arange(2 * n) >= n
+    dense = torch.cat([rewards, torch.zeros_like(rewards)])
+    mask = torch.cat([case.mask, torch.zeros_like(case.mask)])
+    scores = torch.cat([(rewards * case.mask).sum(1), case.greedy_scores])
+    group = torch.arange(n).repeat(2)
+    advantages = a.greedy_baseline(scores, dense, group, mask, {"greedy": greedy})[:n]
+    return {"advantages": advantages, "returns": discounted(rewards, 1.0, case.mask)}
+
+
 @says("compute_gdpo_outcome_advantage")
 def verl_gdpo(case: Case, args: Args) -> Out:
     """verl was given one reward, and standardises over tokens."""

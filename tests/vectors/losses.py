@@ -110,6 +110,15 @@ def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
     return found | {"loss": found["loss"] - getattr(case, args["advantages"])[empty].sum() / len(empty)}
 
 
+@says("sft_trainer[dft lines]")
+def trl_dft(case: Case, args: Args) -> Out:
+    """DFT is the penalty `nll`, weighted by probability, where no row is the policy's own."""
+    term = part("rlm_penalties", k.nll, weighted_by="probability")
+    own = replace(part("rlm_policy_losses", p.reinforce), beside={"source": "policy"})
+    more = {"rewards": case.scores, "sources": {"policy": torch.zeros(len(case.groups), dtype=torch.bool)}}
+    return learnt(case, args, aggregator(z.token_mean), own, penalties=[term], **more)
+
+
 # ---------------------------------------------------------------- losses: verl
 
 

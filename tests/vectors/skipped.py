@@ -6,12 +6,10 @@ from vectors.advantages import OPEN
 from vectors.records import Args, fits
 
 SKIPPED: list[tuple[str, Args, str]] = [
-    ("compute_remax_outcome_advantage", {}, "needs greedy rows"),
     ("compute_optimal_token_baseline_advantage", {}, "needs Σπ² of every token"),
     (OPEN, {"estimator": "flash_reinforce"}, "no part of this name"),
     ("GRPOTrainer._compute_loss", {"loss_type": "vespo"}, "no VESPO part"),
     ("GRPOTrainer._compute_loss", {"off_policy_mask_threshold": 0.05}, "no off-policy mask"),
-    ("sft_trainer[dft lines]", {}, "a supervised loss"),
     ("compute_policy_loss_dppo_tv", {}, "no DPPO part"),
     ("compute_policy_loss_dppo_kl", {}, "no DPPO part"),
     ("compute_policy_loss_dro", {}, "no DRO part"),

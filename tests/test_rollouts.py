@@ -1,0 +1,369 @@
+"""The rollout sources we ship, on a trainer with a tiny policy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from trl import GRPOConfig
+
+from rlm_plugins.builtin.branches import Branches, fork
+from rlm_plugins.builtin.replay import Replay
+from rlm_plugins.builtin.rollouts import Demonstrations
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.ingredients.scratch import build_tokenizer
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.training.judge import trl_reward
+from rlm_plugins.training.writing import Writers
+
+REGISTRY = Registry()
+SEEN: list[Any] = []
+
+
+def eighths(completions: list[str]) -> list[float]:
+    """Differs between rows, exact in binary."""
+    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+
+
+def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
+    bound = REGISTRY.find("rlm_rollouts", name).bind(knobs)
+    return replace(bound, beside={"rows": rows} if rows else {})
+
+
+def trainer(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
+    """Groups of four on two problems, whose answers are the demonstrations; GRPO."""
+    torch.set_num_threads(1)
+    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **{"max_steps": 2, **changes}))
+    reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
+    made = EquationTrainer(
+        equation=Equation(
+            advantage=REGISTRY.find("rlm_advantages", "group_relative").bind({}),
+            importance=REGISTRY.find("rlm_importance", "token").bind({}),
+            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
+            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
+        ),
+        rewards=[reward],
+        writers=Writers(sources, args.num_generations) if sources else None,
+        order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        observer=lambda *seen: SEEN.append(seen),
+        model=tiny.model(),
+        args=args,
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=tiny.problems(16).map(lambda row: {"demonstration": row["answer"]}),
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+    made.add_callback(SaveWhenBufferIsEmpty(args.steps_per_generation * args.num_iterations, 1))
+    SEEN.clear()
+    return made
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
+    """A trainer that is only asked to write and to read."""
+    return trainer(tmp_path_factory.mktemp("idle"))
+
+
+def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
+    """(1, T, V) of the bare policy."""
+    with torch.no_grad():
+        return made.model(input_ids=torch.tensor([ids])).logits
+
+
+# ------------------------------------------------------------------ what the trainer offers them
+
+
+def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> None:
+    prompts, usual = ["1+2=", "7+7="], idle.generation_config
+    (ids, others), _ = idle.write(prompts, greedy=True)
+    assert idle.write(prompts, greedy=True)[0] == [ids, others]
+    for prompt, written in zip(idle.prompt_ids(prompts), (ids, others), strict=True):
+        for t, token in enumerate(written):
+            assert logits(idle, prompt + written[:t])[0, -1].argmax().item() == token
+    assert idle.generation_config is usual
+    assert usual.do_sample
+
+
+def test_a_prefix_is_read_and_not_returned(idle: EquationTrainer) -> None:
+    (whole,), _ = idle.write(["1+2="], greedy=True)
+    for cut in (0, 3, len(whole) - 1):
+        (rest,), _ = idle.write(["1+2="], [whole[:cut]], greedy=True)
+        assert whole[:cut] + rest == whole
+    assert len(whole) == idle.max_completion_length
+
+
+def test_nothing_to_write_is_nothing(idle: EquationTrainer) -> None:
+    assert idle.write([]) == ([], None)
+
+
+def test_a_process_writes_as_many_rows_as_the_others(idle: EquationTrainer, monkeypatch: Any) -> None:
+    """Where all must write together, the missing rows are written for nobody."""
+    monkeypatch.setattr(idle, "_idle", lambda rows: 3 - rows)
+    monkeypatch.setattr(idle, "_inputs", [{"prompt": "1+1="}] * 3)
+    seen = []
+    usual = idle._generate_single_turn
+    monkeypatch.setattr(idle, "_generate_single_turn", lambda *a, **k: (seen.append(len(a[0])), usual(*a, **k))[1])
+    (ids,), _ = idle.write(["1+2="], [[4, 5]], greedy=True)
+    assert idle.write([]) == ([], None)
+    assert seen == [3, 3]
+    monkeypatch.undo()
+    assert ids == idle.write(["1+2="], [[4, 5]], greedy=True)[0][0]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
+def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer, temperature: float) -> None:
+    idle.set_temperature(temperature)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    mask = torch.ones_like(ids)
+    inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
+    with torch.no_grad():
+        found, entropy, _ = idle._read(idle.model, inputs, compute_entropy=True)
+    expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
+    torch.testing.assert_close(found, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
+    assert idle.generation_config.temperature == idle.generation_kwargs["temperature"] == temperature
+
+
+def test_next_to_no_temperature_is_greedy(idle: EquationTrainer) -> None:
+    idle.set_temperature(1e-4)
+    cold = idle.write(["1+2="] * 3)[0]
+    idle.set_temperature(1.0)
+    assert cold == idle.write(["1+2="], greedy=True)[0] * 3
+    warm = idle.write(["1+2="] * 3)[0]
+    assert len({tuple(row) for row in warm}) > 1
+
+
+def test_an_answer_as_the_policy_would_have_written_it(idle: EquationTrainer) -> None:
+    letters = idle.tokenizer.convert_tokens_to_ids
+    end = idle.tokenizer.eos_token_id
+    assert idle.answer_ids("1+2=", "37") == [letters("3"), letters("7"), end]
+
+
+class Chat:
+    """As much of a trainer as turns an answer into tokens."""
+
+    def __init__(self, template: str | None = None) -> None:
+        self._tokenizer = self.processing_class = build_tokenizer("0123456789")
+        self.eos_token_ids, self.tools, self.chat_template_kwargs = [self._tokenizer.eos_token_id], None, {}
+        self.chat_template = template
+
+    def prompt_ids(self, prompts: Any) -> list[list[int]]:
+        return [
+            self._tokenizer.apply_chat_template(
+                p, chat_template=self.chat_template, add_generation_prompt=True, tokenize=True, return_dict=True
+            )["input_ids"]
+            for p in prompts
+        ]
+
+    answer_ids = EquationTrainer.answer_ids
+
+
+NEWLINE = (
+    "{% for m in messages %}{{ '<|user|>' + m['content'] + '<|end|>' + '0' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|user|>' }}{% endif %}"
+)
+THOUGHTLESS = "{% for m in messages %}{{ m['role'][0] + m['content'] + '<|end|>' }}{% endfor %}{{ '9' }}"
+
+
+@pytest.mark.parametrize("template", [None, NEWLINE, THOUGHTLESS], ids=["ours", "after the end", "no beginning"])
+def test_an_answer_in_a_conversation_is_its_turn(template: str | None) -> None:
+    """What a template writes after the end token is not the assistant's."""
+    chat = Chat(template)
+    words = chat._tokenizer.convert_ids_to_tokens(chat.answer_ids([{"role": "user", "content": "1"}], "42"))
+    assert words == ["4", "2", "<|end|>"]
+
+
+# ------------------------------------------------------------------ demonstrations
+
+
+def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
+    part = Demonstrations(**knobs)
+    asked = SimpleNamespace(answer_ids=lambda prompt, text: (prompt, text))
+    inputs = [{part.column: value} for value in values]
+    return part(["p"] * len(values), inputs, place, asked)["completion_ids"]
+
+
+def test_each_row_gets_a_demonstration_of_its_own_or_is_left_open() -> None:
+    assert shown(["a", "a", None, ""], [0, 1, 0, 0]) == [("p", "a"), None, None, None]
+    assert shown([["a", "b"]] * 3, [0, 1, 2], column="solutions") == [("p", "a"), ("p", "b"), None]
+    assert Demonstrations(column="solutions").columns == ("solutions",)
+    with pytest.raises(PartError, match="found int in the column 'demonstration'"):
+        shown([[3]], [0])
+
+
+# ------------------------------------------------------------------ replay
+
+
+def pool(folder: Path, *lines: Any) -> str:
+    path = folder / "pool.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def entry(prompt: Any, completion: str, reward: float = 1.0) -> dict[str, Any]:
+    return {"prompt": prompt, "completion": completion, "reward": reward, "step": 3}
+
+
+def drawn(part: Replay, prompts: list[Any], place: list[int], step: int = 0, seed: int = 0) -> list[Any]:
+    asked = SimpleNamespace(answer_ids=lambda prompt, text: text)
+    return part(prompts, place, step, seed, asked)["completion_ids"]
+
+
+def test_replay_draws_by_seed_step_and_prompt(tmp_path: Path) -> None:
+    texts = [str(n) for n in range(10)]
+    part = Replay(path=pool(tmp_path, *[entry("a", text) for text in texts], *[entry("b", text) for text in texts]))
+    part.check()
+    one = drawn(part, ["a", "a", "b"], [0, 1, 0], step=1)
+    assert one[0] != one[1], "no completion twice in a group"
+    assert drawn(part, ["b", "a"], [0, 1], step=1) == [one[2], one[1]], "company changed the draw"
+    draws = {tuple(drawn(part, ["a"] * 10, list(range(10)), step, seed)) for step in range(3) for seed in range(3)}
+    assert len(draws) == 9
+    assert all(sorted(draw) == texts for draw in draws)
+    firsts = [drawn(part, ["a"], [0], step)[0] for step in range(200)]
+    assert set(firsts) == set(texts), "some are never drawn"
+
+
+def test_replay_knows_what_is_good_enough(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "a"}]
+    lines = [entry("a", "bad", 0.5), entry("a", "good"), entry("a", "good"), entry(chat, "turn", 2)]
+    part = Replay(path=pool(tmp_path, *lines))
+    assert drawn(part, ["a", "a", "c"], [0, 1, 0]) == ["good", None, None]
+    assert drawn(part, [[{"content": "a", "role": "user"}]], [0]) == ["turn"]
+    assert len(Replay(path=pool(tmp_path, *lines), at_least=0.5).pool["a"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "knobs", "words"),
+    [
+        (None, {}, "there is no pool"),
+        ([entry("a", "x", 0.5)], {}, "has a reward of 1 or more"),
+        ([entry("a", "x"), {"prompt": "a"}], {}, "line 2 .* is no entry of a pool: KeyError: 'completion'"),
+    ],
+)
+def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str) -> None:
+    path = str(tmp_path / "nowhere.jsonl") if lines is None else pool(tmp_path, *lines)
+    with pytest.raises(RecipeError, match=words):
+        Replay(path=path, **knobs).check()
+
+
+# ------------------------------------------------------------------ branches
+
+
+def counting(prompts: list[str], prefixes: list[list[int]] | None = None) -> list[list[int]]:
+    """Writes numbers that no two rows share, six tokens with the prefix."""
+    counting.calls += 1  # type: ignore[attr-defined]
+    base = 100 * counting.calls  # type: ignore[attr-defined]
+    starts = prefixes or [[]] * len(prompts)
+    return [[base + 10 * i + t for t in range(6 - len(start))] for i, start in enumerate(starts)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "kept"),
+    [({}, 3), ({"at": 0.0}, 0), ({"at": 1.0}, 5), ({"token": 2}, 2), ({"token": 99}, 5)],
+)
+def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: int) -> None:
+    counting.calls = 0  # type: ignore[attr-defined]
+    found = Branches(**knobs)(["a", "a", "a", "b", "b", "b"], [0, 1, 2, 0, 1, 2], counting)
+    rows, mask = found["completion_ids"], found["mask"]
+    for trunk in (0, 3):
+        assert mask[trunk] == [True] * 6
+        for branch in (trunk + 1, trunk + 2):
+            assert rows[branch][:kept] == rows[trunk][:kept]
+            assert rows[branch][kept] != rows[trunk][kept]
+            assert mask[branch] == [False] * kept + [True] * (6 - kept)
+    assert len({tuple(row) for row in rows}) == 6
+
+
+def test_a_prefix_is_trained_once_unless_said() -> None:
+    counting.calls = 0  # type: ignore[attr-defined]
+    assert Branches(train_prefix=True)(["a", "a"], [0, 1], counting)["mask"] == [[True] * 6] * 2
+
+
+def test_fork_writes_on_from_there(idle: EquationTrainer) -> None:
+    def write(prompts: Any, prefixes: Any = None) -> Any:
+        return idle.write(prompts, prefixes, greedy=True)[0]
+
+    (trunk,) = write(["1+2="])
+    assert fork(write, ["1+2="] * 3, [trunk] * 3, [0, 4, 8]) == [trunk] * 3
+
+
+# ------------------------------------------------------------------ two steps of training
+
+
+def last_batch() -> Any:
+    return SEEN[-1][3]
+
+
+@pytest.mark.parametrize(
+    ("sources", "rows"),
+    [
+        ([("policy", None, {"temperature": 0.8})], {"policy": 8}),
+        ([("greedy", 1, {})], {"policy": 6, "greedy": 2}),
+        ([("demonstrations", 1, {})], {"policy": 6, "demonstrations": 2}),
+        ([("replay", 2, {})], {"policy": 4, "replay": 4}),
+        ([("branches", 3, {})], {"policy": 2, "branches": 6}),
+        (
+            [("policy", None, {"temperature": 0.8}), ("greedy", 1, {}), ("demonstrations", 1, {}), ("replay", 1, {})],
+            {"policy": 2, "greedy": 2, "demonstrations": 2, "replay": 2},
+        ),
+    ],
+    ids=lambda x: "+".join(name for name, *_ in x) if isinstance(x, list) else "",
+)
+def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
+    problems = [row["prompt"] for row in tiny.problems(16)]
+    path = pool(tmp_path, *[entry(prompt, text) for prompt in problems for text in ("12", "34", "56")])
+    made = trainer(tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources])
+    start = {name: p.detach().clone() for name, p in made.model.named_parameters()}
+    made.train()
+    assert any(not torch.equal(p, start[name]) for name, p in made.model.named_parameters())
+    batch, log = last_batch(), made.state.log_history[-2]
+    assert {label: int(own.sum()) for label, own in batch.sources.items()} == rows
+    for label, count in rows.items():
+        assert log[f"sources/{label}/share"] == count / 8
+        assert 0 <= log[f"sources/{label}/reward"] <= 1
+    if "greedy" in rows:
+        assert not batch.mask[batch.sources["greedy"]].any()
+        assert (batch.rewards[batch.sources["greedy"]] != 0).any()
+    if "demonstrations" in rows:
+        texts = [SEEN[-1][2][i] for i in batch.sources["demonstrations"].nonzero()]
+        asked = [SEEN[-1][1][i] for i in batch.sources["demonstrations"].nonzero()]
+        answers = {row["prompt"]: row["answer"] for row in tiny.problems(16)}
+        assert texts == [answers[prompt] for prompt in asked]
+        assert log["sources/demonstrations/truncated"] == 0
+    if "replay" in rows:
+        texts = [SEEN[-1][2][i] for i in batch.sources["replay"].nonzero()]
+        assert {*texts} <= {"12", "34", "56"}
+
+
+def test_a_prompt_the_pool_does_not_know_is_left_to_the_policy(tmp_path: Path) -> None:
+    made = trainer(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
+    made.train()
+    assert last_batch().sources["policy"].all()
+    assert made.state.log_history[-2]["sources/replay/share"] == 0
+
+
+@pytest.mark.slow
+def test_a_resumed_run_replays_what_the_uninterrupted_one_does(tmp_path: Path) -> None:
+    problems = [row["prompt"] for row in tiny.problems(16)]
+    path = pool(tmp_path, *[entry(prompt, str(n)) for prompt in problems for n in range(20)])
+    sources = source("replay", 1, path=path), source("policy", temperature=0.8), source("greedy", 1)
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole = trainer(tmp_path / "whole", *sources, **options)
+    whole.train()
+    texts = [seen[2] for seen in SEEN]
+    again = trainer(tmp_path / "again", *sources, **options)
+    again.train(resume_from_checkpoint=str(checkpoints(tmp_path / "whole")[0]))
+    assert [seen[2] for seen in SEEN] == texts[2:]
+    end = dict(whole.model.named_parameters())
+    assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters())

@@ -1,0 +1,164 @@
+"""Recipes with rollout sources: what is refused before any weight is loaded, and every row that has them, trained."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+from rlm_plugins.commands.launch import launch
+from rlm_plugins.commands.reading import read
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.compose import check_names, compose
+from rlm_plugins.training.run import Run
+
+RECIPE = """
+environment: {name: addition, digits: 2, train_rows: 64, test_rows: 4, thinking: false}
+rewards: [{name: length, as: short}, accuracy]
+evaluation: {metric: short, max_new_tokens: 4}
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
+algorithm: ALGORITHM
+trainer:
+  max_steps: 2
+  per_device_train_batch_size: 4
+  gradient_accumulation_steps: 2
+  num_generations: 4
+  max_completion_length: 24
+  learning_rate: 1.0e-2
+  gradient_checkpointing: false
+  save_strategy: "no"
+"""
+
+
+def recipe(folder: Path, algorithm: str, *more: str) -> Path:
+    file = folder / "tiny.yaml"
+    file.write_text(RECIPE.replace("ALGORITHM", algorithm) + "".join(f"{line}\n" for line in more))
+    return file
+
+
+def composed(file: Path, *overrides: str) -> Any:
+    found, registry = read(file, overrides)
+    return compose(found, registry)
+
+
+REFUSED = {
+    "no such source": (
+        "{name: luffy, policy_loss: {source: polcy}}",
+        r"algorithm.policy_loss.source .*: plain is for the rows of 'polcy', and no source of this recipe goes by that",
+        "did you mean 'policy'",
+    ),
+    "the source is gone": (
+        "{name: luffy, rollouts: []}",
+        r"algorithm.penalties\[0\].source.*: policy_shaping is for the rows of 'demonstrations'",
+        "allowed: policy",
+    ),
+    "a knob that names a source": (
+        "{name: remax, advantage: {source: gready}}",
+        r"algorithm.advantage.source .*: greedy_baseline is for the rows of 'gready'",
+        "did you mean 'greedy'",
+    ),
+    "more rows than a group has": (
+        "{name: luffy, rollouts: [{name: demonstrations, rows: 5}]}",
+        r"algorithm.rollouts.*wants 5 rows of a group, 4 are free",
+        "`trainer.num_generations` is 4",
+    ),
+    "one label twice": (
+        "{name: grpo, rollouts: [{name: greedy, rows: 1}, {name: greedy, rows: 1}]}",
+        "two sources go by 'greedy'",
+        "another label",
+    ),
+    "no such column": (
+        "{name: luffy, rollouts: {demonstrations: {column: demonstrations}}}",
+        r"algorithm.rollouts\[0\].*'demonstrations' writes from the column 'demonstrations', which the rows of",
+        "did you mean 'demonstration'",
+    ),
+    "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: there is no pool 'successes.jsonl'", "keep_successes"),
+    "an engine without groups": (
+        "{name: sft, rollouts: [greedy]}",
+        "this engine has no rows to be written",
+        "leave the sources out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "words", "more"), REFUSED.values(), ids=REFUSED)
+def test_refused(tmp_path: Path, monkeypatch: Any, algorithm: str, words: str, more: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainer = "trainer={max_steps: 2}" if "sft" in algorithm else "trainer.max_steps=2"
+    with pytest.raises(RecipeError, match=words) as error:
+        composed(recipe(tmp_path, algorithm), trainer)
+    assert more in str(error.value)
+
+
+def test_names_are_checked_before_anything_heavy(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="for the rows of 'polcy'"):
+        check_names(*read(recipe(tmp_path, REFUSED["no such source"][0]), ()))
+
+
+def test_another_label_is_what_terms_name(tmp_path: Path) -> None:
+    as_masters = "{name: luffy, rollouts: [{name: demonstrations, rows: 1, as: masters}], penalties: "
+    as_masters += "[{name: policy_shaping, beta: 1.0, source: masters}]}"
+    (stage,) = composed(recipe(tmp_path, as_masters))
+    assert stage.equation.penalties[0].beside == {"source": "masters", "beta": 1.0}
+
+
+@pytest.mark.parametrize("row", ["remax", "rlep", "luffy", "srft", "hpt", "dft"])
+def test_every_row_explains_itself(row: str) -> None:
+    told = CliRunner().invoke(app, ["explain", row], env={"COLUMNS": "200"})
+    assert told.exit_code == 0
+    assert "problem" not in told.output
+
+
+def test_a_checked_recipe_tells_its_sources(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
+    assert told.exit_code == 0, told.output
+    assert "demonstrations" in told.output
+
+
+def steps(run: Run) -> list[dict[str, Any]]:
+    return [record for record in run.records() if "grad_norm" in record]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["remax", "luffy", "srft", "hpt"])
+def test_the_engine_runs_every_row(row: str, tmp_path: Path) -> None:
+    found = steps(launch(recipe(tmp_path, row), [], out=tmp_path / "run"))
+    assert len(found) == 2
+    assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in found)
+    source = "greedy" if row == "remax" else "demonstrations"
+    for step in found:
+        assert step[f"sources/{source}/share"] == 0.25
+        assert step[f"sources/{source}/truncated"] == 0 or source == "greedy"
+        assert source == "greedy" or step["sources/demonstrations/reward"] > 0.9  # right, and short
+
+
+@pytest.mark.slow
+def test_successes_of_one_run_are_replayed_in_the_next(tmp_path: Path) -> None:
+    kept = "callbacks: [{name: keep_successes, reward: short, at_least: -0.02}]"
+    first = launch(recipe(tmp_path, "grpo", kept), [], out=tmp_path / "first")
+    pool = first.folder / "successes.jsonl"
+    entries = [json.loads(line) for line in pool.read_text().splitlines()]
+    assert {tuple(entry) for entry in entries} == {("stage", "step", "prompt", "completion", "reward")}
+    assert all(entry["reward"] >= -0.02 for entry in entries)
+    assert {entry["step"] for entry in entries} == {0, 1}
+    options = [f"algorithm.rollouts.replay.path={pool}", "algorithm.rollouts.replay.at_least=-0.02"]
+    again = ["environment.train_rows=64", "trainer.max_steps=8"]
+    second = steps(launch(recipe(tmp_path, "rlep"), [*options, *again], out=tmp_path / "second"))
+    assert sum(step["sources/replay/share"] for step in second) > 0
+
+
+@pytest.mark.slow
+def test_dft_takes_smaller_steps_than_sft(tmp_path: Path) -> None:
+    """Of a policy that knows nothing yet every probability is small, and so is DFT's gradient."""
+    settings = "trainer={max_steps: 2, per_device_train_batch_size: 4, gradient_checkpointing: false}"
+    sft, dft = (
+        steps(launch(recipe(tmp_path, row), [settings, "rewards=[accuracy]", "evaluation=null"], out=tmp_path / row))[0]
+        for row in ("sft", "dft")
+    )
+    assert 0 < dft["grad_norm"] < sft["grad_norm"] / 5
+    assert 0 < dft["loss"] < sft["loss"] / 5
