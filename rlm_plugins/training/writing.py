@@ -135,7 +135,7 @@ def _given(trainer: Any, prompts: list[Any], inputs: list[Mapping[str, Any]]) ->
         "prompts": prompts,
         "inputs": inputs,
         "write": lambda *args, **options: trainer.write(*args, **options)[0],
-        "tokenizer": trainer.tokenizer,
+        "tokenizer": trainer._tokenizer,
         "step": trainer.state.global_step,
         "seed": trainer.args.seed,
         "trainer": trainer,
