@@ -92,7 +92,7 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"group", "mask", "truncated", "max_completion_length", "tokens", "rows", "micro_batches", "log"}
-    counts |= {"kept", "problem", "window", "window_rows"}
+    counts |= {"kept", "wanted", "window", "window_rows"}
     assert from_the_trainer == counts, "a new word of the vocabulary: who fills it?"
 
 

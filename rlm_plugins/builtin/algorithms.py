@@ -63,9 +63,9 @@ bnpo = Row(
 dapo = Row(
     about="GRPO without KL, with a higher upper clip, token mean, only groups that differ, soft length limit.",
     source="arXiv 2503.14476 eq. 8–13",
-    pitfalls="The filter looks at the reward called `accuracy`, before the length is punished; on the shaped sum it would "
-    "keep groups that are all wrong at different lengths. Yours has another name: `filters: {nonzero_spread: {reward: …}}`. "
-    "It draws at most 10 generation batches to fill one, as verl's recipe does; the paper sets no bound.",
+    pitfalls="The filter looks at the reward `accuracy`, before the length is punished: by the shaped sum, groups that "
+    "are all wrong at different lengths would stay. Another name: `filters: {nonzero_spread: {reward: …}}`. At most 10 "
+    "generation batches are drawn to fill one, as in verl's recipe; the paper sets no bound.",
     shapers=("overlong",),
     filters=({"name": "nonzero_spread", "reward": "accuracy", "refill": 10},),
     advantage="group_relative",
