@@ -188,13 +188,9 @@ test_ce_gppo = conformance(
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
 test_verdict = conformance("rlm_policy_losses", policy_losses.verdict)
 
-MICRO_BATCH = {"split": "its statistics are those of the micro-batch, as in every library"}
-
 test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
-test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy, exceptions=MICRO_BATCH)
-test_clip_cov = conformance(
-    "rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0}, exceptions=MICRO_BATCH
-)
+test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy)
+test_clip_cov = conformance("rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", token_weights.truncated_importance)
 test_truncated_rows = conformance(
     "rlm_token_weights", token_weights.truncated_importance, knobs={"cap": 1.1, "level": "sequence"}
@@ -218,7 +214,7 @@ test_straight_through_k1 = conformance(
     "rlm_penalties", penalties.kl, knobs={"estimator": "k1", "straight_through": True}
 )
 test_abs = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "abs"})
-test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2}, exceptions=MICRO_BATCH)
+test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2})
 test_kl_old = conformance("rlm_penalties", penalties.kl_old)
 test_entropy = conformance("rlm_penalties", penalties.entropy)
 test_nll = conformance("rlm_penalties", penalties.nll)
