@@ -17,6 +17,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.arithmetic import expected_logp
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.schedule import at
 from rlm_plugins.window import alone
 
 LARGEST_LOG_RATIO = 20.0
@@ -161,7 +162,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     batch = _weighed(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.
-    costs = [p.beta * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
+    costs = [at(p.beta, batch.step) * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
     loss = _of_source(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
         loss = loss * _of_source(batch, weight, 1.0).detach()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.training.checkpoint import DurableCheckpoints
@@ -41,6 +42,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         writers: Give every row to its writer; None: the policy writes all.
         order: (size, epoch, seed) → the order in which an epoch visits the problems.
         observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
+        schedules: Name → schedule of a knob, to be logged.
         **trl: Everything GRPOTrainer takes.
     """
 
@@ -55,12 +57,14 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         writers: Writers | None = None,
         order: Callable[[int, int, int], Sequence[int]],
         observer: Observer | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
         **trl: Any,
     ) -> None:
         self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
         self._written: Rows | None = None
         self._writers = writers
         self._inputs: Sequence[Any] = ()
+        self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
         self._accumulated = 0
         super().__init__(**trl, rollout_func=None if writers is None else EquationTrainer._rollouts)
@@ -280,6 +284,10 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         if self.aux_loss_enabled:
             loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
         batch.log("entropy", entropy.detach())
+        for name, schedule in self._schedules.items():
+            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
+                schedule.at(batch.step)
+            )
         return loss
 
     def _learning_batch(self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor) -> Batch:

@@ -10,6 +10,7 @@ import torch
 
 from rlm_plugins import hookimpl, hookspecs
 from rlm_plugins.builtin import (
+    adaptive,
     advantages,
     aggregators,
     algorithms,
@@ -78,6 +79,7 @@ test_l1_max = conformance("rlm_rewards", rewards.l1_max, knobs={"alpha": 0.1}, c
 
 test_overlong = conformance("rlm_shapers", shapers.overlong)
 test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
+test_adaptive_kl_in_reward = conformance("rlm_shapers", adaptive.AdaptiveKLInReward, knobs={"target": 6.0})
 test_sigmoid_shaping = conformance("rlm_shapers", shapers.sigmoid_shaping, knobs={"model": "format"})
 test_product = conformance("rlm_shapers", shapers.product, knobs={"of": ["accuracy", "format"]})
 
@@ -223,6 +225,8 @@ test_nll_by_probability = conformance("rlm_penalties", penalties.nll, knobs={"we
 test_nll_by_certainty = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "certainty"})
 test_policy_shaping = conformance("rlm_penalties", penalties.policy_shaping)
 test_unshaped_policy = conformance("rlm_penalties", penalties.policy_shaping, knobs={"gamma": None})
+test_adaptive_kl = conformance("rlm_penalties", adaptive.AdaptiveKL, knobs={"target": 0.1, "unit": "token"})
+test_adaptive_entropy = conformance("rlm_penalties", adaptive.AdaptiveEntropy, knobs={"target": 2.0})
 
 test_token_mean = conformance("rlm_aggregators", aggregators.token_mean)
 test_sequence_mean = conformance("rlm_aggregators", aggregators.sequence_mean)

@@ -188,9 +188,7 @@ def split(rows: int, micro_batches: int) -> dict[str, int]:
 def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
     """Sixteen rows used twice, as one, two and four micro-batches: the same losses, the same weights."""
     shared = {"num_iterations": 2, "max_steps": 4, "optim": "sgd", "learning_rate": 0.5}
-    whole, halves, quarters = (
-        train(tmp_path / str(n), made(name), **split(16 // n, n), **shared) for n in (1, 2, 4)
-    )
+    whole, halves, quarters = (train(tmp_path / str(n), made(name), **split(16 // n, n), **shared) for n in (1, 2, 4))
     start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
     assert (weights_of(whole) - start).abs().max() > 1e-3, "nothing was trained: the comparison is empty"
     for other in (halves, quarters):

@@ -86,7 +86,8 @@ clip_cov = Row(
     about="Keeps entropy up: of the tokens that would lower it most, a few drawn ones are not learned from.",
     source="arXiv 2505.22617",
     pitfalls="Covariance and draw are those of the whole optimiser step; the libraries take each micro-batch's, so "
-    "that its size changes their result. The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` and in the token weight together.",
+    "that its size changes their result. The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` "
+    "and in the token weight together.",
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 1.0, "epsilon_high": 1.0},

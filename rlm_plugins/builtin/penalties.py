@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL
 from rlm_plugins.builtin.imitation import nll, policy_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.covariance import covariance, largest, share_of
+from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
-Estimator = Literal["k1", "k2", "k3", "abs"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -105,24 +106,6 @@ def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     return -entropy
 
 
-def kl_estimate(
-    logp: Float[torch.Tensor, "B T"], other: Float[torch.Tensor, "B T"], estimator: Estimator
-) -> Float[torch.Tensor, "B T"]:
-    """k1, k2, k3 or |d| of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
-    if estimator == "k1":
-        return logp - other
-    if estimator == "k2":
-        return (logp - other) ** 2 / 2
-    if estimator == "abs":
-        return (logp - other).abs()
-
-    def gap() -> torch.Tensor:
-        return (other - logp).clamp(-20.0, 20.0)
-
-    # Computed twice, because TRL does: autograd then adds the two halves of the gradient to others in TRL's order.
-    return torch.exp(gap()) - gap() - 1
-
-
 @hookimpl
 def rlm_penalties() -> dict[str, object]:
     return {
@@ -132,4 +115,6 @@ def rlm_penalties() -> dict[str, object]:
         "entropy": entropy,
         "nll": nll,
         "policy_shaping": policy_shaping,
+        "adaptive_kl": AdaptiveKL,
+        "adaptive_entropy": AdaptiveEntropy,
     }

@@ -85,7 +85,7 @@ def clip_cov(
         upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
         better, worse = window.advantages > 0, window.advantages < 0
         candidates &= ~((better & (window.ratio > upper)) | (worse & (window.ratio < 1 - epsilon)))
-    noise = scattered(step, *shared.shape, device=shared.device)
+    noise = scattered(step, shared.shape[0], shared.shape[1], shared.device)
     drawn = largest(noise.where(candidates, -torch.inf), share_of(window.mask, share))
     mine = drawn[window_rows, : mask.shape[1]]
     if log is not None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.schedule import named
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class GRPO:
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=_order(stage),
                 observer=stage.observer,
+                schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
                 model=model,
                 args=args,
                 reward_funcs=[trl_reward(reward) for reward in stage.rewards],

@@ -41,7 +41,7 @@ def largest(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B 
     return (x >= least) & (x > -torch.inf)
 
 
-def quantile(x: Float[torch.Tensor, "N"], share: float) -> Float[torch.Tensor, ""]:
+def quantile(x: Float[torch.Tensor, "B"], share: float) -> Float[torch.Tensor, ""]:
     """The number below which `share` of `x` lies, interpolated: torch.quantile, bit by bit, for `x` of any length.
 
     (torch's own refuses more than 2²⁴ numbers, which are the tokens of two thousand rows.)

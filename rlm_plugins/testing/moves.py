@@ -51,7 +51,7 @@ def dirty(batch: Batch, seed: int) -> Batch:
         kind = -other.abs() if name.endswith("logp") else other.abs() if name in POSITIVE else other
         return x.where(batch.mask, kind)
 
-    changed = each(replace(batch, window=None), change)
+    changed = each(replace(batch, window=None), change)  # type: ignore[arg-type]
     return changed if batch.window is None else replace(changed, window=dirty(batch.window, seed))
 
 
@@ -67,7 +67,7 @@ def wider(batch: Batch, columns: int) -> Batch:
 
 def reordered(batch: Batch, order: torch.Tensor) -> Batch:
     """The rows in another order, or some of them; the optimiser step they belong to stays whole."""
-    moved = each(replace(batch, window=None), lambda _, x: x[order] if x.dim() else x)
+    moved = each(replace(batch, window=None), lambda _, x: x[order] if x.dim() else x)  # type: ignore[arg-type]
     return replace(moved, window=batch.window)
 
 
