@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
