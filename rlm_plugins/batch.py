@@ -42,6 +42,7 @@ class Batch:
     problem: Tensor = _datum("B", "row number of the prompt in the training set", SCORING)
     sources: dict[str, Tensor] = _datum("name → B", "True where that source wrote the row (`policy` is one)", *_BOTH)
     max_completion_length: int = _datum("", "longest completion allowed, in tokens", SCORING, LEARNING)
+    step: int = _datum("", "optimiser steps done", SCORING, LEARNING)
 
     # -- how good they were
     rewards: Tensor = _datum("B", "reward of the row: weighted sum of all rewards, then shaped", SCORING, LEARNING)

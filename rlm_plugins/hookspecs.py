@@ -45,6 +45,11 @@ class Hook:
     many: bool = False
     keys: tuple[str, ...] = ()
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether its parts are called at an optimiser step, so that their knobs may follow a schedule."""
+        return self.data in (SCORING, LEARNING) or self.key in ("sampler", "rollouts")
+
 
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),

@@ -171,6 +171,12 @@ METRICS: tuple[Metric, ...] = (
         "At most `share` of the part. Always 0: the band holds no token, for lack of rows that differ.",
     ),
     Metric(
+        "schedule/<key>.<part>.<knob>",
+        "value of the knob, a pure function of the optimiser steps done",
+        "Where a schedule of the recipe stands.",
+        "As the recipe says.",
+    ),
+    Metric(
         "penalties/<name>",
         "mean Ω, before its coefficient β",
         "What the penalty measures; of a KL: nats per token between the policy and the other one.",

@@ -17,6 +17,8 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.arithmetic import expected_logp
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.schedule import at
+from rlm_plugins.window import alone
 
 LARGEST_LOG_RATIO = 20.0
 """log w is clamped here, so that a runaway token is a large number and not an infinite one."""
@@ -164,13 +166,12 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         PartError: A part failed or returned another shape; the loss is not finite, or has no gradient.
     """
     batch = without_padding(batch)
-    if equation.importance is not None:
-        log_ratio = ask(equation.importance, batch, "B 1", "B T")
-        ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
-        batch = replace(batch, log_ratio=log_ratio, ratio=ratio)
+    if batch.window is not None:
+        batch = replace(batch, window=_weighed(alone(without_padding(batch.window)), equation))
+    batch = _weighed(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.
-    costs = [p.beta * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
+    costs = [at(p.beta, batch.step) * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
     loss = _of_source(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
         loss = loss * _of_source(batch, weight, 1.0).detach()
@@ -189,6 +190,15 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     if not total.isfinite():
         raise _not_finite(batch, equation)
     return total
+
+
+def _weighed(batch: Batch, equation: Equation) -> Batch:
+    """The batch with `log_ratio` and `ratio`, where the algorithm has an importance part."""
+    if equation.importance is None:
+        return batch
+    log_ratio = ask(equation.importance, batch, "B 1", "B T")
+    ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+    return replace(batch, log_ratio=log_ratio, ratio=ratio)
 
 
 def _of_source(batch: Batch, part: Bound, elsewhere: float) -> torch.Tensor:

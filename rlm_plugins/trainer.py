@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trl import GRPOTrainer
 from rlm_plugins.ask import teach
 from rlm_plugins.batch import Batch
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, compare, objective, sift
 from rlm_plugins.training.checkpoint import DurableCheckpoints
@@ -31,6 +32,7 @@ from rlm_plugins.training.prompts import PromptSampler
 from rlm_plugins.training.refill import LEFT, Draw, FullBatch
 from rlm_plugins.training.sharing import POLICY
 from rlm_plugins.training.writing import Rows, Writers
+from rlm_plugins.window import window_of
 
 PARTS_FILE = "parts.pt"
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         order: (size, epoch, seed) → the order in which an epoch visits the problems.
         desk: Hands out the problems of each generation; None: the data loader does. (With a desk it is only the clock.)
         observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
+        schedules: Name → schedule of a knob, to be logged.
         **trl: Everything GRPOTrainer takes.
     """
 
@@ -62,12 +65,16 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         order: Callable[[int, int, int], Sequence[int]],
         desk: Desk | None = None,
         observer: Observer | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
         **trl: Any,
     ) -> None:
         self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
         self._written: Rows | None = None
         self._writers, self._desk = writers, desk
         self._inputs: Sequence[Any] = ()
+        self._schedules = schedules or {}
+        self._windows: list[tuple[Batch, torch.Tensor]] = []
+        self._accumulated = 0
         super().__init__(**trl, rollout_func=None if writers is None else EquationTrainer._rollouts)
 
     # ---- which problem next
@@ -235,6 +242,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             value = getattr(scored, name)
             if value is not None:
                 out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
+        out["row"] = torch.arange(mine.start, mine.stop, device=scored.mask.device)
         out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
         self._log_advantages(scored)
@@ -300,6 +308,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             problem=self._problem,  # type: ignore[arg-type]
             sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
+            step=self.state.global_step,
             rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
@@ -341,20 +350,35 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # ---- how likely, how far, what it costs: once per micro-batch
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        mode = "train" if self.model.training else "eval"
         logp, entropy, aux_loss = self._read(
             model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
         )
-        old_logp = inputs.get("old_per_token_logps")
-        accumulation = self.current_gradient_accumulation_steps if mode == "train" else 1
-        window = accumulation / self.args.steps_per_generation if mode == "train" else 1
+        batch = self._learning_batch(inputs, logp, entropy)
+        if self.equation.needs("window") or self.equation.needs("window_rows"):
+            batch.window, batch.window_rows = self._window(batch, inputs)
         processes = self.accelerator.num_processes
-        batch = Batch(
+        loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
+        if self.aux_loss_enabled:
+            loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
+        batch.log("entropy", entropy.detach())
+        for name, schedule in self._schedules.items():
+            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
+                schedule.at(batch.step)
+            )
+        return loss
+
+    def _learning_batch(self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor) -> Batch:
+        """A micro-batch with everything the learning parts may name."""
+        old_logp = inputs.get("old_per_token_logps")
+        accumulation = self._accumulation()
+        window = accumulation / self.args.steps_per_generation if self.model.training else 1
+        return Batch(
             group=inputs["group"],
             mask=inputs["mask"],
             truncated=inputs["truncated"],
             sources=self._sources(inputs.get("source"), len(inputs["group"])),
             max_completion_length=self.max_completion_length,
+            step=self.state.global_step,
             rewards=inputs["rewards"],
             advantages=inputs["advantages"],
             returns=inputs.get("returns"),  # type: ignore[arg-type]
@@ -368,14 +392,41 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             tokens=inputs["tokens"].clamp(min=1.0) * window,
             rows=inputs["rows"].clamp(min=1.0) * window,
             all_rows=inputs["all_rows"] * window,
-            micro_batches=torch.tensor(float(accumulation * processes), device=logp.device),
+            micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
             log=lambda name, x: self._log_mean(name, x, inputs["mask"]),
         )
-        loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
-        if self.aux_loss_enabled:
-            loss = loss + self.router_aux_loss_coef * aux_loss / accumulation
-        batch.log("entropy", entropy.detach())
-        return loss
+
+    def _accumulation(self) -> int:
+        """Micro-batches of one process in this optimiser step."""
+        return int(self.current_gradient_accumulation_steps) if self.model.training else 1
+
+    # ---- what only the whole optimiser step can tell
+
+    def _window(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
+        """The window, and where the rows of this micro-batch stand in it; read once, at its first micro-batch."""
+        if not self.model.training:
+            return self._read_window(batch, [inputs])[0]
+        if not self._windows:
+            self._windows = self._read_window(batch, self._upcoming())
+        self._accumulated = 0 if self.accelerator.sync_gradients else self._accumulated + 1
+        return self._windows.pop(0)
+
+    def _upcoming(self) -> list[dict[str, Any]]:
+        """This micro-batch and those after it: to the end of the optimiser step, or of what has been written."""
+        buffered, generation = self._buffered_inputs, self.args.steps_per_generation * self.num_iterations
+        left = min(self._accumulation() - self._accumulated, generation - self._step % generation)
+        return [buffered[(self._step + n) % len(buffered)] for n in range(left)]
+
+    def _read_window(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
+        """For each of the upcoming micro-batches its window; the first is `batch`, read already."""
+        pieces = [batch]
+        for inputs in upcoming[1:]:
+            with torch.no_grad():
+                logp, entropy, _ = self._read(self.model, inputs, compute_entropy=True)
+            pieces.append(self._learning_batch(inputs, logp, entropy))
+        places = [inputs["row"] for inputs in upcoming]
+        window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
+        return [(window, numbers) for numbers in rows]
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""

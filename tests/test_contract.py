@@ -10,6 +10,7 @@ import torch
 
 from rlm_plugins import hookimpl, hookspecs
 from rlm_plugins.builtin import (
+    adaptive,
     advantages,
     aggregators,
     algorithms,
@@ -78,6 +79,7 @@ test_l1_max = conformance("rlm_rewards", rewards.l1_max, knobs={"alpha": 0.1}, c
 
 test_overlong = conformance("rlm_shapers", shapers.overlong)
 test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
+test_adaptive_kl_in_reward = conformance("rlm_shapers", adaptive.AdaptiveKLInReward, knobs={"target": 6.0})
 test_sigmoid_shaping = conformance("rlm_shapers", shapers.sigmoid_shaping, knobs={"model": "format"})
 test_product = conformance("rlm_shapers", shapers.product, knobs={"of": ["accuracy", "format"]})
 
@@ -188,13 +190,9 @@ test_ce_gppo = conformance(
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
 test_verdict = conformance("rlm_policy_losses", policy_losses.verdict)
 
-MICRO_BATCH = {"split": "its statistics are those of the micro-batch, as in every library"}
-
 test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
-test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy, exceptions=MICRO_BATCH)
-test_clip_cov = conformance(
-    "rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0}, exceptions=MICRO_BATCH
-)
+test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy)
+test_clip_cov = conformance("rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", token_weights.truncated_importance)
 test_truncated_rows = conformance(
     "rlm_token_weights", token_weights.truncated_importance, knobs={"cap": 1.1, "level": "sequence"}
@@ -218,7 +216,7 @@ test_straight_through_k1 = conformance(
     "rlm_penalties", penalties.kl, knobs={"estimator": "k1", "straight_through": True}
 )
 test_abs = conformance("rlm_penalties", penalties.kl, knobs={"estimator": "abs"})
-test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2}, exceptions=MICRO_BATCH)
+test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2})
 test_kl_old = conformance("rlm_penalties", penalties.kl_old)
 test_entropy = conformance("rlm_penalties", penalties.entropy)
 test_nll = conformance("rlm_penalties", penalties.nll)
@@ -227,6 +225,8 @@ test_nll_by_probability = conformance("rlm_penalties", penalties.nll, knobs={"we
 test_nll_by_certainty = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "certainty"})
 test_policy_shaping = conformance("rlm_penalties", penalties.policy_shaping)
 test_unshaped_policy = conformance("rlm_penalties", penalties.policy_shaping, knobs={"gamma": None})
+test_adaptive_kl = conformance("rlm_penalties", adaptive.AdaptiveKL, knobs={"target": 0.1, "unit": "token"})
+test_adaptive_entropy = conformance("rlm_penalties", adaptive.AdaptiveEntropy, knobs={"target": 2.0})
 
 test_token_mean = conformance("rlm_aggregators", aggregators.token_mean)
 test_sequence_mean = conformance("rlm_aggregators", aggregators.sequence_mean)

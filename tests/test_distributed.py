@@ -30,9 +30,10 @@ def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
     return folder
 
 
-def first_step(folder: Path, stage: str) -> dict[str, float]:
+def logged(folder: Path, step: int = 1) -> dict[str, float]:
+    """What a run of one stage says of an optimiser step."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return next(line for line in lines if line["stage"] == stage and line["step"] == 1 and "loss" in line)
+    return next(line for line in lines if line["step"] == step and "loss" in line)
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +73,44 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
         ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
         (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
         (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
+        ("algorithm={name: gepo, rollouts: [canned]}",),
     ],
-    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full"],
+    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full", "gepo"],
 )
 def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
     recipe = reinforcement(tmp_path, start, canned=True)
-    one = first_step(launch(recipe, tmp_path / "one", 1, *overrides), "01-dapo")
+    one = logged(launch(recipe, tmp_path / "one", 1, *overrides))
     halves = "trainer.per_device_train_batch_size=32"
-    two = first_step(launch(recipe, tmp_path / "two", 2, halves, *overrides), "01-dapo")
+    two = logged(launch(recipe, tmp_path / "two", 2, halves, *overrides))
     assert one["grad_norm"] > 1e-3, "nothing to compare"
     for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
         assert two[name] == pytest.approx(one[name], rel=2e-5, abs=1e-7), name
     if "refill/draws" in one:
         assert one["refill/draws"] > 1
         assert {name: two[name] for name in one if "refill" in name} == {n: one[n] for n in one if "refill" in n}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "algorithm.token_weights=[{name: clip_cov, share: 0.2, low: 0.0}]",
+        "algorithm.token_weights=[{name: top_entropy, share: 0.4}]",
+        "algorithm.penalties=[{name: kl_cov, beta: 1.0, share: 0.2}]",
+    ],
+    ids=["clip-cov", "top-entropy", "kl-cov"],
+)
+def test_statistics_of_the_step_are_those_of_all(tmp_path: Path, start: Path, term: str) -> None:
+    """Two processes of two micro-batches against one of one, each generation used twice (on policy KL-Cov is 0)."""
+    recipe = reinforcement(tmp_path, start, canned=True)
+    shared = (term, "trainer.num_iterations=2", "trainer.optim=sgd", "trainer.learning_rate=0.1")
+    one = launch(recipe, tmp_path / "one", 1, *shared)
+    quarters = ("trainer.per_device_train_batch_size=16", "trainer.gradient_accumulation_steps=2")
+    two = launch(recipe, tmp_path / "two", 2, *quarters, *shared)
+    for step in (1, 2):
+        expected, found = (logged(folder, step) for folder in (one, two))
+        assert expected["grad_norm"] > 1e-3, "nothing to compare"
+        for name in ("loss", "grad_norm", "entropy"):
+            assert found[name] == pytest.approx(expected[name], rel=5e-5, abs=1e-6), (step, name)
 
 
 def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:

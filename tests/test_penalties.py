@@ -14,6 +14,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.testing import batches
+from rlm_plugins.window import alone
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
@@ -129,7 +130,7 @@ def test_the_absolute_distance() -> None:
 @given(batches(group_size=6), st.floats(0.05, 0.9))
 def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
-    found = kl_cov(logp, batch.old_logp, batch.advantages, batch.mask, share=share)
+    found = kl_cov(logp, batch.old_logp, alone(batch).window, alone(batch).window_rows, share=share)
     (slope,) = torch.autograd.grad(found.sum(), logp)
     live = batch.mask.nonzero().tolist()
     means = [sum(x[i, t].item() for i, t in live) / max(1, len(live)) for x in (logp, advantages)]
@@ -148,9 +149,11 @@ def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: 
 
 def test_without_covariance_nobody_pays() -> None:
     logp, old = torch.tensor([[-1.0, -2.0], [-3.0, -1.5]]), torch.zeros(2, 2)
-    mask = torch.ones(2, 2, dtype=torch.bool)
-    assert not kl_cov(logp, old, torch.zeros(2, 1), mask, share=0.5).any()
-    assert not kl_cov(logp, old, torch.tensor([[1.0], [-1.0]]), ~mask, share=0.5).any()
+    mask, rows = torch.ones(2, 2, dtype=torch.bool), torch.arange(2)
+    equal = Batch(logp=logp, advantages=torch.zeros(2, 1), mask=mask)
+    empty = Batch(logp=logp, advantages=torch.tensor([[1.0], [-1.0]]), mask=~mask)
+    assert not kl_cov(logp, old, equal, rows, share=0.5).any()
+    assert not kl_cov(logp, old, empty, rows, share=0.5).any()
 
 
 def test_entropy_is_a_bonus() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from rlm_plugins.builtin.token_weights import (
 )
 from rlm_plugins.step import objective
 from rlm_plugins.testing import batches
+from rlm_plugins.window import alone
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -53,13 +55,15 @@ def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
         mask = torch.arange(33) < torch.randint(0, 34, (8, 1), generator=noise)
         share = (0.2, 0.5, 0.05)[seed % 3]
         theirs = GRPOTrainer.get_high_entropy_mask(alone, entropy, mask.int(), 1 - share)
-        assert torch.equal(top_entropy(entropy, mask, share=share), theirs.float())
+        window = Batch(entropy=entropy, mask=mask)
+        assert torch.equal(top_entropy(window, torch.arange(8), mask, share=share), theirs.float())
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.2, 20), (0.5, 50), (1.0, 100), (0.0, 1)])
 def test_it_keeps_its_share(share: float, kept: int) -> None:
     entropy = torch.randperm(100).reshape(4, 25).float()
-    weight = top_entropy(entropy, torch.ones(4, 25, dtype=torch.bool), share=share)
+    window = Batch(entropy=entropy, mask=torch.ones(4, 25, dtype=torch.bool))
+    weight = top_entropy(window, torch.arange(4), window.mask, share=share)
     assert weight.sum() == kept
     assert entropy[weight == 1].min() > entropy[weight == 0].max() if kept < 100 else weight.all()
 
@@ -125,7 +129,8 @@ def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
 @given(batches(group_size=6), st.floats(0.05, 1.0))
 def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batch, share: float) -> None:
     knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}
-    weight = clip_cov(batch.logp, batch.ratio, batch.advantages, batch.mask, **knobs)
+    batch = alone(batch)
+    weight = clip_cov(batch.window, batch.window_rows, batch.mask, 0, **knobs)
     drawn = {(i, t) for i, t in (weight == 0).nonzero().tolist()}
     candidates = band(batch, 0.05, 2.0)
     assert drawn <= candidates
@@ -134,18 +139,32 @@ def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batc
 
 def test_the_draw_looks_random_and_is_not() -> None:
     noise = torch.Generator().manual_seed(0)
-    logp, mask = -torch.rand(64, 500, generator=noise), torch.ones(64, 500, dtype=torch.bool)
-    advantages = torch.randn(64, 1, generator=noise)
-    knobs = {"share": 0.05, "low": 0.0, "high": 9.0}
-    data = torch.ones(1, 1).expand(64, 1), advantages, mask
-    drawn = clip_cov(logp, *data, **knobs) == 0
-    assert torch.equal(drawn, clip_cov(logp, *data, **knobs) == 0)
+    window = Batch(
+        logp=-torch.rand(64, 500, generator=noise),
+        advantages=torch.randn(64, 1, generator=noise),
+        mask=torch.ones(64, 500, dtype=torch.bool),
+    )
+
+    def draw(window: Batch, step: int, share: float = 0.05) -> torch.Tensor:
+        return clip_cov(window, torch.arange(64), window.mask, step, share=share, low=0.0, high=9.0) == 0
+
+    drawn = draw(window, 3)
+    assert torch.equal(drawn, draw(window, 3))
     assert drawn.sum() == 1600
-    moved = clip_cov(logp - 1e-6 * torch.rand(64, 500, generator=noise), *data, **knobs) == 0
-    assert (drawn & moved).sum() < 400  # by chance about a tenth: 16000 candidates
+    rounded = replace(window, logp=window.logp - 1e-6 * torch.rand(64, 500, generator=noise))
+    assert (drawn & draw(rounded, 3)).sum() > 1590  # rounding moves the band's edge, not the draw
+    assert (drawn & draw(window, 4)).sum() < 400  # by chance about a tenth: 16000 candidates
     early = drawn[:, :250].float().mean() / drawn.float().mean()
     assert early == pytest.approx(1.0, abs=0.1)
-    unlikely = logp < logp.median()
-    in_band = clip_cov(logp, *data, **(knobs | {"share": 1.0})) == 0
+    unlikely = window.logp < window.logp.median()
+    in_band = draw(window, 3, share=1.0)
     shares = [drawn[in_band & half].float().mean().item() for half in (unlikely, ~unlikely)]
     assert shares[0] == pytest.approx(shares[1], rel=0.15)
+
+
+def test_without_a_ratio_nothing_is_clipped() -> None:
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    window = Batch(logp=torch.tensor([[-0.1, -4.0, -0.1]]), advantages=torch.tensor([[1.0, -2.0, 1.0]]), mask=mask)
+    far = replace(window, ratio=torch.tensor([[9.0, 1.0, 1.0]]))
+    weights = [clip_cov(w, torch.tensor([0]), mask, 0, share=1.0).tolist() for w in (window, far)]
+    assert weights == [[[0.0, 1.0, 0.0]], [[1.0, 1.0, 0.0]]]

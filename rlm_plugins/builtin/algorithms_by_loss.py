@@ -85,8 +85,9 @@ sapo = Row(
 clip_cov = Row(
     about="Keeps entropy up: of the tokens that would lower it most, a few drawn ones are not learned from.",
     source="arXiv 2505.22617",
-    pitfalls="Covariance and draw are the micro-batch's: its size changes the result, and with one row there is none. "
-    "The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` and in the token weight together.",
+    pitfalls="Covariance and draw are those of the whole optimiser step; the libraries take each micro-batch's, so "
+    "that its size changes their result. The paper's recipe clips at 0 and 2 only; change the clip in `policy_loss` "
+    "and in the token weight together.",
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 1.0, "epsilon_high": 1.0},
@@ -99,7 +100,8 @@ kl_cov = Row(
     about="Keeps entropy up: the tokens that would lower it most pay for each step away from the old policy; no clip.",
     source="arXiv 2505.22617",
     pitfalls="The share is a fraction here and in verl, a percentage in the authors' code (0.2 there). verl's config "
-    "has a coefficient of 0.1, paper and recipe 1. The top share is the micro-batch's; with one row there is none.",
+    "has a coefficient of 0.1, paper and recipe 1. The top share is the whole optimiser step's; the "
+    "libraries take each micro-batch's.",
     advantage="group_relative",
     importance="token",
     policy_loss="plain",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL
 from rlm_plugins.builtin.imitation import nll, policy_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.covariance import covariance, largest, share_of
+from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
-Estimator = Literal["k1", "k2", "k3", "abs"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -72,8 +74,8 @@ def kl_old(
 def kl_cov(
     logp: Float[torch.Tensor, "B T"],
     old_logp: Float[torch.Tensor, "B T"],
-    advantages: Float[torch.Tensor, "B #T"],
-    mask: Bool[torch.Tensor, "B T"],
+    window: Batch,
+    window_rows: Int[torch.Tensor, "B"],
     *,
     share: Share = 2e-3,
 ) -> Float[torch.Tensor, "B T"]:
@@ -82,17 +84,18 @@ def kl_cov(
     Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
     rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss `plain`).
 
-    Means and N, the number of trained tokens, are the micro-batch's, as in every library: the result depends on its
-    size, and where all its advantages are equal there is no covariance and nothing to pay. Equal covariances are taken
-    together. On policy value and gradient are 0.
+    Means, N (the number of trained tokens) and the choice are those of the whole optimiser step, however it is split
+    (the libraries take those of each micro-batch). Where all its advantages are equal there is no covariance and
+    nothing to pay. Equal covariances are taken together. On policy value and gradient are 0.
 
+    >>> mask, advantages = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1.0, 0.0, -1.0]])
     >>> logp, old = torch.tensor([[-1.0, -2.0, -6.0]]), torch.tensor([[-1.5, -2.5, -6.5]])
-    >>> kl_cov(logp, old, torch.tensor([[1.0, 0.0, -1.0]]), torch.ones(1, 3, dtype=torch.bool)).tolist()
+    >>> kl_cov(logp, old, Batch(logp=logp, advantages=advantages, mask=mask), torch.tensor([0])).tolist()
     [[0.0, 0.0, 0.5]]
     """
-    shared = covariance(logp, advantages, mask)
-    most = largest(shared, share_of(mask, share)) & (shared != 0)
-    return kl_estimate(logp, old_logp, "abs").where(most, 0.0)
+    shared = covariance(window.logp, window.advantages, window.mask)
+    most = largest(shared, share_of(window.mask, share)) & (shared != 0)
+    return kl_estimate(logp, old_logp, "abs").where(most[window_rows, : logp.shape[1]], 0.0)
 
 
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
@@ -101,24 +104,6 @@ def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     (TRL adds it as a token mean whatever the aggregator; verl, like us, uses the policy's own.)
     """
     return -entropy
-
-
-def kl_estimate(
-    logp: Float[torch.Tensor, "B T"], other: Float[torch.Tensor, "B T"], estimator: Estimator
-) -> Float[torch.Tensor, "B T"]:
-    """k1, k2, k3 or |d| of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
-    if estimator == "k1":
-        return logp - other
-    if estimator == "k2":
-        return (logp - other) ** 2 / 2
-    if estimator == "abs":
-        return (logp - other).abs()
-
-    def gap() -> torch.Tensor:
-        return (other - logp).clamp(-20.0, 20.0)
-
-    # Computed twice, because TRL does: autograd then adds the two halves of the gradient to others in TRL's order.
-    return torch.exp(gap()) - gap() - 1
 
 
 @hookimpl
@@ -130,4 +115,6 @@ def rlm_penalties() -> dict[str, object]:
         "entropy": entropy,
         "nll": nll,
         "policy_shaping": policy_shaping,
+        "adaptive_kl": AdaptiveKL,
+        "adaptive_entropy": AdaptiveEntropy,
     }

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, PositiveInt
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
 from rlm_plugins.ingredients.named import named
 from rlm_plugins.lazy import torch
 
@@ -102,6 +103,7 @@ def rlm_shapers() -> dict[str, object]:
     return {
         "overlong": overlong,
         "kl_in_reward": kl_in_reward,
+        "adaptive_kl_in_reward": AdaptiveKLInReward,
         "sigmoid_shaping": sigmoid_shaping,
         "product": product,
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Log
+from rlm_plugins.batch import Batch, Log
 from rlm_plugins.builtin.rollout_correction import masked_importance, truncated_importance
-from rlm_plugins.ingredients.covariance import covariance, largest, share_of
+from rlm_plugins.ingredients.covariance import covariance, largest, quantile, share_of
+from rlm_plugins.ingredients.noise import scattered
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -29,28 +30,30 @@ def complete_rows(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 
 
 
 def top_entropy(
-    entropy: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
+    window: Batch, window_rows: Int[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
 ) -> Float[torch.Tensor, "B T"]:
     """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only forks in the road are learned from.
 
-    The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated, over the micro-batch
-    (so the result depends on its size; TRL takes the quantile over all processes). The other tokens stay in every
-    denominator. Equal entropies are taken together.
+    The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated, over the trained
+    tokens of the whole optimiser step, however it is split (TRL takes the quantile of each micro-batch). The other
+    tokens stay in every denominator. Equal entropies are taken together.
 
-    >>> top_entropy(torch.tensor([[0.1, 2.0, 0.3, 1.0]]), torch.ones(1, 4, dtype=torch.bool), share=0.5).tolist()
-    [[0.0, 1.0, 0.0, 1.0]]
+    >>> window = Batch(entropy=torch.tensor([[0.1, 2.0], [0.3, 1.0]]), mask=torch.ones(2, 2, dtype=torch.bool))
+    >>> top_entropy(window, torch.tensor([1]), window.mask[1:], share=0.5).tolist()
+    [[0.0, 1.0]]
     """
-    live = entropy.detach()[mask].float()
+    entropy = window.entropy[window_rows, : mask.shape[1]]
+    live = window.entropy[window.mask].float()
     if live.numel() == 0:
         return torch.zeros_like(entropy)
-    return ((entropy.detach() >= live.quantile(1 - share)) & mask).to(entropy.dtype)
+    return ((entropy >= quantile(live, 1 - share)) & mask).to(entropy.dtype)
 
 
 def clip_cov(
-    logp: Float[torch.Tensor, "B T"],
-    ratio: Float[torch.Tensor, "B #T"],
-    advantages: Float[torch.Tensor, "B #T"],
+    window: Batch,
+    window_rows: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
+    step: int,
     log: Log | None = None,
     *,
     share: Share = 2e-4,
@@ -63,30 +66,31 @@ def clip_cov(
 
     Clip-Cov, arXiv 2505.22617: of the tokens with low < (log π − mean)(Â − mean) < high that the row's clip (give
     `epsilon` and `epsilon_high` the values it has) leaves a gradient, `share` · N are drawn, one at least; N counts the
-    trained tokens. Means, N and draw are the micro-batch's, as in every library: the result depends on its size.
+    trained tokens. Means, N and draw are those of the whole optimiser step, however it is split (the libraries take
+    those of each micro-batch, and so draw one token at least from each).
 
-    The draw needs no random state: a number made from a token's log-probability and position, scattered like noise,
-    decides. So a resumed run draws the same, and neither padding nor the order of rows matters.
+    The draw is a pure function of the step, the place of the row in it and the position of the token: several
+    processes and a resumed run draw the same.
 
     Here the middle token has 5.2, above `high`, the others 1.3:
 
-    >>> logp, mask = torch.tensor([[-0.1, -4.0, -0.1]]), torch.ones(1, 3, dtype=torch.bool)
-    >>> clip_cov(logp, torch.ones(1, 1), torch.tensor([[1.0, -2.0, 1.0]]), mask, share=1.0).tolist()
+    >>> mask, advantages = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1.0, -2.0, 1.0]])
+    >>> window = Batch(logp=torch.tensor([[-0.1, -4.0, -0.1]]), advantages=advantages, mask=mask)
+    >>> clip_cov(window, torch.tensor([0]), mask, 0, share=1.0).tolist()
     [[0.0, 1.0, 0.0]]
     """
-    upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
-    clipped = ((advantages > 0) & (ratio > upper)) | ((advantages < 0) & (ratio < 1 - epsilon))
-    shared = covariance(logp, advantages, mask)
-    candidates = (shared > low) & (shared < high) & ~clipped & mask
-    drawn = largest(_noise(logp, mask).where(candidates, -torch.inf), share_of(mask, share))
+    shared = covariance(window.logp, window.advantages, window.mask)
+    candidates = (shared > low) & (shared < high) & window.mask
+    if window.ratio is not None:
+        upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
+        better, worse = window.advantages > 0, window.advantages < 0
+        candidates &= ~((better & (window.ratio > upper)) | (worse & (window.ratio < 1 - epsilon)))
+    noise = scattered(step, shared.shape[0], shared.shape[1], shared.device)
+    drawn = largest(noise.where(candidates, -torch.inf), share_of(window.mask, share))
+    mine = drawn[window_rows, : mask.shape[1]]
     if log is not None:
-        log("drawn", drawn.float())
-    return (~drawn).to(logp.dtype)
-
-
-def _noise(logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
-    """A number in [0, 1) per token: the digits of a sine, far behind the point."""
-    return (torch.sin(12.9898 * logp.detach().double() + 78.233 * mask.cumsum(1)) * 43758.5453) % 1.0
+        log("drawn", mine.float())
+    return (~mine).to(window.logp.dtype)
 
 
 @hookimpl

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.schedule import named
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class GRPO:
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
+                schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
                 model=model,
                 args=args,
                 reward_funcs=[trl_reward(reward) for reward in stage.rewards],

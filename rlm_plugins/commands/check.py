@@ -43,6 +43,7 @@ SUPPLIERS = {
     "values": "the critic",
     "sources": "the rollouts",
     "problem": "the desk, which hands out the problems of each generation",
+    "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }
 """Who fills a field of the batch; what is not here comes from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rlm_plugins import schedule
 from rlm_plugins.commands.formula import DOWNWARDS, SYMBOLS, Slots, chosen, objective, slots_of
 from rlm_plugins.commands.layout import columns, fitted, indented, plain, titled
 from rlm_plugins.commands.written import call, given, meant
@@ -99,7 +100,7 @@ def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
 
 def _value(part: Bound, knob: str) -> Any:
     """A value; null with what it means in brackets."""
-    value = given(part).get(knob)
+    value = schedule.plain(given(part).get(knob))
     stands_for = meant(part, knob) if knob in part.knobs else value
     return f"null ({plain(stands_for)})" if value is None and stands_for is not None else value
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.commands.written import call, doc, with_values
+from rlm_plugins.commands.written import call, doc, number, with_values
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe.finder import coefficient
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.rows import SLOTS, Row
@@ -56,7 +57,7 @@ def formula(part: Part) -> str:
 def objective(slots: Slots) -> str:
     """The loss that is minimised, on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
-    costs = "".join(f" + {part.beta:g} {symbol}" for symbol, part in _numbered("Ω", slots["penalties"]))
+    costs = "".join(f" + {number(part.beta)} {symbol}" for symbol, part in _numbered("Ω", slots["penalties"]))
     token = f"{weights}{_right_side(slots['policy_loss'])}{costs}".replace("+ -", "− ")
     total = with_values(gist(slots["aggregator"].part), slots["aggregator"])
     x = re.compile(r"(?<!\w)x(?!\w)")
@@ -103,6 +104,8 @@ def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     beside = {name: knobs.pop(name) for name in HOOKS[hook].keys if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
+    if "beta" in beside:
+        beside["beta"] = coefficient(beside["beta"], HOOKS[hook].key)
     return replace(part.bind(knobs, where=HOOKS[hook].key), beside=beside)
 
 

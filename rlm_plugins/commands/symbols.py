@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlm_plugins import schedule
 from rlm_plugins.commands.formula import Slots, chosen, meaning
 from rlm_plugins.commands.layout import hanging, short
 from rlm_plugins.commands.written import call
@@ -31,7 +32,7 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
             "key": (key := HOOKS[bound.part.hook].key),
             "name": bound.part.name,
             "full_name": bound.part.full_name,
-            "knobs": bound.knobs,
+            "knobs": {name: schedule.plain(value) for name, value in bound.knobs.items()},
             "call": call(bound),
             "formula": meaning(bound),
             "file": bound.part.file,

@@ -14,6 +14,7 @@ from typing import Any
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.registry.signature import code_of
+from rlm_plugins.schedule import Schedule
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "lam": "λ", "mu": "μ", "tau": "τ"}
 _DEFAULT = r"`{}` \(default: `([^`]+)`"
@@ -44,12 +45,21 @@ def with_values(text: str, part: Bound) -> str:
     """`text` with the knobs that are numbers written in."""
     for knob, given in part.knobs.items():
         value = meant(part, knob)
-        if isinstance(given, str | bool) or not isinstance(value, int | float | str):
+        if isinstance(given, str | bool) or not isinstance(value, int | float | str | Schedule):
             continue
-        written = f"{value:g}" if not isinstance(value, str) else f"({value})" if len(value) > 1 else value
+        written = number(value) if not isinstance(value, str) else f"({value})" if len(value) > 1 else value
         for spelling in {knob, spelt(knob)}:
             text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", written, text)
     return text
+
+
+def number(value: float | Schedule) -> str:
+    """A number in a formula; what moves with its two ends.
+
+    >>> number(0.2), number(Schedule(0.2, 0.3, over=100))
+    ('0.2', '(0.2→0.3)')
+    """
+    return f"({value.start:g}→{value.end:g})" if isinstance(value, Schedule) else f"{value:g}"
 
 
 def call(part: Bound) -> str:

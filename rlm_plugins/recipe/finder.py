@@ -8,6 +8,7 @@ from typing import Any
 
 import pydantic_core
 
+from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.document import Recipe
@@ -15,6 +16,7 @@ from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.catalogue import BUILTIN
 from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.schedule import Schedule
 
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
@@ -58,11 +60,12 @@ class Finder:
         found = self.registry.find(HOOK_OF[key], spec["name"], where=where)
         beside = {name: spec[name] for name in HOOKS[found.hook].keys if spec.get(name) is not None}
         if key == "penalties":
-            beside["beta"] = _coefficient(beside, where)
+            beside["beta"] = coefficient(beside.get("beta"), where)
         knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
         bound = replace(found.bind(knobs, where=where), beside=beside)
-        turned = pydantic_core.to_jsonable_python(bound.knobs, fallback=repr)
-        plain = {"name": stable_name(found), **beside, **turned}
+        turned = {name: schedule.plain(value) for name, value in bound.knobs.items()}
+        aside = {name: schedule.plain(value) for name, value in beside.items()}
+        plain = {"name": stable_name(found), **aside, **pydantic_core.to_jsonable_python(turned, fallback=repr)}
         self.note(plain, steps, f"default of {found.name}")
         return bound, plain
 
@@ -95,8 +98,14 @@ def stable_name(part: Part) -> str:
     return part.name if part.plugin == BUILTIN else part.full_name
 
 
-def _coefficient(beside: Mapping[str, Any], where: str) -> float:
-    beta = beside.get("beta")
+def coefficient(beta: Any, where: str) -> float | Schedule:
+    """The ``beta`` of the penalty at `where`, or its schedule.
+
+    Raises:
+        RecipeError: It is neither.
+    """
+    if isinstance(beta, Mapping):
+        return schedule.read(beta, f"{where}.beta")
     if isinstance(beta, bool) or not isinstance(beta, int | float):
         raise RecipeError(
             "the key 'beta' is missing", where=f"{where}.beta", allowed="a number: the penalty's coefficient"

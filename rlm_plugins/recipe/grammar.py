@@ -9,7 +9,7 @@ import re
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, WrapValidator
 
 from rlm_plugins.hookspecs import HOOKS
 
@@ -78,10 +78,17 @@ class Sourced(Slot):
     source: Text | None = None
 
 
+def _number_or_schedule(value: Any, number: Any) -> Any:
+    return value if isinstance(value, dict) else number(value)
+
+
+Coefficient = Annotated[float, WrapValidator(_number_or_schedule)]
+
+
 class Penalty(Sourced):
     """A penalty and its coefficient."""
 
-    beta: float | None = None
+    beta: Coefficient | None = None
 
 
 class Filter(Slot):
@@ -118,7 +125,7 @@ class Algorithm(Keys):
     importance: Slot | None = None
     policy_loss: Sourced | None = None
     token_weights: _many(Sourced) | None = None  # type: ignore[valid-type]
-    penalties: _many(Penalty, beta=(float, ...)) | None = None  # type: ignore[valid-type]
+    penalties: _many(Penalty, beta=(Coefficient, ...)) | None = None  # type: ignore[valid-type]
     aggregator: Slot | None = None
 
 

@@ -9,7 +9,24 @@ from rlm_plugins.recipe.finder import HOOK_OF
 from rlm_plugins.recipe.schema_fields import Schema, an_object, config_schema, knob_schema, or_null
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.turning import movable
+from rlm_plugins.schedule import SHAPES
 
+_STEPS: Schema = {"type": "integer", "description": "in optimiser steps"}
+SCHEDULE: Schema = {
+    **an_object(
+        {
+            "from": {"type": "number"},
+            "to": {"type": "number"},
+            "over": {**_STEPS, "minimum": 1},
+            "after": {**_STEPS, "minimum": 0, "default": 0},
+            "shape": {"enum": list(SHAPES), "default": SHAPES[0]},
+        }
+    ),
+    "required": ["from", "to", "over"],
+    "description": "a number that moves with the optimiser steps done",
+}
+SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
 _SOURCE: Schema = {"source": {"type": "string", "description": "the rollout source on whose rows it counts"}}
 _BESIDE_KNOBS: dict[str, Schema] = {
     "rewards": {
@@ -27,7 +44,10 @@ _BESIDE_KNOBS: dict[str, Schema] = {
     "filters": {"refill": {"type": "integer", "minimum": 1, "description": "most draws until the batch is full"}},
     "policy_loss": _SOURCE,
     "token_weights": _SOURCE,
-    "penalties": {"beta": {"type": "number", "description": "its coefficient in the loss"}, **_SOURCE},
+    "penalties": {
+        "beta": {"anyOf": [{"type": "number"}, SCHEDULED], "description": "its coefficient in the loss"},
+        **_SOURCE,
+    },
 }
 
 
@@ -43,7 +63,7 @@ class PartSchemas:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self.defs: Schema = {}
+        self.defs: Schema = {"schedule": SCHEDULE}
         self._required: dict[str, list[str]] = {}
         for part in (p for p in registry if p.hook not in ("rlm_algorithms", "rlm_trainers")):
             self._define(part)
@@ -52,6 +72,7 @@ class PartSchemas:
         """Its knobs, and what may stand beside them."""
         key = HOOKS[part.hook].key
         knobs, self._required[key_of(part)], inner = knob_schema(part)
+        knobs = {name: _or_schedule(schema) if movable(part, name) else schema for name, schema in knobs.items()}
         beside = {"lora": or_null(self.lora())} if key == "model" else _BESIDE_KNOBS.get(key, {})
         self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **beside, **knobs}), **_about(part)}
         self.defs.update(inner)
@@ -96,6 +117,12 @@ class PartSchemas:
 
             self.defs["lora"] = config_schema(LoraConfig, NOT_IN_A_RECIPE)
         return ref("lora")
+
+
+def _or_schedule(schema: Schema) -> Schema:
+    """What a knob takes, or a schedule of it."""
+    said: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    return {"anyOf": [{key: value for key, value in schema.items() if key not in said}, SCHEDULED], **said}
 
 
 def key_of(part: Part) -> str:

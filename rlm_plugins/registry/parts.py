@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
-from typing import Any
+from typing import Any, cast
 
 import pydantic
-import pydantic_core
 
+from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry import signature_check
-from rlm_plugins.registry.knob_errors import in_words
+from rlm_plugins.registry import signature_check, turning
 from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_of
 
 
@@ -102,20 +101,14 @@ class Part:
         """Checks the knobs and makes the part ready to be called.
 
         Args:
-            settings: Knob name → value, as the recipe gives them.
+            settings: Knob name → value or schedule, as the recipe gives them.
             where: Recipe path, for the error.
 
         Raises:
             RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
         """
         where = where or self.full_name
-        try:
-            # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
-            model = self.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
-        except pydantic.ValidationError as error:
-            words = [*self.knobs.model_fields, *HOOKS[self.hook].keys]
-            raise in_words(error, self.name, words, settings, where) from None
-        knobs = {name: getattr(model, name) for name in self.knobs.model_fields}
+        knobs = turning.turned(self, settings, where)
         return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
 
     def _made(self, knobs: Mapping[str, Any], where: str) -> Any:
@@ -137,7 +130,7 @@ class Bound:
 
     Args:
         part: Where it comes from.
-        knobs: Every knob with its value, defaults included.
+        knobs: Every knob with its value or schedule, defaults included.
         target: The function, or the instance that keeps the memory.
         beside: What the recipe says beside its name and knobs (the keys of its hook).
     """
@@ -153,11 +146,18 @@ class Bound:
         if given.get("log") is not None:
             write, key = given["log"], HOOKS[self.part.hook].key
             given["log"] = lambda name, x: write(f"{key}/{name}", x)
-        return self.call(given)
+        return self.call(given, getattr(record, "step", None))
 
-    def call(self, given: Mapping[str, Any]) -> Any:
-        """Calls the part with `given` data and its knobs (an instance has taken its knobs already)."""
-        return self.target(**given) if self.stateful else self.target(**given, **self.knobs)
+    def call(self, given: Mapping[str, Any], step: int | None = None) -> Any:
+        """Calls the part with `given` data and its knobs (an instance has taken its knobs already).
+
+        Args:
+            given: Name of a datum → the datum.
+            step: Optimiser steps done, which a knob with a schedule depends on.
+        """
+        if self.stateful:
+            return self.target(**given)
+        return self.target(**given, **{name: schedule.at(value, step) for name, value in self.knobs.items()})
 
     def update(self, record: object) -> None:
         """Lets a part with a method `update` learn from what came of its work; nothing happens to the others."""
@@ -166,9 +166,9 @@ class Bound:
             target.update(**{name: getattr(record, name) for name in names})
 
     @property
-    def beta(self) -> float:
-        """The coefficient in front of a penalty; 1 for everything else."""
-        return float(self.beside.get("beta", 1.0))
+    def beta(self) -> float | schedule.Schedule:
+        """The coefficient in front of a penalty, or its schedule; 1 for everything else."""
+        return cast(float | schedule.Schedule, self.beside.get("beta", 1.0))
 
     @property
     def stateful(self) -> bool:

@@ -15,9 +15,11 @@ POSITIVE = ("ratio", "rollout_weight", "entropy")
 
 
 def each(batch: Batch, change: Change) -> Batch:
-    """The batch with `change(name, tensor)` in place of every tensor."""
+    """The batch with `change(name, tensor)` in place of every tensor, those of its window too."""
 
     def apply(name: str, value: Any) -> Any:
+        if isinstance(value, Batch):
+            return each(value, change)
         if isinstance(value, dict):
             return {key: apply(name, x) for key, x in value.items()}
         return change(name, value) if isinstance(value, torch.Tensor) else value
@@ -49,7 +51,8 @@ def dirty(batch: Batch, seed: int) -> Batch:
         kind = -other.abs() if name.endswith("logp") else other.abs() if name in POSITIVE else other
         return x.where(batch.mask, kind)
 
-    return each(batch, change)
+    changed = each(replace(batch, window=None), change)  # type: ignore[arg-type]
+    return changed if batch.window is None else replace(changed, window=dirty(batch.window, seed))
 
 
 def wider(batch: Batch, columns: int) -> Batch:
@@ -63,8 +66,9 @@ def wider(batch: Batch, columns: int) -> Batch:
 
 
 def reordered(batch: Batch, order: torch.Tensor) -> Batch:
-    """The rows in another order, or some of them."""
-    return each(batch, lambda _, x: x[order] if x.dim() else x)
+    """The rows in another order, or some of them; the optimiser step they belong to stays whole."""
+    moved = each(replace(batch, window=None), lambda _, x: x[order] if x.dim() else x)  # type: ignore[arg-type]
+    return replace(moved, window=batch.window)
 
 
 def relabelled(batch: Batch) -> Batch:
@@ -73,12 +77,17 @@ def relabelled(batch: Batch) -> Batch:
 
 
 def with_empty_row(batch: Batch) -> Batch:
-    """One more row, in the last row's group, without a trained token."""
+    """One more row, in the last row's group, without a trained token; in the optimiser step too."""
     more = each(batch, lambda _, x: torch.cat([x, x[-1:]]) if x.dim() else x)
     more.mask[-1] = False
+    if more.window is not None:
+        more.window.mask[-1] = False
+        more.window_rows[-1] = len(batch.window.mask)
     return more
 
 
 def without_tokens(batch: Batch) -> Batch:
     """The same rows, none of which has a trained token."""
-    return replace(batch, mask=torch.zeros_like(batch.mask), token_rewards=torch.zeros_like(batch.token_rewards))
+    window = None if batch.window is None else without_tokens(batch.window)
+    nothing, unpaid = torch.zeros_like(batch.mask), torch.zeros_like(batch.token_rewards)
+    return replace(batch, mask=nothing, token_rewards=unpaid, window=window)  # type: ignore[arg-type]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
 
 from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
+from rlm_plugins.testing.moves import wider
+from rlm_plugins.window import window_of
 
 LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
 """Rewards are drawn from few levels, so that ties are common; sums of them are exact, in any order."""
@@ -41,7 +44,7 @@ def _rewards(rows: int) -> st.SearchStrategy[list[float]]:
 
 @st.composite
 def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: int = 5, wild: bool = False) -> Batch:
-    """Batches with every field filled, in float64 on the CPU.
+    """Batches with every field filled, in float64 on the CPU; each is the whole of its optimiser step.
 
     Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
     ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply; a row is the policy's or
@@ -82,11 +85,12 @@ def _filled(
     logp = -noise(rows, width).abs() - 0.01
     log_ratio = noise(rows, columns, size=0.3)
     applies = noise(rows) > -1.0
-    return Batch(
+    batch = Batch(
         group=group,
         mask=mask,
         truncated=noise(rows) > 1.0,
         max_completion_length=limit,
+        step=limit,
         rewards=rewards,
         named_rewards={"accuracy": rewards.clone(), "format": noise(rows).where(applies, torch.nan)},
         token_rewards=on_last_token(rewards, mask),
@@ -110,6 +114,8 @@ def _filled(
         log=_listen,
         sources=_written(noise(rows)),
     )
+    window, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
+    return replace(batch, window=wider(window, limit - width), window_rows=places)
 
 
 def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:

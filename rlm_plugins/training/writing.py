@@ -99,7 +99,8 @@ def _given(trainer: Any) -> dict[str, Any]:
 def _asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens."""
     with blamed(source):
-        found = source.call({name: given[name] for name in (*source.part.needs, *source.part.welcomes)})
+        named = (*source.part.needs, *source.part.welcomes)
+        found = source.call({name: given[name] for name in named}, given["step"])
     size = len(given["prompts"])
     sizes = {name: len(values) for name, values in found.items()} if isinstance(found, Mapping) else {}
     if "completion_ids" not in sizes or set(sizes.values()) != {size}:

@@ -15,6 +15,7 @@ from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.step import Equation, objective
+from rlm_plugins.window import alone
 from vectors.records import Args, Case, Out, part, says
 
 
@@ -36,6 +37,7 @@ def learnt(
         "rows": case.mask.any(1).sum().double(),
         "all_rows": torch.tensor(len(case.groups)).double(),
         "micro_batches": torch.tensor(1.0).double(),
+        "step": 0,
     }
     batch = case.batch(
         logp=logp, advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1), **counts | more
@@ -48,7 +50,7 @@ def learnt(
         penalties=penalties,
         aggregator=aggregator,
     )
-    loss = objective(batch, equation)
+    loss = objective(alone(batch), equation)
     (gradient,) = torch.autograd.grad(loss, logp)
     return {"loss": loss.detach(), "grad_logp": gradient}
 

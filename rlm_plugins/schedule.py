@@ -1,0 +1,151 @@
+"""Numbers that move while a run goes on: ``{from: 1.0, to: 0.6, over: 200}`` where a recipe would say a number.
+
+A schedule is a pure function of the optimiser steps done; so a resumed run goes on exactly where it was.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlm_plugins.errors import RecipeError, RlmError, nearest
+from rlm_plugins.wording import found
+
+if TYPE_CHECKING:
+    from rlm_plugins.registry.parts import Bound
+
+KEYS = ("from", "to", "over", "after", "shape")
+SHAPES = ("linear", "cosine")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number as a function of the optimiser steps done.
+
+    Args:
+        start: Its value up to step `after`.
+        end: Its value from step `after` + `over` on.
+        over: Steps in between.
+        after: Steps before it begins to move.
+        shape: How it moves: in a straight line, or along half a cosine (slow, fast, slow).
+        whole: Whether it is rounded to whole numbers.
+    """
+
+    start: float
+    end: float
+    over: int
+    after: int = 0
+    shape: str = "linear"
+    whole: bool = False
+
+    def at(self, step: int) -> float:
+        """Its value when `step` optimiser steps are done.
+
+        >>> [Schedule(1.0, 0.5, over=4, after=1).at(step) for step in (0, 1, 3, 5, 99)]
+        [1.0, 1.0, 0.75, 0.5, 0.5]
+        """
+        way = min(max((step - self.after) / self.over, 0.0), 1.0)
+        if self.shape == "cosine":
+            way = (1 - math.cos(math.pi * way)) / 2
+        value = self.start * (1 - way) + self.end * way
+        return round(value) if self.whole else value
+
+    def said(self) -> dict[str, Any]:
+        """As a recipe says it."""
+        return {"from": self.start, "to": self.end, "over": self.over, "after": self.after, "shape": self.shape}
+
+    def __str__(self) -> str:
+        """As people read it.
+
+        >>> str(Schedule(1.0, 0.6, over=200, after=50))
+        '1→0.6 in steps 50–250'
+        """
+        return f"{self.start:g}→{self.end:g} in steps {self.after}–{self.after + self.over}"
+
+
+def at(value: Any, step: int | None) -> Any:
+    """What a knob is worth at a step; what is no schedule is always itself.
+
+    Raises:
+        RlmError: It is one, and nobody knows the step.
+    """
+    if not isinstance(value, Schedule):
+        return value
+    if step is None:
+        raise RlmError(f"the schedule {value} needs a step, and nobody said it", hint="give the batch its `step`")
+    return value.at(step)
+
+
+def plain(value: Any) -> Any:
+    """A knob as a recipe would say it."""
+    return value.said() if isinstance(value, Schedule) else value
+
+
+def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:
+    """The schedule a recipe says; that both its ends suit the knob is for the part to say.
+
+    Args:
+        value: ``{from, to, over}``, and optionally ``after`` and ``shape``.
+        where: Recipe path of the knob.
+        whole: Whether the knob takes whole numbers only.
+
+    Raises:
+        RecipeError: An unknown or missing key, or a value that is none.
+    """
+    for key in value:
+        if key not in KEYS:
+            hint = nearest(str(key), KEYS)
+            raise RecipeError(f"a schedule has no key '{key}'", where=where, allowed=", ".join(KEYS), hint=hint)
+    for key in KEYS[:3]:
+        if key not in value:
+            hint = "a schedule is `{from: 1.0, to: 0.6, over: 200}`, `over` in optimiser steps"
+            raise RecipeError(f"the key '{key}' is missing", where=f"{where}.{key}", hint=hint)
+    for key in ("from", "to"):
+        _must(_is_number(value[key]), value[key], f"{where}.{key}", "a number")
+    over, after, shape = value["over"], value.get("after", 0), value.get("shape", "linear")
+    _must(_is_number(over, int) and over >= 1, over, f"{where}.over", "a whole number of optimiser steps, 1 or more")
+    _must(_is_number(after, int) and after >= 0, after, f"{where}.after", "a whole number of optimiser steps")
+    _must(shape in SHAPES, shape, f"{where}.shape", " or ".join(SHAPES))
+    return Schedule(value["from"], value["to"], over, after, shape, whole)
+
+
+def _is_number(value: Any, kind: Any = (int, float)) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _must(right: bool, value: Any, where: str, allowed: str) -> None:
+    if not right:
+        raise RecipeError(f"found {found(value)}", where=where, allowed=allowed)
+
+
+def numbers(annotation: Any) -> set[type]:
+    """Which of int and float an annotation takes.
+
+    >>> numbers(float | None), numbers(str), numbers(typing.Annotated[int, "1 or more"])
+    ({<class 'float'>}, set(), {<class 'int'>})
+    """
+    if typing.get_origin(annotation) is typing.Annotated:
+        return numbers(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return set().union(*map(numbers, typing.get_args(annotation)))
+    return {annotation} & {int, float}
+
+
+def named(keyed: Iterable[tuple[str, Bound]]) -> dict[str, Schedule]:
+    """Every schedule of some parts, by the name it is logged under.
+
+    Args:
+        keyed: Recipe key and part; a part that comes twice under one key is numbered.
+    """
+    schedules: dict[str, Schedule] = {}
+    for key, bound in keyed:
+        for knob, value in {**bound.knobs, **bound.beside}.items():
+            name = f"{key}.{bound.part.name}.{knob}"
+            if isinstance(value, Schedule):
+                twins = sum(1 for other in schedules if other.partition("#")[0] == name)
+                schedules[f"{name}#{twins + 1}" if twins else name] = value
+    return schedules

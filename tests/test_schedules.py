@@ -1,0 +1,226 @@
+"""Knobs that move: what a recipe may say, what a part is given, what a run logs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from by_hand import equation, learning, part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schema import accepts
+
+from rlm_plugins import schedule
+from rlm_plugins.builtin import penalties, policy_losses
+from rlm_plugins.commands.formula import objective as formula
+from rlm_plugins.commands.launch import launch
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe import load
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.schema import recipe_schema
+from rlm_plugins.registry import Registry
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.step import objective
+
+REGISTRY = Registry()
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+# ---- the function
+
+
+@quick
+@given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(schedule.SHAPES))
+def test_it_goes_from_here_to_there(start: float, end: float, over: int, after: int, shape: str) -> None:
+    way = Schedule(start, end, over, after, shape)
+    values = [way.at(step) for step in range(after + over + 3)]
+    assert set(values[: after + 1]) == {start}
+    assert set(values[after + over :]) == {end}
+    signs = {(b > a) - (b < a) for a, b in itertools.pairwise(values) if abs(b - a) > 1e-12}
+    assert signs <= {(end > start) - (end < start)}, "it turned round"
+
+
+def test_shapes() -> None:
+    line, wave = (Schedule(0.0, 1.0, 4, shape=shape) for shape in schedule.SHAPES)
+    assert [line.at(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [wave.at(step) for step in range(5)] == pytest.approx([0.0, 0.1464466, 0.5, 0.8535534, 1.0])
+
+
+def test_whole_numbers_stay_whole() -> None:
+    def longest(loss: torch.Tensor, *, tokens: int = 3) -> torch.Tensor:
+        return loss
+
+    made = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
+    values = [schedule.at(made.knobs["tokens"], step) for step in range(9)]
+    assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
+    assert all(isinstance(value, int) for value in values)
+
+
+# ---- at the recipe's wall
+
+
+@pytest.mark.parametrize(
+    ("said", "problem", "place"),
+    [
+        ({"epsilon": {"from": 0.2, "to": -0.3, "over": 9}}, "found the number -0.3", "epsilon.to"),
+        ({"epsilon": {"from": -0.2, "to": 0.3, "over": 9}}, "found the number -0.2", "epsilon.from"),
+        ({"epsilon": {"from": "x", "to": 0.3, "over": 9}}, "found the text 'x'", "epsilon.from"),
+        ({"epsilon": {"from": True, "to": 0.3, "over": 9}}, "found true", "epsilon.from"),
+        ({"epsilon": {"from": 0.2, "to": None, "over": 9}}, "found null", "epsilon.to"),
+        ({"epsilon": {"form": 0.2, "to": 0.3, "over": 9}}, "no key 'form'", "epsilon"),
+        ({"epsilon": {"from": 0.2, "to": 0.3}}, "the key 'over' is missing", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 0}}, "found the number 0", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 1.5}}, "found the number 1.5", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "after": -1}}, "found the number -1", "epsilon.after"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "shape": "cos"}}, "found the text 'cos'", "epsilon.shape"),
+        ({"epsilon": {}}, "the key 'from' is missing", "epsilon.from"),
+        ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "no knob 'epsilonn'", "epsilonn"),
+    ],
+)
+def test_mistakes_are_told_where_they_are(said: dict[str, Any], problem: str, place: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        REGISTRY.find("rlm_policy_losses", "clip").bind(said, where="algorithm.policy_loss")
+    assert caught.value.where == f"algorithm.policy_loss.{place}"
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "knob", "why"),
+    [
+        ("rlm_models", "scratch", "layers", "model stands outside"),
+        ("rlm_environments", "addition", "slip", "environment stands outside"),
+        ("rlm_rewards", "length", "target", "rewards stands outside"),
+    ],
+)
+def test_what_stands_outside_the_steps_takes_none(hook: str, name: str, knob: str, why: str) -> None:
+    found = REGISTRY.find(hook, name)
+    moving = next((k for k in found.knobs.model_fields if k == knob), None) or next(
+        k for k, field in found.knobs.model_fields.items() if schedule.numbers(field.annotation)
+    )
+    with pytest.raises(RecipeError, match=why):
+        found.bind({moving: {"from": 1, "to": 2, "over": 3}})
+
+
+def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
+    class Remembering:
+        def __init__(self, *, rate: float = 0.5) -> None:
+            pass
+
+        def __call__(self, rewards: torch.Tensor) -> torch.Tensor:
+            return rewards
+
+    def by_epoch(size: int, epoch: int, *, power: float = 1.0) -> list[int]:
+        return list(range(size))
+
+    def by_count(count: int, *, power: float = 1.0) -> list[int]:
+        return list(range(count))
+
+    moving = {"from": 1.0, "to": 2.0, "over": 3}
+    with pytest.raises(RecipeError, match="it has a memory"):
+        part("rlm_advantages", Remembering, rate=moving)
+    with pytest.raises(RecipeError, match="the order of an epoch"):
+        part("rlm_samplers", by_epoch, power=moving)
+    assert part("rlm_samplers", by_count, power=moving).call({"count": 2}, 3) == [0, 1]
+
+
+def test_a_mapping_for_a_knob_that_is_no_number_is_no_schedule() -> None:
+    with pytest.raises(RecipeError, match="found a mapping"):
+        REGISTRY.find("rlm_penalties", "kl").bind({"estimator": {"from": 1, "to": 2, "over": 3}})
+
+
+# ---- in a run
+
+
+def test_a_part_gets_the_value_of_its_step() -> None:
+    seen: list[float] = []
+
+    def bold(ratio: torch.Tensor, advantages: torch.Tensor, *, cap: float = 2.0) -> torch.Tensor:
+        seen.append(cap)
+        return -ratio.clamp(max=cap) * advantages
+
+    made = part("rlm_policy_losses", bold, cap={"from": 1.0, "to": 3.0, "over": 4})
+    batch = replace(learning(), ratio=torch.ones(2, 3, requires_grad=True))
+    for step in (0, 1, 4, 9):
+        made(replace(batch, step=step))
+    assert seen == [1.0, 1.5, 3.0, 3.0]
+    with pytest.raises(RlmError, match="needs a step, and nobody said it"):
+        made(batch)
+
+
+def test_a_coefficient_moves() -> None:
+    cost = part("rlm_penalties", penalties.kl_old, estimator="k2")
+    moving = replace(cost, beside={"beta": Schedule(0.0, 2.0, 4)})
+    batch = learning(old_logp=torch.zeros(2, 3))
+    plain = objective(batch, equation())
+    paid = objective(batch, equation(penalties=[replace(cost, beside={"beta": 1.0})])) - plain
+    for step, beta in ((0, 0.0), (2, 1.0), (4, 2.0)):
+        found = objective(replace(batch, step=step), equation(penalties=[moving])) - plain
+        assert found.item() == pytest.approx(beta * paid.item(), rel=1e-6)
+
+
+RECIPE = """
+model: {name: scratch, layers: 1, hidden: 32, heads: 2, intermediate: 64}
+environment: {name: addition, digits: 2, train_rows: 40, test_rows: 10}
+rewards: [accuracy]
+algorithm:
+  name: grpo
+  policy_loss: {epsilon: {from: 0.2, to: 0.3, over: 2}}
+  penalties: [{name: entropy, beta: {from: 0.1, to: 0, over: 4, shape: cosine, after: 1}}]
+evaluation: null
+trainer:
+  max_steps: 3
+  per_device_train_batch_size: 8
+  num_generations: 4
+  max_completion_length: 4
+  logging_steps: 1
+  save_strategy: "no"
+"""
+
+
+def test_a_recipe_means_the_same_when_it_is_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "moving.yaml"
+    file.write_text(RECIPE)
+    recipe = load(file)
+    stages = compose(recipe, REGISTRY)
+    said = resolved(stages, recipe)["algorithm"]
+    assert said["policy_loss"]["epsilon"] == {"from": 0.2, "to": 0.3, "over": 2, "after": 0, "shape": "linear"}
+    assert said["penalties"][0]["beta"] == {"from": 0.1, "to": 0, "over": 4, "after": 1, "shape": "cosine"}
+    assert json.loads(json.dumps(said)) == said
+    again = tmp_path / "again.yaml"
+    again.write_text(json.dumps(resolved(stages, recipe)))
+    (stage,) = compose(load(again), REGISTRY)
+    assert stage.equation == stages[0].equation
+    line = formula(vars(stage.equation))
+    assert "clip(w, 1−(0.2→0.3)" in line
+    assert "(0.1→0)" in line
+
+
+def test_the_editor_knows() -> None:
+    knows = recipe_schema(REGISTRY)
+    assert accepts(knows, RECIPE)
+    assert not accepts(knows, RECIPE.replace("over: 2", "over: 0"))
+    assert not accepts(knows, RECIPE.replace("shape: cosine", "shape: cos"))
+    assert not accepts(knows, RECIPE.replace("layers: 1", "layers: {from: 1, to: 2, over: 3}"))
+
+
+@pytest.mark.slow
+def test_a_run_logs_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "moving.yaml"
+    file.write_text(RECIPE)
+    launch(file, [], out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    epsilon = [line["schedule/policy_loss.clip.epsilon"] for line in lines if "loss" in line]
+    assert epsilon == pytest.approx([0.2, 0.25, 0.3])
+    beta = [line["schedule/penalties.entropy.beta"] for line in lines if "loss" in line]
+    assert beta == pytest.approx([Schedule(0.1, 0.0, 4, 1, "cosine").at(step) for step in range(3)])
+
+
+def test_names_that_come_twice_are_numbered() -> None:
+    moving = replace(part("rlm_penalties", penalties.kl), beside={"beta": Schedule(0, 1, 2)})
+    clip = part("rlm_policy_losses", policy_losses.clip)
+    found = schedule.named([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
+    assert list(found) == ["penalties.kl.beta", "penalties.kl.beta#2"]
