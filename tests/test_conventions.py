@@ -29,6 +29,7 @@ from rlm_plugins.registry.parts import Part
 from rlm_plugins.registry.plugins import offers_of
 from rlm_plugins.rows import Row, plain_row
 from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.window import alone
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
@@ -54,7 +55,8 @@ def said(row: Row, record: Args, case: Case) -> Out:
     """What the row makes of the inputs of a record."""
     made, out = equation(row), record["out"]
     if "advantages" in out:
-        scored = score(case.batch(rewards=rewards_of(record, case), named_rewards={}), made)
+        rewards = rewards_of(record, case)
+        scored = score(case.batch(rewards=rewards, named_rewards={"accuracy": rewards}), made)
         kept = out.get("kept")
         return {"advantages": scored.advantages if kept is None else scored.advantages[kept]}
     if "kl" in out:
@@ -78,8 +80,9 @@ def learnt(made: Equation, case: Case, args: Args) -> Out:
         rows=case.mask.any(1).sum().double(),
         all_rows=torch.tensor(len(case.groups)).double(),
         micro_batches=torch.tensor(1.0).double(),
+        step=0,
     )
-    loss = objective(batch, made)
+    loss = objective(alone(batch), made)
     return {"loss": loss.detach(), "grad_logp": torch.autograd.grad(loss, logp)[0]}
 
 
@@ -131,6 +134,7 @@ def example(width: int = 4) -> Batch:
         max_completion_length=16,
         rewards=torch.tensor(REWARDS, dtype=torch.float64),
         named_rewards={},
+        step=0,
         logp=old + noise[1],
         old_logp=old,
         ref_logp=old + 0.1 * noise[2],
@@ -218,7 +222,7 @@ def value_and_gradient(name: str, **knobs: Any) -> tuple[torch.Tensor, torch.Ten
 
 def _differentiated(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     logp = batch.logp.clone().requires_grad_()
-    loss = objective(replace(batch, logp=logp), made)
+    loss = objective(replace(alone(batch), logp=logp), made)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 

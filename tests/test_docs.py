@@ -123,7 +123,7 @@ def test_the_recipe_of_the_variant_is_one(variant: Path) -> None:
     assert stage.equation is not None
     assert objective(vars(stage.equation)) == "loss = Σ [ −sg(min(w, 1+4)) · Â · log π ] / Σ n"
     for command in (["diff", "grpo", "capped"], ["explain", "capped"]):
-        told = CliRunner().invoke(app, [*command, "--load", "variant.py"])
+        told = CliRunner().invoke(app, [*command, "--load", "variant.py"], env={"COLUMNS": "120"})
         assert told.exit_code == 0, told.output
         assert "capped_weight(epsilon_high=4.0)" in told.stdout
 

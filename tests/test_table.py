@@ -152,7 +152,7 @@ def test_grpo_and_dapo() -> None:
     changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
     assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
     assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_rows=left_out)", "token_mean")
-    assert changes[("filters", "nonzero_spread", None)] == (None, "nonzero_spread(reward=null)")
+    assert changes[("filters", "nonzero_spread", None)] == (None, "nonzero_spread(refill=10, reward=accuracy)")
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}
     text = told("diff", "grpo", "dapo", width=100)

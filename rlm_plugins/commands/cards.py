@@ -124,6 +124,7 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
         mask=mask,
         truncated=torch.zeros(len(mask), dtype=torch.bool),
         max_completion_length=LIMIT,
+        step=0,
         rewards=score,
         named_rewards={"accuracy": score},
         logp=old + 1.5 * noise(3),
@@ -138,12 +139,13 @@ def _learnt(batch: Batch, equation: Any) -> tuple[float, float]:
     """Loss and norm of its gradient, summed up over micro-batches of one group."""
     from rlm_plugins.ask import select
     from rlm_plugins.step import objective, score
+    from rlm_plugins.window import alone
 
     scored = score(batch, equation)
     groups = scored.group.unique()
     logp = batch.logp.requires_grad_()
     scored = replace(
-        scored,
+        alone(scored),
         logp=logp,
         tokens=scored.mask.sum().double(),
         rows=scored.mask.any(1).sum().double(),
