@@ -161,7 +161,7 @@ FORMULAS = {
     "rlep": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
     "luffy": "loss = mean_i( Σₜ [ −w Â + 1 Ω₁ + 0.001 Ω₂ ] ) / L",
     "srft": "loss = Σ [ −s log π + 0.5 Ω₁ + 1 Ω₂ ] / Σ n",
-    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+ε_high) Â) + 1 Ω ] ) / L",
+    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 1 Ω ] ) / L",
 }
 
 
