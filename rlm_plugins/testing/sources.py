@@ -49,7 +49,7 @@ def write(
 
 @law("rlm_rollouts")
 def rows(subject: Subject, draw: Draw) -> None:
-    """It writes the rows it is asked for or leaves them open, in one step always the same; asked for none it writes none.
+    """It writes the rows it is asked for or leaves them open, in one step always the same; of none it makes none.
 
     What it is given it leaves as it is.
     """
