@@ -42,7 +42,6 @@ SUPPLIERS = {
     "rollout_weight": "the engine that samples",
     "values": "the critic",
     "sources": "the rollout sources, and the policy",
-    "sources": "the rollouts",
     "problem": "the desk, which hands out the problems of each generation",
     "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }
