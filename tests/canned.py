@@ -5,23 +5,19 @@ So two processes see the same global batch as one, whatever their random streams
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from rlm_plugins import hookimpl
 
 
-def canned(prompts: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:
+def canned(prompts: Any, place: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:
     """Digits of a number made from the prompt and the place in the group, then the end token, all as likely."""
-    seen: Counter[str] = Counter()
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
-    for prompt in prompts:
+    for prompt, number in zip(prompts, place, strict=True):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        place = seen[text]
-        seen[text] += 1
-        number = str((sum(map(ord, text)) * 7919 + place * 104729) ** 2)[: 1 + (place * 5 + len(text)) % longest]
-        answer = text.split("=")[0].split("+") if place % 3 == 0 else [number]
-        ids = tokenizer(f"<answer>{answer[-1][-3:]}</answer>" if place % 2 else number, add_special_tokens=False)
+        digits = str((sum(map(ord, text)) * 7919 + number * 104729) ** 2)[: 1 + (number * 5 + len(text)) % longest]
+        answer = text.split("=")[0].split("+") if number % 3 == 0 else [digits]
+        ids = tokenizer(f"<answer>{answer[-1][-3:]}</answer>" if number % 2 else digits, add_special_tokens=False)
         rows["prompt_ids"].append(tokenizer(text, add_special_tokens=False)["input_ids"])
         rows["completion_ids"].append([*ids["input_ids"], tokenizer.eos_token_id])
         rows["logprobs"].append([logprob] * (len(ids["input_ids"]) + 1))

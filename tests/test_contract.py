@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,10 +59,12 @@ def test_callbacks(name: str) -> None:
 
 # ---- y
 
+POOL = Path(__file__).parent / "data" / "pool.jsonl"
+
 test_policy = conformance("rlm_rollouts", rollouts.policy, knobs={"temperature": 0.7})
 test_greedy = conformance("rlm_rollouts", rollouts.greedy)
 test_demonstrations = conformance("rlm_rollouts", rollouts.Demonstrations)
-test_replay = conformance("rlm_rollouts", rollouts.Replay)
+test_replay = conformance("rlm_rollouts", rollouts.Replay, knobs={"path": str(POOL)})
 test_branches = conformance("rlm_rollouts", rollouts.Branches)
 
 # ---- r, r′, and which groups teach

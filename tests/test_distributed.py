@@ -65,6 +65,13 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
     return file
 
 
+SOURCES = (
+    "algorithm.rollouts=[{name: greedy, rows: 1}, {name: demonstrations, rows: 1}, canned]",
+    "algorithm.penalties=[{name: policy_shaping, beta: 1.0, source: demonstrations}]",
+)
+"""One process holds the greedy row and the demonstration, where the group is cut the other one neither."""
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -74,8 +81,10 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
         (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
         (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
         ("algorithm={name: gepo, rollouts: [canned]}",),
+        SOURCES,
+        (*SOURCES, "trainer.num_generations=64"),
     ],
-    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full", "gepo"],
+    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full", "gepo", "sources", "group-cut"],
 )
 def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
     recipe = reinforcement(tmp_path, start, canned=True)

@@ -132,6 +132,7 @@ def test_an_empty_row_that_nobody_scored_changes_nothing(name: str, batch: Batch
     but={
         "reinforce_pp": "one mean for the whole batch: an easy prompt is praised for being easy",
         "reinforce_pp_baseline": "the mean over tokens, which it takes off last, moves such a group too",
+        "srft": "its samples are judged, not compared",
     }
 )
 @quick
@@ -158,6 +159,9 @@ def test_a_group_of_one_is_defined(name: str, batch: Batch) -> None:
     but={
         "gepo": "its w is not 1: the denominator is the group's",
         "clip_cov": "the tokens that are drawn learn nothing",
+        "luffy": "nobody knows how likely a demonstration was: f(π) stands for its ratio",
+        "srft": "samples are judged, not compared, and demonstrations imitated",
+        "hpt": "where no sample is right the demonstration is imitated",
     }
 )
 @quick

@@ -22,7 +22,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, _reading_temperature
 from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
 from rlm_plugins.training.judge import trl_reward
 from rlm_plugins.training.writing import Writers
@@ -351,6 +351,16 @@ def test_a_prompt_the_pool_does_not_know_is_left_to_the_policy(tmp_path: Path) -
     made.train()
     assert last_batch().sources["policy"].all()
     assert made.state.log_history[-2]["sources/replay/share"] == 0
+
+
+def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
+    """Each generation is written and read at the temperature of its step."""
+    made = trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
+    found = []
+    made._observer = lambda step, *_: found.append((step, made.temperature, made.generation_config.temperature))
+    made.train()
+    assert found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
+    assert _reading_temperature(made.model).cell_contents == 0.75
 
 
 @pytest.mark.slow

@@ -14,12 +14,19 @@ import trl
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
+from rlm_plugins.trainer import _reading_temperature
+
 METHODS = {
     "_calculate_rewards": (GRPOTrainer, ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
     "_generate_and_score_completions": (GRPOTrainer, ["self", "inputs"]),
     "_compute_loss": (GRPOTrainer, ["self", "model", "inputs"]),
     "_prepare_inputs": (GRPOTrainer, ["self", "generation_batch"]),
     "_get_train_sampler": (GRPOTrainer, ["self", "dataset"]),
+    "_tokenize_prompts": (GRPOTrainer, ["self", "prompts"]),
+    "_generate_single_turn": (
+        GRPOTrainer,
+        ["self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
+    ),
     "_load_optimizer_and_scheduler": (GRPOTrainer, ["self", "checkpoint"]),
     "_save_checkpoint": (GRPOTrainer, ["self", "model", "trial"]),
     "_get_output_dir": (transformers.Trainer, ["self", "trial"]),
@@ -30,14 +37,26 @@ ATTRIBUTES = (
     "_tokenizer",
     "accelerator",
     "aux_loss_enabled",
+    "chat_template",
+    "chat_template_kwargs",
     "eos_token_ids",
+    "generation_config",
+    "generation_kwargs",
+    "is_deepspeed_enabled",
+    "is_fsdp_enabled",
     "loss_is_scaled_for_ga",
     "max_completion_length",
     "num_generations",
     "num_generations_eval",
     "num_iterations",
     "reward_weights",
+    "ref_model",
+    "rollout_func",
     "router_aux_loss_coef",
+    "temperature",
+    "tools",
+    "use_vllm",
+    "vllm_mode",
 )
 BATCH = {
     "prompt_ids",
@@ -105,6 +124,10 @@ def test_a_beta_of_zero_skips_the_reference(trainer: GRPOTrainer) -> None:
     finally:
         trainer.beta = beta
     assert "ref_per_token_logps" not in out
+
+
+def test_the_reading_pass_keeps_its_temperature_in_a_cell(trainer: GRPOTrainer) -> None:
+    assert _reading_temperature(trainer.model).cell_contents == trainer.temperature
 
 
 def test_our_columns_survive_the_buffer() -> None:

@@ -275,6 +275,11 @@ def other_rows_every_time():
     return World(train=[{"prompt": f"{random.random()}"}])
 
 
+@breaks("rlm_rollouts", "rows")
+def other_words_every_time(prompts):
+    return {"completion_ids": [[random.randrange(10**9)] for _ in prompts]}
+
+
 @breaks("rlm_samplers", "indices")
 def one_too_far(size):
     return list(range(1, size + 1))
@@ -447,6 +452,7 @@ def test_batches_are_what_they_say(batch: Batch) -> None:
     assert batch.max_completion_length >= width
     assert batch.tokens >= batch.mask.sum()
     assert batch.rows >= batch.mask.any(1).sum()
+    assert (torch.stack(list(batch.sources.values())).sum(0) == 1).all(), "every row has one source"
     torch.testing.assert_close(batch.ratio, batch.log_ratio.exp())
     dense = batch.token_rewards.sum(1)
     torch.testing.assert_close(dense, batch.rewards * batch.mask.any(1))

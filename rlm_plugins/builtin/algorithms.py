@@ -21,6 +21,7 @@ dft = Row(
     pitfalls="The weight carries no gradient. Tokens the policy holds for impossible teach next to nothing, so it "
     "refines what a model knows and teaches no new format; its learning rate is larger than SFT's (5e-5 in the paper).",
     trainer="dft",
+    family="off-policy and supervised",
 )
 
 reinforce = Row(
@@ -131,6 +132,7 @@ def rlm_algorithms() -> dict[str, Row]:
         "dft": dft,
         "reinforce": reinforce,
         "rloo": rloo,
+        "remax": by_source.remax,
         "reinforce_pp": by_advantage.reinforce_pp,
         "reinforce_pp_baseline": by_advantage.reinforce_pp_baseline,
         "opo": by_advantage.opo,
@@ -153,7 +155,6 @@ def rlm_algorithms() -> dict[str, Row]:
         "clip_cov": by_loss.clip_cov,
         "kl_cov": by_loss.kl_cov,
         "flash_rl": by_loss.flash_rl,
-        "remax": by_source.remax,
         "rlep": by_source.rlep,
         "luffy": by_source.luffy,
         "srft": by_source.srft,

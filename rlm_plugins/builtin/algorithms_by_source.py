@@ -11,6 +11,7 @@ remax = Row(
     "nothing, but `reward` and the lengths in the log count it (see sources/policy/reward). With a KL in the reward "
     "verl sums it over what is to come, like this row; the authors' code takes each token's own, and discounts the "
     "last reward once per token.",
+    names={"rollouts": "greedy response", "advantage": "r(x, a) − r(x, ā), the greedy response as baseline"},
     rollouts=({"name": "greedy", "rows": 1},),
     advantage="greedy_baseline",
     policy_loss="reinforce",
@@ -23,6 +24,8 @@ rlep = Row(
     pitfalls="Needs a pool: train once with `callbacks: [keep_successes]`, then give `replay` its `path`. M is "
     "`rows`, and `num_generations` counts them. Replayed rows are treated as if on policy: nobody stores the old "
     "probabilities, so the ratio corrects nothing, and rows far from the policy pull with their full advantage.",
+    family="off-policy and supervised",
+    names={"rollouts": "experience pool; rows is M, G′ = G + M"},
     rollouts=({"name": "replay", "rows": 2},),
     advantage="group_relative",
     importance="token",
@@ -38,6 +41,8 @@ luffy = Row(
     "divides by the padded width only; here the sum is a mean over rows, so its learning rate means another step. Its "
     "function `compute_grpo_outcome_advantage_split` takes mean and std of the policy's rows alone; paper and recipe, "
     "of all.",
+    family="off-policy and supervised",
+    names={"rollouts": "off-policy guidance", "penalties": "policy shaping, f(x) = x / (x + γ)"},
     rollouts=({"name": "demonstrations", "rows": 1},),
     advantage={"name": "group_relative", "scale": "none"},
     importance="token",
@@ -56,6 +61,8 @@ srft = Row(
     pitfalls="Entropy decides how much each term counts, row by row. Samples are not compared with each other: praise "
     "is 0.1 · e^H, blame always 1. One token mean spans all rows here; the code of Unify-Post-Training takes the mean "
     "of the supervised term over demonstrated tokens alone, so there it weighs more, the longer the samples.",
+    family="off-policy and supervised",
+    names={"policy_loss": "self-rollout term", "penalties": "w_SFT = 0.5 · e^−H; L_RL on demonstrations, π_β = 1"},
     rollouts=({"name": "demonstrations", "rows": 1},),
     advantage="group_relative",
     policy_loss={"name": "verdict", "praise": 0.1, "source": "policy"},
@@ -72,6 +79,8 @@ hpt = Row(
     pitfalls="`num_generations` counts the demonstration: 9 is the paper's 8 + 1. The supervised coefficient is 1 "
     "(0.3 for 1.5B), the gate 0 (7B). All terms share 1/Z: a demonstrated token weighs as much as a sampled one, "
     "where the paper takes the mean over the demonstration's tokens. In a hopeless batch only demonstrations train.",
+    family="off-policy and supervised",
+    names={"filters": "performance feedback; at_most is the gate γ", "penalties": "L_SFT with coefficient β"},
     rollouts=({"name": "demonstrations", "rows": 1},),
     filters=({"name": "gate", "at_most": 0},),
     advantage={"name": "group_relative", "scale": "none"},

@@ -111,9 +111,9 @@ def gate(
 ) -> Bool[torch.Tensor, "B"]:
     """Keeps of each group either its demonstration or everything else: help is for who cannot do it alone.
 
-    rows = those of `source` where `at_most` of the others are right, else the others. HPT, arXiv 2509.04419, whose gate
-    is `at_most`, 0 for its 7B model. A row is right when its reward (the one called `reward`, unweighted and unshaped;
-    by default their shaped sum) reaches `threshold`. A group without a row of `source` keeps what it has.
+    rows = those of `source` where no more than at_most of the others are right, else the others. HPT, arXiv 2509.04419,
+    whose gate is `at_most`, 0 for its 7B model. A row is right when its reward (the one called `reward`, unweighted and
+    unshaped; by default their shaped sum) reaches `threshold`. A group without a row of `source` keeps what it has.
 
     >>> group, sources = torch.tensor([0, 0, 1, 1]), {"demonstrations": torch.tensor([False, True, False, True])}
     >>> gate(torch.tensor([0.0, 1.0, 1.0, 1.0]), {}, group, sources).tolist()

@@ -41,7 +41,7 @@ SUPPLIERS = {
     "rollout_logp": "the engine that samples",
     "rollout_weight": "the engine that samples",
     "values": "the critic",
-    "sources": "the rollouts",
+    "sources": "the rollout sources, and the policy",
     "problem": "the desk, which hands out the problems of each generation",
     "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }

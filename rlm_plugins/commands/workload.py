@@ -51,7 +51,7 @@ def machine_memory() -> int:
 
 def _written(stage: Stage, args: Any) -> int:
     """Rows written at once: a generation of this process (vLLM keeps its own memory), or an evaluation."""
-    own = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False) and not stage.rollouts
+    own = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False)  # the policy, beside any source
     generated = args.per_device_train_batch_size * args.steps_per_generation if own else 0
     how, held_out = stage.evaluation, len(stage.world.test)
     evaluated = min(how.batch_size, how.rows or held_out, held_out) if how else 0

@@ -22,7 +22,7 @@ The laws, by the words that ``exceptions`` uses:
   where rewards are compared also isolation (of groups), labels (of groups) and ties; where the policy learns also
   split (into micro-batches) and gradient; of classes also memory;
 - rewards: numbers, order, isolation, repeat, purity, and memory of classes;
-- environments: world, held_out, repeat; samplers: indices; models: source; algorithms: row.
+- environments: world, held_out, repeat; rollouts: rows; samplers: indices; models: source; algorithms: row.
 
 This module is also a pytest plugin, loaded in every pytest run; so importing it imports neither torch nor
 hypothesis.

@@ -78,7 +78,7 @@ class Writers:
                 "inputs": [inputs[i] for i in mine],
                 "place": [self._places[in_group[i]] for i in mine],
             }
-            found = _cut(_asked(source, given), trainer.max_completion_length)
+            found = _cut(asked(source, given), trainer.max_completion_length)
             _put(rows, inputs, self.labels.index(label(source)), mine, found)
         left = [i for i, ids in enumerate(rows.completion_ids) if not ids]
         ids, logprobs = trainer.write([prompts[i] for i in left])
@@ -96,8 +96,16 @@ def _given(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens."""
+def asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens.
+
+    Args:
+        source: The part.
+        given: What it may name: :data:`rlm_plugins.hookspecs.WRITING`.
+
+    Raises:
+        PartError: It failed, or answered something else.
+    """
     with blamed(source):
         named = (*source.part.needs, *source.part.welcomes)
         found = source.call({name: given[name] for name in named}, given["step"])
