@@ -58,6 +58,7 @@ class Batch:
     ref_logp: Tensor = _datum("B T", "under the frozen reference policy", SCORING, LEARNING)
     rollout_logp: Tensor = _datum("B T", "as reported by the engine that sampled them (vLLM)", SCORING, LEARNING)
     rollout_weight: Tensor = _datum("B T or B 1", "TRL's correction for vLLM's log-probabilities", LEARNING)
+    moved: Tensor = _datum("B", "mean |Δ log π| of the last answer to this problem, since it was written", SCORING)
     entropy: Tensor = _datum(
         "B T", "entropy of the policy now, in nats; carries a gradient while learning", SCORING, LEARNING
     )

@@ -28,6 +28,7 @@ from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, compare, objective, sift
 from rlm_plugins.training.checkpoint import DurableCheckpoints
 from rlm_plugins.training.desk import Desk
+from rlm_plugins.training.past import Past, answers_in, distance, stacked
 from rlm_plugins.training.prompts import PromptSampler
 from rlm_plugins.training.refill import LEFT, Draw, FullBatch
 from rlm_plugins.training.sharing import POLICY
@@ -75,6 +76,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
         self._accumulated = 0
+        self._past = Past() if self._scoring_names("moved") else None
         super().__init__(**trl, rollout_func=None if writers is None else EquationTrainer._rollouts)
 
     # ---- which problem next
@@ -297,7 +299,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         weights = self.reward_weights.to(self._rewards_per_func.device)
         rewards = (self._rewards_per_func * weights).nansum(1)
         device = rewards.device
-        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp")
+        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
         if reads_old and "old_per_token_logps" not in out:
             with torch.no_grad():
                 out["old_per_token_logps"] = self._read(self.model, out, self.args.per_device_train_batch_size)[0]
@@ -313,8 +315,27 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
+            moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
         )
+
+    def _moved(self, out: dict[str, Any]) -> torch.Tensor:
+        """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.
+
+        A problem never met stands for itself, at distance 0: so every process reads as much as the others.
+        """
+        assert self._past is not None
+        assert self._problem is not None
+        problems = self._problem[self._mine(len(out["prompt_ids"]))].tolist()
+        now = answers_in(out, _loss_mask(out))
+        last = [self._past.last(problem, answer) for problem, answer in zip(problems, now, strict=True)]
+        rows = stacked(last, self._tokenizer.pad_token_id, self.accelerator.device)
+        with torch.no_grad():
+            logp = self._read(self.model, rows, self.args.per_device_train_batch_size)[0]
+        met = torch.tensor([self._past.knows(problem) for problem in problems], device=logp.device)
+        moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
+        self._past.remember(gather_object(problems), gather_object(now))
+        return self._gather_rows(moved)  # type: ignore[no-any-return]
 
     def _scoring_names(self, name: str) -> bool:
         """Whether a part needs `name` in the scoring room, or to learn from."""
@@ -491,7 +512,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         sampler = self._desk.sampler if self._desk is not None else None
         parts = [*self._learners(), *([sampler] if sampler is not None else [])]
         found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
-        return found if self._desk is None else {**found, "desk": self._desk}
+        own = {"desk": self._desk, "past": self._past}
+        return found | {name: memory for name, memory in own.items() if memory is not None}
 
     def _learners(self) -> list[Bound]:
         """Every part that may have a memory, but the sampler, which learns draw by draw."""

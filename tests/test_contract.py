@@ -44,6 +44,8 @@ from rlm_plugins.world import World
 test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})
 test_shuffled = conformance("rlm_samplers", samplers.shuffled)
 test_in_order = conformance("rlm_samplers", samplers.in_order)
+test_prioritised = conformance("rlm_samplers", samplers.Prioritised)
+test_curriculum = conformance("rlm_samplers", samplers.Curriculum)
 test_scratch = conformance("rlm_models", models.scratch)
 
 
@@ -164,6 +166,7 @@ test_whitened_up_to_holes = conformance(
     knobs={"masked_tokens": "forget"},
     exceptions=BATCH | FORGOTTEN,
 )
+test_tracked = conformance("rlm_advantages", advantages.TrackedBaseline, exceptions=BATCH)
 test_gae = conformance("rlm_advantages", advantages.gae, exceptions=BATCH | CRITIC)
 test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)
 test_gae_through_holes = conformance(

@@ -122,6 +122,19 @@ def test_statistics_of_the_step_are_those_of_all(tmp_path: Path, start: Path, te
             assert found[name] == pytest.approx(expected[name], rel=5e-5, abs=1e-6), (step, name)
 
 
+def test_what_is_remembered_equals_one_process(tmp_path: Path, start: Path) -> None:
+    """SPO on as many problems as a generation takes: the second step reads every first answer again."""
+    recipe = reinforcement(tmp_path, start, canned=True)
+    spo = ("algorithm={name: spo, rollouts: [canned]}", "trainer.num_generations=1", "environment.train_rows=64")
+    one = launch(recipe, tmp_path / "one", 1, *spo)
+    two = launch(recipe, tmp_path / "two", 2, "trainer.per_device_train_batch_size=32", *spo)
+    for step in (1, 2):
+        expected, found = (logged(folder, step) for folder in (one, two))
+        assert expected["grad_norm"] > 1e-3, "nothing to compare"
+        for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
+            assert found[name] == pytest.approx(expected[name], rel=2e-4, abs=1e-6), (step, name)
+
+
 def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
     recipe = reinforcement(tmp_path, start, canned=False)
     folder = launch(recipe, tmp_path / "run", 2, "trainer.per_device_train_batch_size=32")

@@ -203,7 +203,7 @@ BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
         "trainer.generation_batch_size",
         ["20 completions cannot be cut into micro-batches of per_device_train_batch_size 8", "allowed: 16 or 24"],
     ),
-    ({"num_generations": 1}, "trainer.num_generations", ["allowed: 2 or more"]),
+    ({"num_generations": 0}, "trainer.num_generations", ["allowed: 1 or more"]),
     ({"per_device_train_batch_size": 0}, "trainer.per_device_train_batch_size", ["allowed: 1 or more"]),
     ({"num_generations": None}, "trainer.num_generations", ["found null"]),
 ]

@@ -298,6 +298,28 @@ def _row() -> Row:
 BROKEN["rlm_algorithms", "row"] = _row()
 
 
+@breaks("rlm_samplers", "choice")
+def twice_the_same(size, count):
+    return [0] * count
+
+
+@breaks("rlm_advantages", "learning")
+class Greedy:
+    """Zeroes the rewards it has learned from."""
+
+    def __call__(self, rewards):
+        return rewards - rewards
+
+    def update(self, rewards):
+        rewards.zero_().add_(7.0)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 # ---- each is caught, by its law
 
 
@@ -336,6 +358,8 @@ ONE_FLAW = {
     ("rlm_advantages", "isolation"): {"isolation", "ties"},  # the mean of equal numbers is rounded
     ("rlm_aggregators", "padding"): {"padding", "empty"},
     ("rlm_aggregators", "width"): {"width"},
+    ("rlm_advantages", "learning"): {"learning"},
+    ("rlm_samplers", "choice"): {"choice"},
     ("rlm_rewards", "isolation"): {"isolation"},
     ("rlm_environments", "held_out"): {"held_out"},
 }

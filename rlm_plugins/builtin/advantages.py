@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.group_estimators import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
 from rlm_plugins.builtin.reward_by_reward import reward_by_reward
+from rlm_plugins.builtin.tracked import TrackedBaseline
 from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, following, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
@@ -167,6 +168,7 @@ def rlm_advantages() -> dict[str, object]:
         "group_relative": group_relative,
         "leave_one_out": leave_one_out,
         "batch_whitened": batch_whitened,
+        "tracked_baseline": TrackedBaseline,
         "gae": gae,
         "optimal_baseline": optimal_baseline,
         "greedy_baseline": greedy_baseline,

@@ -143,6 +143,7 @@ def rlm_algorithms() -> dict[str, Row]:
         "dapo": dapo,
         "lite_ppo": by_advantage.lite_ppo,
         "gfpo": by_advantage.gfpo,
+        "spo": by_advantage.spo,
         "pass_at_k": by_advantage.pass_at_k,
         "gspo": gspo,
         "gspo_token": by_loss.gspo_token,

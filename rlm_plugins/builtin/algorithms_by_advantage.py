@@ -88,3 +88,17 @@ gfpo = Row(
     aggregator="token_mean",
     names={"filters": "rejection: the top k by a metric, the set S"},
 )
+
+spo = Row(
+    about="One answer per problem, seen from what the problem has brought before; undecided problems come more often.",
+    source="Single-stream Policy Optimization, arXiv 2509.13232",
+    pitfalls="Say `trainer: {num_generations: 1}`: it needs no groups. Rewards belong between 0 and 1. The last answer "
+    "to every problem is kept, in memory and in checkpoints, and read again when the problem returns. The paper starts "
+    "v̂ from 8 answers per problem, here it starts at 0.5 with the weight of one. Token mean: the authors' code.",
+    sampler="prioritised",
+    advantage="tracked_baseline",
+    importance="token",
+    policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28, "delta": 10.0},
+    aggregator="token_mean",
+    names={"advantage": "KL-adaptive value tracker, global advantage normalisation", "sampler": "prioritized sampling"},
+)

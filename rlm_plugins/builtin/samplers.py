@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.tracked import Curriculum, Prioritised
 from rlm_plugins.lazy import torch
 
 
@@ -33,4 +34,4 @@ def in_order(size: int) -> list[int]:
 
 @hookimpl
 def rlm_samplers() -> dict[str, object]:
-    return {"shuffled": shuffled, "in_order": in_order}
+    return {"shuffled": shuffled, "in_order": in_order, "prioritised": Prioritised, "curriculum": Curriculum}

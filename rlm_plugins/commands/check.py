@@ -42,6 +42,7 @@ SUPPLIERS = {
     "rollout_weight": "the engine that samples",
     "values": "the critic",
     "sources": "the rollout sources, and the policy",
+    "moved": "the policy, now, over its last answers",
     "problem": "the desk, which hands out the problems of each generation",
     "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }

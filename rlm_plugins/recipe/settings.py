@@ -34,7 +34,7 @@ _AT_LEAST: dict[str, float] = {
     "generation_batch_size": 1,
     "steps_per_generation": 1,
     "num_iterations": 1,
-    "num_generations": 2,
+    "num_generations": 1,
     "max_completion_length": 1,
     "max_length": 1,
 }
@@ -107,7 +107,8 @@ def _known(key: str, fields: Mapping[str, Any], config_class: type, where: str, 
     if key in refused:
         raise RecipeError(f"'{key}' is not said here", where=where, hint=refused[key])
     if key not in fields:
-        title = f"{config_class.__module__.partition('.')[0]}.{config_class.__name__}"
+        home = next(kind for kind in config_class.__mro__ if "__dataclass_fields__" in vars(kind))
+        title = f"{home.__module__.partition('.')[0]}.{home.__name__}"
         names = [name for name in fields if name not in refused]
         raise RecipeError(
             f"{title} has no field '{key}'", where=where, allowed=f"the fields of {title}", hint=nearest(key, names)

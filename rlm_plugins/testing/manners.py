@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
+from rlm_plugins.batch import Batch
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.testing.laws import LEARNING, STEP, Draw, law
 from rlm_plugins.testing.looks import answers, equal, look, shown, sound, without
 from rlm_plugins.testing.moves import cast, copied, each
 from rlm_plugins.testing.strategies import batches
-from rlm_plugins.testing.subject import LawBroken, Subject, remembering, saved
+from rlm_plugins.testing.subject import LawBroken, Subject, failure, remembering, saved
 
 SHAPES = {
     "rlm_shapers": ("B", "B T"),
@@ -117,9 +119,37 @@ def memory(subject: Subject, draw: Draw) -> None:
     first, second = draw(batches()), draw(batches())
     old, new = subject.fresh(), subject.fresh()
     old(copied(first))
+    _learn(subject, old, first)
     remembering(new).load_state_dict(saved(remembering(old).state_dict()))
     for x, y in zip(_several(old(copied(second))), _several(new(copied(second))), strict=True):
         equal(subject, second, x, y, "the result after a checkpoint")
+
+
+@law(*STEP, applies=lambda s: bool(s.part.update_needs or s.part.update_welcomes), share=0.25)
+def learning(subject: Subject, draw: Draw) -> None:
+    """What it learns from is left as it was, and teaches two of a kind the same, finite thing."""
+    batch, second = draw(batches()), draw(batches())
+    old, new = subject.fresh(), subject.fresh()
+    given = copied(batch)
+    _learn(subject, old, given)
+    _learn(subject, new, copied(batch))
+    before: list[torch.Tensor] = []
+    each(batch, lambda _, x: before.append(x))
+    after: list[torch.Tensor] = []
+    each(given, lambda _, x: after.append(x))
+    if not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(before, after, strict=True)):
+        raise LawBroken("its `update` changed the data", shown(subject, batch))
+    for x, y in zip(_several(old(copied(second))), _several(new(copied(second))), strict=True):
+        equal(subject, second, x, y, "the result after learning")
+        if not x[second.mask if x.dim() == 2 and x.shape == second.mask.shape else ...].isfinite().all():
+            raise LawBroken(f"after learning it returned {x.tolist()}", shown(subject, second))
+
+
+def _learn(subject: Subject, part: Bound, batch: Batch) -> None:
+    try:
+        part.update(batch)
+    except Exception as error:
+        raise LawBroken(f"its `update`: {failure(error)}", shown(subject, batch)) from error
 
 
 def _several(x: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

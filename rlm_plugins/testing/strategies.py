@@ -87,6 +87,7 @@ def _filled(
     applies = noise(rows) > -1.0
     batch = Batch(
         group=group,
+        problem=group + 5,
         mask=mask,
         truncated=noise(rows) > 1.0,
         max_completion_length=limit,
@@ -102,6 +103,7 @@ def _filled(
         ref_logp=logp + noise(rows, width, size=0.3),
         rollout_logp=logp + noise(rows, width, size=0.1),
         rollout_weight=noise(rows, columns).abs(),
+        moved=noise(rows, size=0.1).abs(),
         entropy=noise(rows, width).abs(),
         values=noise(rows, width),
         log_ratio=log_ratio,

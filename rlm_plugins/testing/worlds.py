@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.rows import Row
 from rlm_plugins.testing.laws import Draw, law
-from rlm_plugins.testing.subject import LawBroken, Subject, failure
+from rlm_plugins.testing.moves import copied
+from rlm_plugins.testing.strategies import batches
+from rlm_plugins.testing.subject import LawBroken, Subject, failure, remembering, saved
 from rlm_plugins.world import ModelSource, World
 
 LOOKED_AT = 200
@@ -73,7 +75,36 @@ def repeat(subject: Subject, draw: Draw) -> None:
         raise LawBroken("the second time the rows are others: draw them from a generator with a seed of its own")
 
 
-@law("rlm_samplers")
+def _on_demand(subject: Subject) -> bool:
+    return subject.names("count")
+
+
+@law("rlm_samplers", applies=_on_demand)
+def choice(subject: Subject, draw: Draw) -> None:
+    """It returns `count` different indices, each of a row that exists; the same for the same draw, seed and memory."""
+    size = draw(st.integers(1, 40))
+    asked = {
+        "size": size,
+        "count": draw(st.integers(1, size)),
+        "draw": draw(st.integers(0, 3)),
+        "seed": draw(st.integers(0, 99)),
+    }
+    given = {name: asked[name] for name in (*subject.part.needs, *subject.part.welcomes)}
+    old, new = subject.fresh(), subject.fresh()
+    batch = draw(batches())
+    for part in (old, new):
+        part.update(copied(batch))
+    found = list(old.call(given))
+    if len(set(found)) != asked["count"] or len(found) != asked["count"] or not set(found) <= set(range(size)):
+        raise LawBroken(f"it returned {found!r}", asked)
+    if isinstance(subject.part.target, type):
+        new = subject.fresh()
+        remembering(new).load_state_dict(saved(remembering(old).state_dict()))
+    if found != (again := list(new.call(given))):
+        raise LawBroken(f"{found} the first time, {again} from the memory of a checkpoint", asked)
+
+
+@law("rlm_samplers", applies=lambda s: not _on_demand(s))
 def indices(subject: Subject, draw: Draw) -> None:
     """It returns at most `size` indices, each of a row that exists; the same for the same epoch and seed."""
     asked = {"size": draw(st.integers(1, 40)), "epoch": draw(st.integers(0, 3)), "seed": draw(st.integers(0, 99))}

@@ -164,8 +164,9 @@ def reason(parts: Iterable[Bound]) -> str:
             return f"the filter '{part.part.name}' refills the batch"
         if asked_each_time(part):
             return f"the sampler '{part.part.name}' is asked before every generation"
-        if "problem" in (*named(part), *part.part.update_needs, *part.part.update_welcomes):
-            return f"'{part.part.name}' asks for `problem`"
+        words = {*named(part), *part.part.update_needs, *part.part.update_welcomes}
+        if found := words & {"problem", "moved"}:
+            return f"'{part.part.name}' asks for `{max(found)}`"
     return ""
 
 

@@ -1,0 +1,143 @@
+"""Groups of one, samplers that learn and answers that are kept, in real runs; and all of it again after a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from by_hand import row_of
+
+from rlm_plugins.builtin.tracked import TrackedBaseline
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.stage import Reward
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.training.desk import desk_for, order_of
+from rlm_plugins.training.groups import GRPOConfig
+from rlm_plugins.training.judge import trl_reward
+
+REGISTRY = Registry()
+
+
+def odd(completions: list[str]) -> list[float]:
+    """Right or wrong, by something that answers have and lack."""
+    return [float(sum(map(ord, text)) % 2) for text in completions]
+
+
+class Shown(TrackedBaseline):
+    """The baseline of `spo`, which tells what it learned from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lessons: list[tuple[list[int], list[float]]] = []
+
+    def update(self, rewards: Any, problem: Any, moved: Any) -> None:
+        self.lessons.append((problem.tolist(), moved.tolist()))
+        super().update(rewards, problem, moved)
+
+
+def trainer(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes: Any) -> EquationTrainer:
+    """Eight answers a generation, to as many problems."""
+    torch.set_num_threads(1)
+    said = {"num_generations": 1, "max_completion_length": 6, "learning_rate": 2e-2, **changes}
+    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **said))
+    reward = Reward("accuracy", Part("rlm_rewards", "odd", "test", odd).bind({}))
+    row = row_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
+    chooser: Bound = REGISTRY.find("rlm_samplers", sampler).bind({})
+    order, data = order_of(chooser), tiny.problems(problems)
+    made = EquationTrainer(
+        equation=row,
+        rewards=[reward],
+        order=order,
+        desk=desk_for(chooser, row.parts(), order, size=len(data), seed=args.seed),
+        model=tiny.model(),
+        args=args,
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=data,
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+    micro = args.steps_per_generation * args.num_iterations
+    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
+    return made
+
+
+def logged(made: EquationTrainer, name: str) -> list[float]:
+    return [line[name] for line in made.state.log_history if name in line]
+
+
+def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
+    assert GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations == 1
+    assert type(GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations) is int
+    assert GRPOConfig(**tiny.settings(output_dir="x")).num_generations == 4
+    with pytest.raises(ValueError, match="at least 2 generations"):
+        GRPOConfig(**tiny.settings(output_dir="x", num_generations=-1))
+    clips = {"vllm_importance_sampling_clip_min": 3.0, "vllm_importance_sampling_clip_max": 2.0}
+    with pytest.raises(ValueError, match="must be less than"):
+        GRPOConfig(**tiny.settings(output_dir="x", num_generations=1, **clips))
+
+
+def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
+    made.train()
+    assert all(norm > 0 for norm in logged(made, "grad_norm"))
+    assert any(not torch.equal(p, before[name]) for name, p in made.model.named_parameters())
+    lessons = made.equation.advantage.target.lessons
+    assert [len(set(problems)) for problems, _ in lessons] == [8] * 4, "eight problems, none twice"
+    assert made.equation.advantage.target.tracker.pairs == made._desk.sampler.target.tracker.pairs
+
+
+def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path) -> None:
+    made = trainer(tmp_path, problems=8, max_steps=3)
+    answers: list[dict[int, Any]] = []
+    readings: list[dict[int, float]] = []
+    sifted = made._moved
+
+    def listening(out: dict[str, Any]) -> torch.Tensor:
+        """Before the trainer looks: what the model says now of the answers of the generation before, row by row."""
+        if answers:
+            readings.append({p: _read(made, a) for p, a in answers[-1].items()})
+        found = sifted(out)
+        answers.append(dict(made._past._answers))
+        return found
+
+    made._moved = listening
+    made.train()
+    lessons = made.equation.advantage.target.lessons
+    assert lessons[0][1] == [0.0] * 8, "the first time there is nothing to compare with"
+    for (problems, moved), by_hand in zip(lessons[1:], readings, strict=True):
+        assert min(moved) > 0
+        assert moved == pytest.approx([by_hand[problem] for problem in problems], rel=1e-3, abs=1e-6)
+
+
+def _read(made: EquationTrainer, answer: Any) -> float:
+    """Mean |Δ log π| of one answer, by a forward pass without padding."""
+    ids = torch.cat([answer.prompt, answer.completion])
+    with torch.no_grad():
+        logits = made.model(input_ids=ids.unsqueeze(0)).logits[0, len(answer.prompt) - 1 : -1]
+    logp = logits.log_softmax(-1).gather(1, answer.completion.unsqueeze(1)).squeeze(1)
+    return (logp - answer.logp).abs().mean().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["prioritised", "curriculum"])
+def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str) -> None:
+    how = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, "problems": 20, "sampler": sampler}
+    whole = trainer(tmp_path / "whole", **how)
+    whole.train()
+    end = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
+    assert any(moved > 0 for _, moves in whole.equation.advantage.target.lessons for moved in moves)
+    for checkpoint in checkpoints(tmp_path / "whole")[:-1]:
+        again = trainer(tmp_path / checkpoint.name, **how)
+        again.train(resume_from_checkpoint=str(checkpoint))
+        assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters()), checkpoint.name
+        assert again._desk.state_dict() == whole._desk.state_dict()
+        assert again._desk.sampler.target.state_dict() == whole._desk.sampler.target.state_dict()
+        assert again.equation.advantage.target.state_dict() == whole.equation.advantage.target.state_dict()
+        step = int(checkpoint.name.split("-")[1])
+        assert again.equation.advantage.target.lessons == whole.equation.advantage.target.lessons[step:]
