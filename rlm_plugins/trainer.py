@@ -232,11 +232,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         weights = self.reward_weights.to(self._rewards_per_func.device)
         rewards = (self._rewards_per_func * weights).nansum(1)
         device = rewards.device
-        early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        reads_old = self.equation.needs("expected_logp") or any("old_logp" in part.part.needs for part in early)
-        if reads_old and "old_per_token_logps" not in out:
-            with torch.no_grad():
-                out["old_per_token_logps"] = self._read(self.model, out, self.args.per_device_train_batch_size)[0]
+        entropy = self._read_before(out)
         return Batch(
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(_loss_mask(out)).bool(),
@@ -249,7 +245,26 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
+            entropy=self._gather_rows(entropy),
         )
+
+    def _read_before(self, out: dict[str, Any]) -> torch.Tensor | None:
+        """One pass of the policy before the update, where a scoring part names what comes of it; the entropy, if so."""
+        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp")
+        lacks_old, reads_entropy = reads_old and "old_per_token_logps" not in out, self._scoring_names("entropy")
+        if not (lacks_old or reads_entropy):
+            return None
+        with torch.no_grad():
+            size = self.args.per_device_train_batch_size
+            logp, entropy, _ = self._read(self.model, out, size, compute_entropy=reads_entropy)
+        if lacks_old:
+            out["old_per_token_logps"] = logp
+        return entropy
+
+    def _scoring_names(self, name: str) -> bool:
+        """Whether a part needs `name` in the scoring room."""
+        early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
+        return any(name in part.part.needs for part in early)
 
     def _gather_rows(self, x: torch.Tensor | None) -> Any:
         if x is None or self.accelerator.num_processes == 1:
