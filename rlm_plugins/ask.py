@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError, RlmError
@@ -29,8 +29,8 @@ def without_padding(batch: Batch) -> Batch:
     return replace(batch, **{f.name: clean(getattr(batch, f.name)) for f in fields(batch)})
 
 
-def select(batch: Batch, keep: Bool[torch.Tensor, "B"]) -> Batch:
-    """The rows to keep, of every field that has rows."""
+def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"]) -> Batch:
+    """The rows to keep (a mask, or their numbers), of every field that has rows."""
 
     def pick(value: Any) -> Any:
         if isinstance(value, dict):
@@ -69,6 +69,15 @@ def answer(part: Bound, batch: Batch) -> object:
             raise PartError(f"asks for '{name}', which nothing supplies", where=place(part))
     with blamed(part):
         return part(batch)
+
+
+def teach(part: Bound, batch: Batch) -> None:
+    """Lets `part` learn from a scored `batch`, where it has a method `update`."""
+    for name in part.part.update_needs:
+        if getattr(batch, name) is None:
+            raise PartError(f"its `update` asks for '{name}', which nothing supplies", where=place(part))
+    with blamed(part):
+        part.update(batch)
 
 
 @contextmanager

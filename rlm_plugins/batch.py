@@ -38,6 +38,7 @@ class Batch:
     mask: Tensor = _datum("B T", "True where a token is trained on (no padding, no tool output)", SCORING, LEARNING)
     truncated: Tensor = _datum("B", "True where the completion hit the length limit", SCORING, LEARNING)
     kept: Tensor = _datum("B", "True where the filters keep the row")
+    wanted: Tensor = _datum("B", "True where the filters that refill keep the row")
     problem: Tensor = _datum("B", "row number of the prompt in the training set", SCORING)
     sources: dict[str, Tensor] = _datum("name → B", "True where that source wrote the row (`policy` is one)", *_BOTH)
     max_completion_length: int = _datum("", "longest completion allowed, in tokens", SCORING, LEARNING)

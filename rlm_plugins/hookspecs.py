@@ -99,8 +99,8 @@ def rlm_samplers() -> Parts:
     Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns `size` indices or fewer. The
     order may depend on nothing else, so that a resumed run meets the same problems. A part that names ``count`` is
     asked before every generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the
-    request. A class may learn from what came of them: its method ``update`` names data of the scoring room
-    (``problem``, ``named_rewards``, …) and is called once per generation::
+    request. Such a class may learn from what came of them: its method ``update`` names data of the scoring room
+    (``problem``, ``named_rewards``, …) and is called after every draw, also for groups that a filter then drops::
 
         def easy_first(size, epoch, *, epochs: int = 1):
             \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"

@@ -105,6 +105,19 @@ METRICS: tuple[Metric, ...] = (
         "How much of the batch the filters let teach.",
         "Above 0.3. Near 0 the step rests on a handful of rows: larger groups or other problems.",
     ),
+    Metric(
+        "refill/draws",
+        "generation batches drawn to fill one",
+        "What the filters cost in writing. `reward`, `filters/kept` and the lengths are then means over all that was "
+        "drawn, not over the rows that were trained on.",
+        "Near 1. At the bound: too hard or too easy problems; take others, or larger groups.",
+    ),
+    Metric(
+        "refill/full",
+        "places of the batch taken by groups of which the refilling filters kept something / places",
+        "Whether refilling succeeded; the rest of the places trains nothing.",
+        "1. Below: the bound on draws was met first.",
+    ),
     # -- how much better than expected
     Metric(
         "advantage/abs_mean",

@@ -50,7 +50,12 @@ class Equation:
 
     def needs(self, name: str) -> bool:
         """Whether any part asks for `name` (and cannot do without it)."""
-        return any(name in part.part.needs for part in self.parts())
+        return any(name in (*part.part.needs, *part.part.update_needs) for part in self.parts())
+
+    @property
+    def refill(self) -> int | None:
+        """How many generation batches may be drawn to fill one: the least that a filter allows; None: none refills."""
+        return min((sieve.beside["refill"] for sieve in self.filters if sieve.beside.get("refill")), default=None)
 
 
 # ------------------------------------------------------------------ once per generation
@@ -76,27 +81,31 @@ def sift(batch: Batch, equation: Equation) -> Batch:
     """Shapes the rewards and chooses the rows that teach: shapers, then filters.
 
     Returns:
-        The batch with `rewards` and `token_rewards` as shaped, `kept`, and `expected_logp` where a part names it (over
-        whole groups, whatever the filters drop). A row without reward is kept: nobody sees it, and it keeps its place.
+        The batch with `rewards` and `token_rewards` as shaped, `kept`, `wanted`, and `expected_logp` where a part names
+        it (over whole groups, whatever the filters drop). A row without reward is kept: nobody sees it, and it keeps
+        its place; but no batch is filled with it.
     """
     _refuse_infinite(batch)
     if equation.needs("expected_logp"):
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     scored = ~batch.rewards.isnan()
     if not scored.any():
-        return replace(batch, kept=~scored)
+        return replace(batch, kept=~scored, wanted=scored)
     rows = select(without_padding(batch), scored)
     rows.token_rewards = on_last_token(rows.rewards, rows.mask)
     for shaper in equation.shapers:
         rows = _shaped(rows, shaper)
-    keep = torch.ones_like(rows.group, dtype=torch.bool)
+    keep = wanted = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
-        keep = keep & finite(sieve, ask(sieve, rows, "B")).bool()
+        said = finite(sieve, ask(sieve, rows, "B")).bool()
+        keep = keep & said
+        wanted = wanted & said if sieve.beside.get("refill") else wanted
     return replace(
         batch,
         rewards=put(rows.rewards, scored, torch.nan),
         token_rewards=put(rows.token_rewards, scored),
         kept=put(keep, scored, True),
+        wanted=put(wanted, scored, False),
     )
 
 

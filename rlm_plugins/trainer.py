@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +20,22 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
+from rlm_plugins.ask import teach
 from rlm_plugins.batch import Batch
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Reward
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import Equation, compare, objective, sift
 from rlm_plugins.training.checkpoint import DurableCheckpoints
+from rlm_plugins.training.desk import Desk
 from rlm_plugins.training.prompts import PromptSampler
+from rlm_plugins.training.refill import LEFT, Draw, FullBatch
 from rlm_plugins.training.sharing import POLICY
 from rlm_plugins.training.writing import Rows, Writers
 from rlm_plugins.window import window_of
 
 PARTS_FILE = "parts.pt"
+logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
 
 
@@ -41,6 +47,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         rewards: The entries of ``rewards:`` in the order of `reward_funcs`.
         writers: Give every row to its writer; None: the policy writes all.
         order: (size, epoch, seed) → the order in which an epoch visits the problems.
+        desk: Hands out the problems of each generation; None: the data loader does. (With a desk it is only the clock.)
         observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
         schedules: Name → schedule of a knob, to be logged.
         **trl: Everything GRPOTrainer takes.
@@ -56,13 +63,14 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         rewards: Sequence[Reward],
         writers: Writers | None = None,
         order: Callable[[int, int, int], Sequence[int]],
+        desk: Desk | None = None,
         observer: Observer | None = None,
         schedules: Mapping[str, Schedule] | None = None,
         **trl: Any,
     ) -> None:
         self.equation, self._rewards, self._order, self._observer = equation, rewards, order, observer
         self._written: Rows | None = None
-        self._writers = writers
+        self._writers, self._desk = writers, desk
         self._inputs: Sequence[Any] = ()
         self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
@@ -80,6 +88,21 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             generations=self.num_generations,
             repeats=self.num_iterations * self.args.steps_per_generation,
         )
+
+    def _next_problems(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows to write now: what the data loader brings, or what the desk hands out in their stead."""
+        if self._desk is None or not self.model.training:
+            self._problem = None
+            return inputs
+        count = self.args.generation_batch_size // self.num_generations
+        problems = torch.tensor(self._desk.take(count, self.state.global_step))
+        self._problem = problems.repeat_interleave(self.num_generations).to(self.accelerator.device)
+        return [dict(self.train_dataset[i]) for i in self._problem[self._mine(len(inputs))].tolist()]
+
+    def _mine(self, rows: int) -> slice:
+        """Where the `rows` rows of this process stand among those of all."""
+        first = self.accelerator.process_index * rows
+        return slice(first, first + rows)
 
     # ---- who writes
 
@@ -206,13 +229,15 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # ---- how much better than expected: once per generation, over all processes
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        self._inputs, self._written = inputs, None
-        out = super()._generate_and_score_completions(inputs)
-        if self._written is not None:
-            out |= self._said_of_rows(self._written, out["completion_ids"])
-        batch = self._scoring_batch(out)
-        scored = score(batch, self.equation)
-        mine = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
+        mine = self._mine(len(inputs))
+        if self.equation.refill and self.model.training:
+            out, batch = self._refilled(inputs, self.equation.refill)
+        else:
+            out, batch = self._drawn(inputs)
+        scored = compare(batch, self.equation)
+        if self.model.training:
+            for part in self._learners():
+                teach(part, scored)
         width = out["completion_ids"].shape[1]
         for name in ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp"):
             value = getattr(scored, name)
@@ -221,10 +246,51 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         out["row"] = torch.arange(mine.start, mine.stop, device=scored.mask.device)
         out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
-        self._log_scores(batch, scored)
+        self._log_advantages(scored)
         if self._observer is not None:
             self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
         return out
+
+    def _drawn(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Batch]:
+        """One generation: TRL's dictionary for the rows of this process, and the rows of all, sifted."""
+        inputs = self._next_problems(inputs)
+        self._inputs, self._written = inputs, None
+        out = super()._generate_and_score_completions(inputs)
+        if self._written is not None:
+            out |= self._said_of_rows(self._written, out["completion_ids"])
+        batch = sift(self._scoring_batch(out), self.equation)
+        self._log_sieve(batch)
+        if self._desk is not None and self._desk.sampler is not None and self.model.training:
+            teach(self._desk.sampler, batch)
+        return out, batch
+
+    def _refilled(self, inputs: list[dict[str, Any]], most: int) -> tuple[dict[str, Any], Batch]:
+        """The same, of at most `most` generations: until every place is taken by a group that teaches.
+
+        Everything is gathered, and the order of all rows decides: two processes choose what one would.
+        """
+        pad_token = self._tokenizer.pad_token_id
+        full = FullBatch(self.args.generation_batch_size // self.num_generations, pad_token)
+        while not full.full and full.draws < most:
+            for column in self._table().values():
+                column.clear()  # holds one generation: so it is this one
+            out, batch = self._drawn(inputs)
+            out = {name: self._gather_rows(x, name) if torch.is_tensor(x) and x.dim() else x for name, x in out.items()}
+            full.add(Draw(out, batch, {name: list(column) for name, column in self._table().items()}))
+        self._log_refill(full)
+        whole, mine = full.finish(), self._mine(len(inputs))
+        for name, column in self._table().items():
+            column.clear()
+            column.extend(whole.columns.get(name, ()))
+        self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
+        out = {name: x[mine] if torch.is_tensor(x) and x.dim() else x for name, x in whole.out.items()}
+        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.kept.unsqueeze(1)).sum()
+        return out, whole.batch
+
+    def _table(self) -> dict[str, Any]:
+        """TRL's table of completions: name → column."""
+        nested = {f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self._logs[kind].items()}
+        return {name: self._logs[name] for name in ("prompt", "completion", "advantages")} | nested
 
     def _scoring_batch(self, out: dict[str, Any]) -> Batch:
         """Every row of every process, with what the scoring parts named."""
@@ -237,6 +303,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(_loss_mask(out)).bool(),
             truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
+            problem=self._problem,  # type: ignore[arg-type]
             sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
             step=self.state.global_step,
@@ -262,14 +329,21 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         return entropy
 
     def _scoring_names(self, name: str) -> bool:
-        """Whether a part needs `name` in the scoring room."""
+        """Whether a part needs `name` in the scoring room, or to learn from."""
         early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        return any(name in part.part.needs for part in early)
+        sampler = [self._desk.sampler] if self._desk is not None and self._desk.sampler is not None else []
+        return any(name in p.part.needs for p in early) or any(
+            name in p.part.update_needs for p in (*self._learners(), *sampler)
+        )
 
-    def _gather_rows(self, x: torch.Tensor | None) -> Any:
+    def _gather_rows(self, x: torch.Tensor | None, name: str = "") -> Any:
+        """The rows of all processes, padded to the longest as TRL pads what goes by `name`."""
         if x is None or self.accelerator.num_processes == 1:
             return x
-        return self.accelerator.gather(self.accelerator.pad_across_processes(x, dim=1) if x.dim() == 2 else x)
+        if x.dim() == 2:
+            filling = self._tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
+            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT)
+        return self.accelerator.gather(x)
 
     def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Who wrote each row (B,), and which of its tokens are trained on (B, T)."""
@@ -388,17 +462,28 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         mode = "train" if self.model.training else "eval"
         self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())
 
-    def _log_scores(self, batch: Batch, scored: Batch) -> None:
+    def _log_sieve(self, batch: Batch) -> None:
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        if self.equation.shapers:
+            metrics["shapers/reward"].append(batch.rewards.nanmean().item())
+        if self.equation.filters:
+            live = batch.mask.any(1)
+            metrics["filters/kept"].append(((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
+        if self._writers is not None:
+            self._log_sources(batch, metrics)
+
+    def _log_refill(self, full: FullBatch) -> None:
+        self._metrics["train"]["refill/draws"].append(full.draws)
+        self._metrics["train"]["refill/full"].append(full.filled / full.groups)
+        if not full.full and self.accelerator.is_main_process:
+            found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
+            logger.warning("%s: the step is taken on those (step %d)", found, self.state.global_step + 1)
+
+    def _log_advantages(self, scored: Batch) -> None:
         metrics = self._metrics["train" if self.model.training else "eval"]
         live = scored.advantages.expand(scored.mask.shape)[scored.mask]
         metrics["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
         metrics["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
-        if self.equation.shapers:
-            metrics["shapers/reward"].append(scored.rewards.nanmean().item())
-        if self.equation.filters:
-            metrics["filters/kept"].append((scored.mask.any(1).sum() / batch.mask.any(1).sum().clamp(min=1)).item())
-        if self._writers is not None:
-            self._log_sources(batch, metrics)
         table = self._logs["advantages"]
         for _ in range(min(len(table), len(scored.advantages))):
             table.pop()  # TRL's own, which nobody trains on
@@ -415,8 +500,15 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # ---- memory of parts that have one
 
     def _stateful(self) -> dict[str, Any]:
-        parts = [*(reward.part for reward in self._rewards), *self.equation.parts()]
-        return {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        sampler = self._desk.sampler if self._desk is not None else None
+        parts = [*self._learners(), *([sampler] if sampler is not None else [])]
+        found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        return found if self._desk is None else {**found, "desk": self._desk}
+
+    def _learners(self) -> list[Bound]:
+        """Every part that may have a memory, but the sampler, which learns draw by draw."""
+        sources = self._writers.sources if self._writers is not None else ()
+        return [*(reward.part for reward in self._rewards), *self.equation.parts(), *sources]
 
     def _write_extras(self, folder: Path) -> None:
         if parts := self._stateful():

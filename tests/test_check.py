@@ -92,7 +92,7 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"tokens", "rows", "all_rows", "micro_batches"}
-    rest = {"group", "mask", "truncated", "max_completion_length", "log", "kept", "problem", "step", "window_rows"}
+    rest = {"group", "mask", "truncated", "max_completion_length", "log", "kept", "wanted", "step", "window_rows"}
     assert from_the_trainer == counts | rest, "a new word of the vocabulary: who fills it?"
 
 

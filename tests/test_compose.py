@@ -389,7 +389,7 @@ def test_in_a_stage_the_address_says_which(tmp_path: Path) -> None:
         "stages.0.model.hidden=7": "stages[0].model.hidden (command line)",
         "stages.1.model.lora.r=0": "stages[1].model.lora.r (command line)",
         "stages.1.trainer.num_generations=3": "stages[1].trainer.num_generations (command line)",
-        "rewards=[judge]": "stages[0].rewards[0] (command line)",
+        "rewards=[accuracy, judge]": "stages[0].rewards[1] (command line)",
     }
     for override, place in cases.items():
         with pytest.raises(RecipeError) as caught:

@@ -13,6 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 LESSON = ROOT / "recipes" / "lessons" / "01-addition.yaml"
+REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
 pytestmark = pytest.mark.slow
 
 
@@ -70,9 +71,11 @@ def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
         (),
         ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
         ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
+        (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
+        (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
         ("algorithm={name: gepo, rollouts: [canned]}",),
     ],
-    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "gepo"],
+    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full", "gepo"],
 )
 def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
     recipe = reinforcement(tmp_path, start, canned=True)
@@ -82,6 +85,9 @@ def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: t
     assert one["grad_norm"] > 1e-3, "nothing to compare"
     for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
         assert two[name] == pytest.approx(one[name], rel=2e-5, abs=1e-7), name
+    if "refill/draws" in one:
+        assert one["refill/draws"] > 1
+        assert {name: two[name] for name in one if "refill" in name} == {n: one[n] for n in one if "refill" in n}
 
 
 @pytest.mark.parametrize(

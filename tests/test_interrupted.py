@@ -29,9 +29,9 @@ def recipe(folder: Path) -> Path:
     return file
 
 
-def kill_at(file: Path, folder: Path, sign: Path) -> None:
+def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
     """Starts a run and kills it with SIGKILL as soon as `sign` is there."""
-    command = [sys.executable, "-m", "rlm_plugins", "train", str(file), "--out", str(folder), *SHORT]
+    command = [sys.executable, "-m", "rlm_plugins", "train", str(file), "--out", str(folder), *SHORT, *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with (folder.parent / "killed.log").open("w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -45,14 +45,23 @@ def kill_at(file: Path, folder: Path, sign: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", ["02-grpo/checkpoint-2", "02-grpo/checkpoint-6", "01-sft/done"])
-def test_killed_and_resumed_equals_left_alone(tmp_path: Path, sign: str) -> None:
+@pytest.mark.parametrize(
+    ("sign", "more"),
+    [
+        ("02-grpo/checkpoint-2", ()),
+        ("02-grpo/checkpoint-6", ()),
+        ("01-sft/done", ()),
+        ("02-grpo/checkpoint-4", ("stages.1.algorithm.filters=[{name: nonzero_spread, refill: 3}]",)),
+    ],
+    ids=["early", "late", "between", "refilled"],
+)
+def test_killed_and_resumed_equals_left_alone(tmp_path: Path, sign: str, more: tuple[str, ...]) -> None:
     file = recipe(tmp_path)
-    whole = launch(file, tmp_path / "whole", 1, *SHORT)
+    whole = launch(file, tmp_path / "whole", 1, *SHORT, *more)
     broken = tmp_path / "broken"
-    kill_at(file, broken, broken / sign)
+    kill_at(file, broken, broken / sign, *more)
     assert not (broken / "summary.json").exists()
-    launch(file, broken, 1, *SHORT, "--resume")
+    launch(file, broken, 1, *SHORT, *more, "--resume")
     for name in ("01-sft/model/model.safetensors", "02-grpo/adapter/adapter_model.safetensors"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     for score in ("before", "after"):

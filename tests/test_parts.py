@@ -6,6 +6,7 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -283,10 +284,65 @@ def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
     data = HOOKS[hook].data
     known = words(data) if isinstance(data, str) else list(data or ())
     namespace: dict[str, Any] = {}
-    exec(f"def every({', '.join(known)}): ...\ndef other(never_heard_of): ...", namespace)
+    apart = ("count", "draw") if hook == "rlm_samplers" else ()  # asked before every generation: no epoch
+    exec(f"def every({', '.join(w for w in known if w not in apart)}): ...\ndef other(never_heard_of): ...", namespace)
     part(namespace["every"], hook).check()
     with pytest.raises(PluginError, match="never_heard_of"):
         part(namespace["other"], hook).check()
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [("size, count", True), ("size, seed, count, draw", True), ("size, count, epoch", False), ("size, draw", False)],
+)
+def test_a_sampler_is_asked_once_an_epoch_or_before_every_generation(words: str, right: bool) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"def sampler({words}): ...", namespace)
+    with nullcontext() if right else pytest.raises(PluginError, match=r"(?s)asks for .*`epoch`"):
+        part(namespace["sampler"], "rlm_samplers").check()
+
+
+class Learner:
+    """A part that learns from what came of it."""
+
+    def __call__(self, rewards: Any) -> Any:
+        return rewards
+
+    def update(self, problem: Any, named_rewards: Any, ref_logp: Any = None) -> None: ...
+
+
+def test_an_update_names_words_of_the_scoring_room() -> None:
+    made = part(Learner, "rlm_advantages")
+    made.check()
+    assert made.update_needs == ("problem", "named_rewards")
+    assert made.update_welcomes == ("ref_logp",)
+    assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        ("self, rewrads", "its `update` asks for 'rewrads'.*rewards"),
+        ("self, logp", "its `update` asks for 'logp'"),
+        ("self, rewards=3", "its `update` gives 'rewards' a default"),
+        ("self, **anything", "its `update` takes"),
+    ],
+)
+def test_an_update_that_asks_for_what_is_not_there(update: str, words: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"class Part:\n    def __call__(self, ratio): ...\n    def update({update}): ...", namespace)
+    with pytest.raises(PluginError, match=f"(?s){words}"):
+        part(namespace["Part"], "rlm_policy_losses").check()
+
+
+def test_the_order_of_an_epoch_does_not_learn() -> None:
+    class Part:
+        def __call__(self, size: int, epoch: int) -> list[int]: ...
+
+        def update(self, rewards: Any) -> None: ...
+
+    with pytest.raises(PluginError, match="cannot change in its middle"):
+        part(Part, "rlm_samplers").check()
 
 
 def test_the_two_rooms_differ() -> None:

@@ -72,9 +72,11 @@ bnpo = Row(
 dapo = Row(
     about="GRPO without KL, with a higher upper clip, token mean, only groups that differ, soft length limit.",
     source="arXiv 2503.14476 eq. 8–13",
-    pitfalls="Filter on accuracy, before the length is punished: `filters: [{name: nonzero_spread, reward: …}]`.",
+    pitfalls="The filter looks at the reward `accuracy`, before the length is punished: by the shaped sum, groups that "
+    "are all wrong at different lengths would stay. Another name: `filters: {nonzero_spread: {reward: …}}`. At most 10 "
+    "generation batches are drawn to fill one, as in verl's recipe; the paper sets no bound.",
     shapers=("overlong",),
-    filters=("nonzero_spread",),
+    filters=({"name": "nonzero_spread", "reward": "accuracy", "refill": 10},),
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.errors import RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.schedule import named
 from rlm_plugins.stage import Stage
@@ -71,6 +70,7 @@ class GRPO:
         from rlm_plugins.trainer import EquationTrainer
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
+        from rlm_plugins.training.desk import desk_for, order_of
         from rlm_plugins.training.judge import trl_reward
         from rlm_plugins.training.sharing import check_whole_groups, columns_read
         from rlm_plugins.training.writing import Writers
@@ -89,18 +89,22 @@ class GRPO:
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
             _give_address(model, stage)
+        data = _dataset(stage.world.train, without=unseen)
+        order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
+        parts = stage.equation.parts()
         with engine.refusals(stage):
             trainer = EquationTrainer(
                 equation=stage.equation,
                 rewards=stage.rewards,
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
-                order=_order(stage),
+                order=order,
+                desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
                 schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
                 model=model,
                 args=args,
                 reward_funcs=[trl_reward(reward) for reward in stage.rewards],
-                train_dataset=_dataset(stage.world.train, without=unseen),
+                train_dataset=data,
                 processing_class=tokenizer,
                 peft_config=lora,
                 tools=list(stage.world.tools) or None,
@@ -169,30 +173,6 @@ def _dataset(rows: Any, without: Collection[str] = ()) -> Any:
 
 def _columns(rows: Any) -> list[str]:
     return list(rows[0]) if isinstance(rows, Sequence) else list(rows.column_names or [])
-
-
-def _order(stage: Stage) -> Any:
-    """The order of an epoch, by the recipe's sampler; TRL's own shuffle where it has none."""
-    sampler = stage.sampler
-    if sampler is None:
-        from rlm_plugins.builtin.samplers import in_order, shuffled
-
-        return shuffled if stage.settings.get("shuffle_dataset", True) else lambda size, epoch, seed: in_order(size)
-    from rlm_plugins.ask import blamed
-
-    def order(size: int, epoch: int, seed: int) -> list[int]:
-        given = {"size": size, "epoch": epoch, "seed": seed}
-        wanted = {name: given[name] for name in (*sampler.part.needs, *sampler.part.welcomes)}
-        with blamed(sampler):
-            indices = list(sampler.call(wanted))
-        if not 0 < len(indices) <= size:
-            problem = f"the sampler '{sampler.part.name}' chose {len(indices)} rows of {size}"
-            raise RecipeError(problem, where="sampler", allowed=f"1 to {size} indices")
-        if wrong := [i for i in indices if not 0 <= i < size]:
-            raise RecipeError(f"the sampler '{sampler.part.name}' chose row {wrong[0]} of {size}", where="sampler")
-        return indices
-
-    return order
 
 
 def _give_address(model: Any, stage: Stage) -> None:

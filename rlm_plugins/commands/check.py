@@ -43,6 +43,7 @@ SUPPLIERS = {
     "values": "the critic",
     "sources": "the rollouts",
     "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
+    "problem": "the desk, which hands out the problems of each generation",
 }
 """Who fills a field of the batch; what is not here comes from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
@@ -127,8 +128,10 @@ def _named(stage: Stage, slot: str, part: Part) -> list[str]:
         return list(getattr(part.target, "columns", ()))
     if slot == "rewards":
         return [*part.needs, *part.welcomes]
+    learns_from = [*part.update_needs, *part.update_welcomes]
     if stage.equation is None or slot not in vars(stage.equation):
-        return []
+        return learns_from
     elsewhere = bool(stage.rollouts) or bool(stage.settings.get("use_vllm"))
     missing = unsupplied(slot, has_importance=stage.equation.importance is not None, samples_elsewhere=elsewhere)
-    return [name for name in (*part.needs, *part.welcomes) if name not in missing and name != "log"]
+    names = (*part.needs, *part.welcomes, *learns_from)
+    return [name for name in names if name not in missing and name != "log"]

@@ -10,11 +10,11 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import leaves, spell
-from rlm_plugins.recipe.preflight import check_size
+from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.settings import check, check_installed
 from rlm_plugins.recipe.sources import check_rows_fit, check_sources
-from rlm_plugins.recipe.supplies import check_symbols
+from rlm_plugins.recipe.supplies import check_reward_names, check_symbols
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
 from rlm_plugins.world import ModelSource, World
@@ -70,6 +70,8 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
         check_sources(plan.slots, plan.place)
         if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
+            labels = [reward.label for reward in plan.rewards]
+            check_reward_names(plan.slots, labels, spell((*plan.place, "algorithm")))
     return plans
 
 
@@ -84,6 +86,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
         if build:
             world = build_world(plan, worlds)
             check_size(world, config, spell((*plan.place, "environment")))
+            _check_desk(plan, world)
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(world.test):
                 plan.evaluation = plan.body["evaluation"] = None
@@ -114,6 +117,16 @@ def _check_settings(plan: Plan) -> Any:
 def _symbols(plan: Plan) -> dict[str, Any]:
     """What stands in the equation: not which problem, nor who answers it."""
     return {slot: chosen for slot, chosen in plan.slots.items() if slot not in ("sampler", "rollouts")}
+
+
+def _check_desk(plan: Plan, world: World) -> None:
+    """Where problems are drawn one generation at a time, whether the rows allow it."""
+    from rlm_plugins.training.desk import reason
+
+    parts = [part for slot in plan.slots.values() for part in (slot if isinstance(slot, list) else [slot]) if part]
+    check_drawn(world, reason(parts), plan.body["environment"]["name"], spell((*plan.place, "algorithm")))
+    refills = reason([part for part in parts if part.beside.get("refill")])
+    check_refill(world, refills, spell((*plan.place, "algorithm", "filters")))
 
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:

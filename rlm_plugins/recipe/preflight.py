@@ -154,6 +154,42 @@ def _stands_at(where: str) -> Iterator[None]:
         raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
 
 
+def check_drawn(world: World, why: str, name: str, where: str) -> None:
+    """Whether problems can be drawn from the rows one generation at a time.
+
+    Args:
+        world: Its training rows must be numbered.
+        why: Why they are drawn, as a clause; empty: they are not.
+        name: Of the environment, for errors.
+        where: Address of the algorithm.
+
+    Raises:
+        RecipeError: The rows are a stream.
+    """
+    if why and not (hasattr(world.train, "__len__") and hasattr(world.train, "__getitem__")):
+        raise RecipeError(
+            f"{why}, but the training rows of '{name}' are a stream: problems cannot be drawn from it",
+            where=where,
+            hint="load them whole (of a data set: without `streaming`)",
+        )
+
+
+def check_refill(world: World, why: str, where: str) -> None:
+    """Whether a batch of these rows can be refilled: rows with images cannot be put together anew.
+
+    Args:
+        world: Its training rows are looked at.
+        why: Which filter refills, as a clause; empty: none.
+        where: Address of the filters.
+
+    Raises:
+        RecipeError: They have a column of images.
+    """
+    if why and (seen := {"image", "images"} & {*columns(world.train)}):
+        problem = f"{why}, but the rows have a column '{min(seen)}': a batch with images cannot be refilled"
+        raise RecipeError(problem, where=where, hint="take `refill` out; the filter then leaves the batch smaller")
+
+
 def check_size(world: World, config: Any, where: str) -> None:
     """Whether there is a problem for every place in one generation.
 

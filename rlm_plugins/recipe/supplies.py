@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.finder import HOOK_OF
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.registry import Registry
@@ -58,7 +58,7 @@ def check_needs(slots: Mapping[str, Any], where: str, *, samples_elsewhere: bool
     has_importance = slots.get("importance") is not None
     for slot, bound, address in _parts(slots, where):
         missing = unsupplied(slot, has_importance=has_importance, samples_elsewhere=samples_elsewhere)
-        for name in (name for name in bound.part.needs if name in missing):
+        for name in (name for name in (*bound.part.needs, *bound.part.update_needs) if name in missing):
             problem = f"{bound.part.name} needs {name}; {missing[name]}"
             raise RecipeError(problem, where=address, hint=_REMEDIES.get(name, ""))
 
@@ -69,6 +69,28 @@ def _parts(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, s
             yield from ((slot, bound, f"{where}.{slot}[{i}]") for i, bound in enumerate(chosen))
         elif chosen is not None:
             yield slot, chosen, f"{where}.{slot}"
+
+
+def check_reward_names(slots: Mapping[str, Any], labels: Sequence[str], where: str) -> None:
+    """Whether there is a reward of the name that a part's knob `reward` says.
+
+    Args:
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+        labels: What the rewards of the stage are called.
+        where: Address of the section, for errors.
+
+    Raises:
+        RecipeError: It names the part, and the rewards there are.
+    """
+    for _, bound, address in _parts(slots, where):
+        name = bound.knobs.get("reward")
+        if isinstance(name, str) and name not in labels:
+            raise RecipeError(
+                f"{bound.part.name} looks at the reward '{name}', and no reward is called that",
+                where=f"{address}.reward",
+                allowed=", ".join(labels),
+                hint=nearest(name, labels) or "the name of a reward, or its label `as: …`",
+            )
 
 
 def check_symbols(slots: Mapping[str, Any], rewards: int, place: Path, registry: Registry) -> None:

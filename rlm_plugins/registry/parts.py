@@ -15,7 +15,7 @@ from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import signature_check, turning
-from rlm_plugins.registry.signature import data_of, file_of, schema_of
+from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_of
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,16 @@ class Part:
     def welcomes(self) -> tuple[str, ...]:
         """Names of the data it uses when something supplies them."""
         return tuple(p.name for p in self._data if p.default is None)
+
+    @cached_property
+    def update_needs(self) -> tuple[str, ...]:
+        """Names of the data its method `update` cannot do without; empty where it has none."""
+        return tuple(p.name for p in update_of(self.target) if p.default is p.empty)
+
+    @cached_property
+    def update_welcomes(self) -> tuple[str, ...]:
+        """Names of the data its method `update` uses when something supplies them."""
+        return tuple(p.name for p in update_of(self.target) if p.default is None)
 
     @property
     def takes_everything(self) -> bool:
@@ -148,6 +158,12 @@ class Bound:
         if self.stateful:
             return self.target(**given)
         return self.target(**given, **{name: schedule.at(value, step) for name, value in self.knobs.items()})
+
+    def update(self, record: object) -> None:
+        """Lets a part with a method `update` learn from what came of its work; nothing happens to the others."""
+        if names := (*self.part.update_needs, *self.part.update_welcomes):
+            target: Any = self.target
+            target.update(**{name: getattr(record, name) for name in names})
 
     @property
     def beta(self) -> float | schedule.Schedule:

@@ -33,6 +33,12 @@ def data_of(target: Any) -> list[Parameter]:
     return [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
 
 
+def update_of(target: Any) -> list[Parameter]:
+    """The parameters of its method `update`: the data it learns from; empty where it has none."""
+    method = getattr(target, "update", None) if inspect.isclass(target) else None
+    return list(inspect.signature(method).parameters.values())[1:] if callable(method) else []
+
+
 def knobs_of(target: Any) -> list[Parameter]:
     """The parameters that are knobs."""
     return [p for p in inspect.signature(target).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from rlm_plugins.batch import LEARNING, SCORING, words
+from rlm_plugins.batch import SCORING, words
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry.signature import data_of, knobs_of
+from rlm_plugins.registry.signature import data_of, knobs_of, update_of
 from rlm_plugins.rows import Row
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def check(part: Part) -> None:
     if inspect.isclass(part.target):
         _check_class(part)
     for datum in data_of(part.target):
-        _check_datum(part, datum)
+        _check_datum(part, datum, HOOKS[part.hook].data)
+    for datum in update_of(part.target):
+        _check_datum(part, datum, SCORING, of="its `update` ")
+    _check_sampler(part)
     _check_knobs(part)
 
 
@@ -66,26 +69,39 @@ def _check_class(part: Part) -> None:
         raise PluginError(f"__call__ takes '{late[0]}' after the star", where=part.where, hint=hint)
 
 
-def _check_datum(part: Part, p: Parameter) -> None:
-    """A datum has a name that its hook supplies, and no default but None."""
-    hook = HOOKS[part.hook]
-    if p.kind is Parameter.VAR_KEYWORD and part.hook == "rlm_rewards":
+def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, of: str = "") -> None:
+    """A datum has a name that its room (or hook) supplies, and no default but None."""
+    if p.kind is Parameter.VAR_KEYWORD and part.hook == "rlm_rewards" and not of:
         return  # written for TRL: it gets what TRL passes
     if p.kind is not Parameter.POSITIONAL_OR_KEYWORD:
         hint = "name every piece of data before the star and every knob after it"
-        raise PluginError(f"takes '{p}'", where=part.where, allowed="data by name", hint=hint)
-    known = words(hook.data) if hook.data in (SCORING, LEARNING) else hook.data
+        raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
+    known = words(room) if isinstance(room, str) else room
     knob_like = p.default is not p.empty and p.default is not None
     if known is not None and p.name not in known:
         raise PluginError(
-            f"asks for '{p.name}', which {hook.key} is never given",
+            f"{of}asks for '{p.name}', which {'it' if of else HOOKS[part.hook].key} is never given",
             where=part.where,
             allowed=", ".join(known) or "no data, only knobs after the star",
             hint=nearest(p.name, known) or "is it a knob? put it behind `*,`",
         )
-    if knob_like and not part.takes_everything:
+    if knob_like and (of or not part.takes_everything):
         hint = "is it a knob? put it behind `*,`"
-        raise PluginError(f"gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+        raise PluginError(f"{of}gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+
+
+def _check_sampler(part: Part) -> None:
+    """A sampler gives the order of an epoch, or is asked before every generation; only then it may learn."""
+    if part.hook != "rlm_samplers":
+        return
+    named = {datum.name for datum in data_of(part.target)}
+    if update_of(part.target) and "count" not in named:
+        hint = "name `count`: then it is asked before every generation"
+        raise PluginError("learns, but the order of an epoch cannot change in its middle", where=part.where, hint=hint)
+    if named & {"count", "draw"} and ("epoch" in named or "count" not in named):
+        problem = f"asks for {' and '.join(sorted(named & {'count', 'draw', 'epoch'}))}"
+        allowed = "`epoch` (the order of an epoch), or `count` and perhaps `draw` (asked before every generation)"
+        raise PluginError(problem, where=part.where, allowed=allowed)
 
 
 def _check_knobs(part: Part) -> None:

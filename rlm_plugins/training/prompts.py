@@ -9,6 +9,18 @@ from torch.utils.data import Sampler
 from rlm_plugins.errors import RecipeError
 
 
+def require_generation(order: Sequence[int], prompts: int) -> None:
+    """Refuses an epoch that is too short for one generation.
+
+    Raises:
+        RecipeError: With both numbers.
+    """
+    if len(order) < prompts:
+        problem = f"an epoch of {len(order)} problems is shorter than one generation, which takes {prompts}"
+        hint = "let it choose more, or make the generation batch smaller"
+        raise RecipeError(problem, where="algorithm.sampler", hint=hint)
+
+
 class PromptSampler(Sampler[int]):
     """Indices of problems, each `generations` times in a row, each block of `prompts` repeated `repeats` times.
 
@@ -36,9 +48,7 @@ class PromptSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         order = list(self._order(self._epoch))
-        if len(order) < self._prompts:
-            problem = f"an epoch of {len(order)} problems is shorter than one generation, which takes {self._prompts}"
-            raise RecipeError(problem, where="sampler", hint="let it choose more, or make the generation batch smaller")
+        require_generation(order, self._prompts)
         for start in range(0, len(order) - self._prompts + 1, self._prompts):
             block = order[start : start + self._prompts]
             for _ in range(self._repeats):

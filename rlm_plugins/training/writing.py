@@ -89,7 +89,7 @@ class Writers:
 def _given(trainer: Any) -> dict[str, Any]:
     return {
         "write": lambda *args, **options: trainer.write(*args, **options)[0],
-        "tokenizer": trainer._tokenizer,
+        "tokenizer": trainer.tokenizer,
         "step": trainer.state.global_step,
         "seed": trainer.args.seed,
         "trainer": trainer,

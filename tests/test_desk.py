@@ -1,0 +1,139 @@
+"""The desk: the same problems as the data loader's, or those a sampler chooses, and the same again after a resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.training.desk import Desk, InOrder, OnDemand, desk_for, order_of, reason
+from rlm_plugins.training.prompts import PromptSampler
+
+REGISTRY = Registry()
+SHUFFLED = REGISTRY.find("rlm_samplers", "shuffled").target
+
+
+def sampler(target: Any) -> Bound:
+    return Part("rlm_samplers", "it", "guest", target).bind({})
+
+
+def chosen(indices: list[int]) -> Any:
+    def ask(count: int) -> list[int]:
+        return indices
+
+    return ask
+
+
+def by_draw(size: int, count: int, draw: int, seed: int) -> list[int]:
+    return [(seed + draw * 5 + i) % size for i in range(count)]
+
+
+def epochs() -> InOrder:
+    return InOrder(lambda epoch: SHUFFLED(10, epoch, 7))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 10])
+def test_in_order_is_what_the_data_loader_hands_out(count: int) -> None:
+    loader = PromptSampler(lambda epoch: SHUFFLED(10, epoch, 7), size=10, prompts=count, generations=1, repeats=1)
+    desk = epochs()
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        blocks: Iterator[int] = iter(loader)
+        for _ in range(10 // count):
+            assert desk.take(count) == [next(blocks) for _ in range(count)]
+
+
+@pytest.mark.parametrize("make", [epochs, lambda: OnDemand(sampler(by_draw), 10, 7)], ids=["in order", "on demand"])
+@pytest.mark.parametrize("done", range(8))
+def test_it_goes_on_where_it_stopped(make: Any, done: int) -> None:
+    whole: Desk = make()
+    taken = [whole.take(3) for _ in range(10)]
+    again, first = make(), make()
+    assert [first.take(3) for _ in range(done)] == taken[:done]
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [again.take(3) for _ in range(10 - done)] == taken[done:]
+
+
+def test_an_epoch_shorter_than_a_generation() -> None:
+    with pytest.raises(RecipeError, match="an epoch of 10 problems is shorter than one generation, which takes 11"):
+        epochs().take(11)
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"),
+    [
+        ([0, 1], "chose 2 different rows.*the 3 it was asked for"),
+        ([0, 1, 1], "chose 2 different rows"),
+        ([0, 1, 5], "chose row 5 of 5"),
+    ],
+)
+def test_a_choice_that_is_none(indices: list[int], words: str) -> None:
+    with pytest.raises(RecipeError, match=f"(?s){words}"):
+        OnDemand(sampler(chosen(indices)), 5, 0).take(3)
+
+
+def test_a_sampler_that_fails_is_named() -> None:
+    def broken(count: int) -> list[int]:
+        raise ValueError("no")
+
+    with pytest.raises(PartError, match="guest/it"):
+        OnDemand(sampler(broken), 5, 0).take(3)
+
+
+@pytest.mark.parametrize(
+    ("indices", "words"), [([], "chose 0 rows"), ([0, 3], "chose row 3"), ([0] * 4, "chose 4 rows")]
+)
+def test_an_order_that_is_none(indices: list[int], words: str) -> None:
+    def order(size: int) -> list[int]:
+        return indices
+
+    with pytest.raises(RecipeError, match=words):
+        order_of(sampler(order))(3, 0, 0)
+
+
+def test_the_order_of_a_recipe_without_sampler_is_trls() -> None:
+    assert list(order_of(None)(9, 2, 5)) == SHUFFLED(9, 2, 5)
+    assert list(order_of(None, shuffle=False)(4, 2, 5)) == [0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------ who needs one
+
+
+def sieve(**beside: Any) -> Bound:
+    part = REGISTRY.find("rlm_filters", "nonzero_spread")
+    return Bound(part, part.bind({}).knobs, part.target, beside=beside)
+
+
+def by_problem(rewards: Any, problem: Any) -> Any:
+    return rewards - problem
+
+
+class Learning:
+    """Names `problem` only to learn from."""
+
+    def __call__(self, rewards: Any) -> Any:
+        return rewards
+
+    def update(self, problem: Any) -> None: ...
+
+
+def test_who_needs_a_desk() -> None:
+    assert reason([sampler(SHUFFLED), sieve()]) == ""
+    assert reason([sieve(refill=3)]) == "the filter 'nonzero_spread' refills the batch"
+    assert reason([sampler(by_draw)]) == "the sampler 'it' is asked before every generation"
+    for target in (by_problem, Learning):
+        assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' asks for `problem`"
+
+
+def test_which_desk() -> None:
+    orders = order_of(None)
+    assert desk_for(None, [sieve()], orders, size=9, seed=0) is None
+    found = desk_for(None, [sieve(refill=2)], orders, size=9, seed=4)
+    assert isinstance(found, InOrder)
+    assert found.take(9) == SHUFFLED(9, 0, 4)
+    assert isinstance(desk_for(sampler(by_draw), [], orders, size=9, seed=4), OnDemand)

@@ -1,0 +1,261 @@
+"""Refill: groups that teach from draw after draw, whole, in order, up to a bound; and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from trl import GRPOConfig
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.training.desk import desk_for, order_of
+from rlm_plugins.training.judge import trl_reward
+from rlm_plugins.training.refill import Draw, FullBatch
+
+REGISTRY = Registry()
+PAD = 9
+
+# ------------------------------------------------------------------ the batch that fills
+
+
+def draw(number: int, wanted: list[bool], length: int) -> Draw:
+    """Groups of two; every row can be told by its ids."""
+    rows = 2 * len(wanted)
+    names = torch.arange(rows) + 100 * number
+    want = torch.tensor(wanted).repeat_interleave(2)
+    return Draw(
+        {
+            "prompt_ids": names.unsqueeze(1).expand(rows, length).clone(),
+            "prompt_mask": torch.ones(rows, length, dtype=torch.long),
+            "completion_ids": names.unsqueeze(1).expand(rows, length + 1).clone(),
+            "completion_mask": torch.ones(rows, length + 1, dtype=torch.long),
+            "num_items_in_batch": torch.tensor(7),
+        },
+        Batch(
+            group=torch.arange(rows) // 2,
+            mask=torch.ones(rows, length + 1, dtype=torch.bool),
+            kept=want.clone(),
+            wanted=want,
+            problem=names,
+            rewards=names.float(),
+            named_rewards={"r": names.float()},
+            max_completion_length=5,
+        ),
+        {"prompt": [f"row {name}" for name in names.tolist()], "extra/odd": ["x"] * rows if number else []},
+    )
+
+
+def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
+    full = FullBatch(3, PAD)
+    full.add(draw(0, [False, True, False], 2))
+    assert (full.filled, full.full) == (1, False)
+    full.add(draw(1, [True, False, True], 4))
+    assert (full.filled, full.full, full.draws) == (3, True, 2)
+    whole = full.finish()
+    names = [2, 3, 100, 101, 104, 105]
+    assert whole.batch.problem.tolist() == whole.batch.named_rewards["r"].tolist() == names
+    assert whole.batch.group.tolist() == [0, 0, 1, 1, 2, 2]
+    assert whole.batch.kept.all()
+    assert whole.columns["prompt"] == [f"row {name}" for name in names]
+    assert whole.columns["extra/odd"] == [None, None, "x", "x", "x", "x"]
+    assert whole.out["prompt_ids"][0].tolist() == [PAD, PAD, 2, 2]  # left, as TRL pads prompts
+    assert whole.out["prompt_mask"][0].tolist() == [0, 0, 1, 1]
+    assert whole.out["completion_ids"][0].tolist() == [2, 2, 2, PAD, PAD]
+    assert whole.batch.mask.sum(1).tolist() == whole.out["completion_mask"].sum(1).tolist() == [3, 3, 5, 5, 5, 5]
+    assert whole.batch.max_completion_length == 5
+
+
+def test_more_than_enough_is_left_lying() -> None:
+    full = FullBatch(3, PAD)
+    full.add(draw(0, [True, False, True], 1))
+    full.add(draw(1, [False, True, True], 1))
+    assert full.finish().batch.problem.tolist() == [0, 1, 4, 5, 102, 103]
+
+
+def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
+    full = FullBatch(3, PAD)
+    full.add(draw(0, [False, True, False], 1))
+    full.add(draw(1, [False, False, False], 2))
+    whole = full.finish()
+    assert whole.batch.problem.tolist() == [2, 3, 100, 101, 102, 103]
+    assert whole.batch.kept.tolist() == [True, True, False, False, False, False]
+
+
+def test_images_cannot_be_told_apart() -> None:
+    with pytest.raises(RecipeError, match="images cannot be refilled"):
+        Draw({"num_images": [1]}, draw(0, [True], 1).batch, {})
+
+
+# ------------------------------------------------------------------ in a run
+
+
+def lesson(completions: list[str], answer: list[str]) -> list[float]:
+    """Differs within a group, unless the answer is a multiple of three: those groups have no spread."""
+    return [0.0 if int(a) % 3 == 0 else sum(map(ord, c)) % 8 / 8 for c, a in zip(completions, answer, strict=True)]
+
+
+class Seen:
+    """An advantage that writes down what it learns from, and how often."""
+
+    def __init__(self) -> None:
+        self.times, self.problems = 0, torch.zeros(0, dtype=torch.long)
+
+    def __call__(self, rewards: torch.Tensor) -> torch.Tensor:
+        return rewards - rewards.mean()
+
+    def update(self, mask: torch.Tensor, problem: torch.Tensor | None = None) -> None:
+        self.times += 1
+        self.problems = torch.zeros(0) if problem is None else problem
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"times": self.times, "problems": self.problems}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.times, self.problems = state["times"], state["problems"]
+
+
+def everything(rewards: torch.Tensor) -> torch.Tensor:
+    """Keeps every row."""
+    return torch.ones_like(rewards, dtype=torch.bool)
+
+
+def nothing(rewards: torch.Tensor) -> torch.Tensor:
+    """Keeps no row."""
+    return torch.zeros_like(rewards, dtype=torch.bool)
+
+
+def sieve(target: Any, **beside: Any) -> Bound:
+    made = Part("rlm_filters", target.__name__, "test", target).bind({})
+    return Bound(made.part, made.knobs, made.target, beside=beside)
+
+
+SPREAD = REGISTRY.find("rlm_filters", "nonzero_spread").target
+
+
+def trainer(
+    folder: Path, filters: list[Bound], observer: Any = None, desk: bool = True, **changes: Any
+) -> EquationTrainer:
+    """Four groups of four a generation, out of thirty problems."""
+    torch.set_num_threads(1)
+    said = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
+    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **said))
+    reward = Reward("lesson", Part("rlm_rewards", "lesson", "test", lesson).bind({}))
+    parts = Equation(
+        filters=filters,
+        advantage=Part("rlm_advantages", "seen", "test", Seen).bind({}),
+        importance=REGISTRY.find("rlm_importance", "token").bind({}),
+        policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
+        aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
+    )
+    order = order_of(None)
+    data = tiny.problems(30)
+    made = EquationTrainer(
+        equation=parts,
+        rewards=[reward],
+        order=order,
+        desk=desk_for(None, parts.parts(), order, size=len(data), seed=args.seed) if desk else None,
+        observer=observer,
+        model=tiny.model(),
+        args=args,
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=data,
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+    micro = args.steps_per_generation * args.num_iterations
+    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
+    return made
+
+
+def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in made.model.named_parameters()}
+
+
+def logged(made: EquationTrainer, name: str) -> list[float]:
+    return [line[name] for line in made.state.log_history if name in line]
+
+
+def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
+    plain = trainer(tmp_path / "plain", [sieve(everything)], desk=False, max_steps=9)  # into the second epoch
+    plain.train()
+    full = trainer(tmp_path / "full", [sieve(everything, refill=3)], max_steps=9)
+    full.train()
+    assert logged(full, "refill/draws") == [1.0] * 9
+    assert logged(full, "refill/full") == [1.0] * 9
+    assert logged(full, "loss") == logged(plain, "loss")
+    assert all(torch.equal(p, weights(plain)[name]) for name, p in weights(full).items())
+
+
+def test_the_batch_is_full_of_groups_that_teach(tmp_path: Path) -> None:
+    shown: list[Any] = []
+    made = trainer(
+        tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
+    )
+    made.train()
+    draws = logged(made, "refill/draws")
+    assert max(draws) > 1
+    assert logged(made, "refill/full") == [1.0] * 3
+    assert made._desk.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
+    answers = {row["prompt"]: row["answer"] for row in made.train_dataset}
+    for prompts, texts, batch in shown:
+        assert len(prompts) == len(texts) == len(batch.rewards) == 16
+        assert batch.rewards.tolist() == lesson(texts, [answers[prompt] for prompt in prompts])
+        assert (batch.rewards.view(4, 4).std(1) > 0).all()
+    assert list(made._logs["prompt"]) == shown[-1][0]
+    assert list(made._logs["rewards"]["lesson"]) == shown[-1][2].rewards.tolist()
+    assert list(made._logs["advantages"]) == shown[-1][2].advantages.squeeze(1).tolist()
+    memory = made.equation.advantage.target.state_dict()
+    assert memory["times"] == 3, "once per finished batch, not once per draw"
+    prompts = [made.train_dataset[i]["prompt"] for i in memory["problems"].tolist()]
+    assert prompts == shown[-1][0]
+
+
+def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = trainer(tmp_path / "one", [sieve(SPREAD, refill=1)], max_steps=2)
+    one.train()
+    without = trainer(tmp_path / "without", [sieve(SPREAD)], desk=False, max_steps=2)
+    without.train()
+    assert logged(one, "refill/full") == logged(one, "filters/kept") == [1.0, 0.5]
+    assert "groups teach after 1 draws" in caplog.text
+    # The same rows in another order.
+    assert logged(one, "loss") == pytest.approx(logged(without, "loss"), rel=1e-4)
+    assert logged(one, "grad_norm") == pytest.approx(logged(without, "grad_norm"), rel=1e-4)
+
+
+def test_the_least_bound_counts_and_only_filters_that_refill_are_asked(tmp_path: Path) -> None:
+    made = trainer(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
+    made.train()
+    assert logged(made, "refill/draws") == [2.0]
+    assert logged(made, "refill/full") == [0.0]
+    assert logged(made, "grad_norm") == [0.0]
+    made = trainer(tmp_path, [sieve(everything, refill=5), sieve(nothing)], max_steps=1)
+    made.train()
+    assert logged(made, "refill/draws") == [1.0], "a filter without refill drops rows, but nobody is drawn for them"
+    assert logged(made, "grad_norm") == [0.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buffer", [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2}])
+def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int]) -> None:
+    how = {"max_steps": 8, "save_strategy": "steps", "save_steps": 1, **buffer}
+    whole = trainer(tmp_path / "whole", [sieve(SPREAD, refill=4)], **how)
+    whole.train()
+    assert max(logged(whole, "refill/draws")) > 1
+    saved = checkpoints(tmp_path / "whole")
+    assert len(saved) >= 4
+    for checkpoint in saved[:-1]:
+        again = trainer(tmp_path / checkpoint.name, [sieve(SPREAD, refill=4)], **how)
+        again.train(resume_from_checkpoint=str(checkpoint))
+        assert all(torch.equal(p, weights(whole)[name]) for name, p in weights(again).items()), checkpoint.name
+        assert again._desk.state_dict() == whole._desk.state_dict()
+        assert torch.equal(again.equation.advantage.target.problems, whole.equation.advantage.target.problems)
