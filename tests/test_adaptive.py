@@ -19,10 +19,15 @@ from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL, AdaptiveKL
 from rlm_plugins.builtin.penalties import entropy, kl
 from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.step import objective
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation, objective
 from rlm_plugins.testing import batches
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.judge import trl_reward
 
+REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
@@ -162,6 +167,66 @@ def test_beta_stands_in_front() -> None:
     batch = learning(ref_logp=torch.zeros(2, 3))
     paid = objective(batch, equation(penalties=[cost])) - objective(batch, equation())
     assert paid.item() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 2 / 4)
+
+
+# ---- in a run
+
+
+def eighths(completions: list[str]) -> list[float]:
+    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+
+
+def trainer(folder: Path, **changes: Any) -> EquationTrainer:
+    """Three parts that adapt, measured on every generation; nothing random decides but the sampling."""
+    torch.set_num_threads(1)
+    reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
+    in_reward = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward)
+    undecided = Part("rlm_penalties", "adaptive_entropy", "test", AdaptiveEntropy)
+    sizes = {"per_device_train_batch_size": 16, "max_steps": 6, "learning_rate": 2e-2, "beta": 1.0}
+    return EquationTrainer(
+        equation=Equation(
+            shapers=[in_reward.bind({"target": 0.05})],
+            advantage=REGISTRY.find("rlm_advantages", "group_relative").bind({}),
+            importance=REGISTRY.find("rlm_importance", "token").bind({}),
+            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
+            penalties=[_bound(target=0.05), undecided.bind({"target": 3.129, "delta": 0.01})],
+            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
+        ),
+        rewards=[reward],
+        order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        model=tiny.model(),
+        args=GRPOConfig(**tiny.settings(**{"output_dir": str(folder), **sizes, **changes})),
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=tiny.problems(),
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+
+
+@pytest.mark.slow
+def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 2}
+    whole = trainer(tmp_path / "whole", **saving)
+    whole.train()
+    shaper, kl_penalty, bonus = (p.state_dict() for p in whole._stateful().values())
+    assert shaper == kl_penalty, "they saw the same"
+    assert abs(kl_penalty["factor"] - 1) > 0
+    steps = [line for line in whole.state.log_history if "loss" in line]
+    factors = [line["penalties/kl_factor"] for line in steps]
+    assert factors[0] == pytest.approx(0.98), "on the first generation KL is 0, which is below its target"
+    assert factors[-1] == pytest.approx(kl_penalty["factor"])
+    paid, c = [], 0.0
+    for line in steps:  # one update per generation: what was measured before it is what it logged itself
+        c = min(c + 0.01, 1.0) if line["entropy"] <= 3.129 else max(c - 0.01, 0.0)
+        paid.append(c if line["entropy"] <= 3.129 else 0.0)
+    assert [line["penalties/entropy_coefficient"] for line in steps] == pytest.approx(paid)
+    assert len(set(paid)) > 2, "it never moved"
+    assert bonus["coefficient"] == pytest.approx(c)
+    again = trainer(tmp_path / "again", **saving)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
+    assert [p.state_dict() for p in again._stateful().values()] == [shaper, kl_penalty, bonus]
+    end = dict(whole.model.named_parameters())
+    assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters())
 
 
 def _bound(**knobs: Any) -> Bound:

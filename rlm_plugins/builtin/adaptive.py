@@ -7,6 +7,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_plugins.batch import Log
 from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
@@ -73,8 +74,10 @@ class AdaptiveKL(_Proportional):
         self.estimator: Estimator = estimator
 
     def __call__(
-        self, logp: Float[torch.Tensor, "B T"], ref_logp: Float[torch.Tensor, "B T"]
+        self, logp: Float[torch.Tensor, "B T"], ref_logp: Float[torch.Tensor, "B T"], log: Log | None = None
     ) -> Float[torch.Tensor, "B T"]:
+        if log is not None:
+            log("kl_factor", torch.full_like(logp, self.factor))
         return self.factor * kl_estimate(logp, ref_logp, self.estimator)
 
 
@@ -145,8 +148,11 @@ class AdaptiveEntropy:
         self.target, self.delta, self.least, self.most = target, delta, least, most
         self.coefficient, self.paid = start, False
 
-    def __call__(self, entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
-        return -(self.coefficient if self.paid else 0.0) * entropy
+    def __call__(self, entropy: Float[torch.Tensor, "B T"], log: Log | None = None) -> Float[torch.Tensor, "B T"]:
+        paid = self.coefficient if self.paid else 0.0
+        if log is not None:
+            log("entropy_coefficient", torch.full_like(entropy, paid))
+        return -paid * entropy
 
     def update(self, entropy: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> None:
         """Measures the generation; without tokens it says nothing."""
