@@ -3,9 +3,9 @@
 J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and
 returns ``{name: part}``; no hook is called inside the training loop. A part is a plain function (or, where the
 maths has memory, a class): **before the star the data it needs, by the names of** :mod:`rlm_plugins.batch`;
-**after the star the knobs a recipe may turn**, annotated (a number may be a schedule there: the part is handed the
-value of its step). The signature is the schema. A data name with the
-default ``None`` is optional: given when something supplies it. Each docstring below ends in a complete part.
+**after the star the knobs a recipe may turn**, annotated (where a recipe says a schedule, the part is handed the
+number of its step). The signature is the schema. A data name with the default ``None`` is optional: given when
+something supplies it. Each docstring below ends in a complete part.
 """
 
 from __future__ import annotations
