@@ -42,8 +42,8 @@ SUPPLIERS = {
     "rollout_weight": "the engine that samples",
     "values": "the critic",
     "sources": "the rollouts",
-    "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
     "problem": "the desk, which hands out the problems of each generation",
+    "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }
 """Who fills a field of the batch; what is not here comes from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
