@@ -49,7 +49,7 @@ class AdaptiveKL(_Proportional):
 
     Ω = f · kₙ, with f ← f · (1 + K · clip(KL / target − 1, −0.2, 0.2)) once per generation, f = 1 at first: the
     coefficient is `beta` · f. Ziegler et al., arXiv 1909.08593 §2.2, who pay in the reward (`adaptive_kl_in_reward`).
-    KL is measured over the whole generation, all processes, before it is trained on: mean of log π_old − log π_ref.
+    KL is measured on the rows that teach, of all processes, before they are trained on: mean of log π_old − log π_ref.
 
     `target` is in nats per completion, or with `unit: token` per token: the two differ by the length, and libraries
     (verl, OpenRLHF) mean the token's. `gain` is K; with a `horizon` K is rows / `horizon`, as in the authors' code and
@@ -121,7 +121,7 @@ class AdaptiveEntropy:
     `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
     entropy_coef.
 
-    H̄ is the mean entropy of the trained tokens of the whole generation, all processes, before it is trained on. (TRL
+    H̄ is the mean entropy of the trained tokens of a generation, of all processes, before it is trained on. (TRL
     measures each optimiser step while it is trained on, and so acts one step later; its bonus is a token mean, ours is
     summed up like the rest of the loss.) `beta` multiplies α: 1 means what Skywork and TRL mean.
 
