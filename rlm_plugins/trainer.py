@@ -96,7 +96,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         if self._desk is None or not self.model.training:
             self._problem = None
             return inputs
-        problems = torch.tensor(self._desk.take(self.args.generation_batch_size // self.num_generations))
+        count = self.args.generation_batch_size // self.num_generations
+        problems = torch.tensor(self._desk.take(count, self.state.global_step))
         self._problem = problems.repeat_interleave(self.num_generations).to(self.accelerator.device)
         return [dict(self.train_dataset[i]) for i in self._problem[self._mine(len(inputs))].tolist()]
 
@@ -299,10 +300,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         weights = self.reward_weights.to(self._rewards_per_func.device)
         rewards = (self._rewards_per_func * weights).nansum(1)
         device = rewards.device
-        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
-        if reads_old and "old_per_token_logps" not in out:
-            with torch.no_grad():
-                out["old_per_token_logps"] = self._read(self.model, out, self.args.per_device_train_batch_size)[0]
+        entropy = self._read_before(out)
         return Batch(
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(_loss_mask(out)).bool(),
@@ -317,6 +315,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
             moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
+            entropy=self._gather_rows(entropy),
         )
 
     def _moved(self, out: dict[str, Any]) -> torch.Tensor:
@@ -336,6 +335,19 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
         self._past.remember(gather_object(problems), gather_object(now))
         return self._gather_rows(moved)  # type: ignore[no-any-return]
+
+    def _read_before(self, out: dict[str, Any]) -> torch.Tensor | None:
+        """One pass of the policy before the update, where a scoring part names what comes of it; the entropy, if so."""
+        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
+        lacks_old, reads_entropy = reads_old and "old_per_token_logps" not in out, self._scoring_names("entropy")
+        if not (lacks_old or reads_entropy):
+            return None
+        with torch.no_grad():
+            size = self.args.per_device_train_batch_size
+            logp, entropy, _ = self._read(self.model, out, size, compute_entropy=reads_entropy)
+        if lacks_old:
+            out["old_per_token_logps"] = logp
+        return entropy
 
     def _scoring_names(self, name: str) -> bool:
         """Whether a part needs `name` in the scoring room, or to learn from."""
