@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlm_plugins import hookimpl, hookspecs
+from rlm_plugins import hookimpl, hookspecs, testing
 from rlm_plugins.builtin import (
     adaptive,
     advantages,
@@ -38,6 +38,13 @@ from rlm_plugins.testing.kit import told, tried
 from rlm_plugins.testing.laws import battery
 from rlm_plugins.testing.subject import Subject
 from rlm_plugins.world import World
+
+
+@pytest.fixture(autouse=True)
+def fewer_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are a thousand cases here, and the examples are the same in every run: half as many as a guest's."""
+    monkeypatch.setattr(testing, "_examples", testing.examples() // 2)
+
 
 # ---- x, π, and who trains and watches
 
