@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlm_plugins import hookimpl, hookspecs, testing
+from rlm_plugins import hookimpl, hookspecs
 from rlm_plugins.builtin import (
     adaptive,
     advantages,
@@ -41,9 +41,9 @@ from rlm_plugins.world import World
 
 
 @pytest.fixture(autouse=True)
-def fewer_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
     """There are a thousand cases here, and the examples are the same in every run: half as many as a guest's."""
-    monkeypatch.setattr(testing, "_examples", testing.examples() // 2)
+    monkeypatch.setattr("rlm_plugins.testing._examples", pytestconfig.getoption("--rlm-examples") // 2)
 
 
 # ---- x, π, and who trains and watches
