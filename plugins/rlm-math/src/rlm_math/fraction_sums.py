@@ -26,7 +26,7 @@ def fraction_sums(*, train_rows: Count = 4096, slip: Share = 0.0, seed: int = 0)
 
     >>> world = fraction_sums(train_rows=1)
     >>> len(world.test), world.test[0]["prompt"][0]["content"], world.test[0]["answer"]
-    (33, '1/2+8/2=?', '\\\\frac{9}{2}')
+    (44, '1/2+6/2=?', '\\\\frac{7}{2}')
     """
     problems = [(a, b, c) for c in DENOMINATORS for a in range(1, 10) for b in range(1, 10)]
     tested = [problem for problem in problems if _held_out(*problem)]

@@ -76,7 +76,7 @@ def tidy(text: str) -> str:
     """`text` without the commands that only space or size it, and one spelling for each of the others.
 
     >>> tidy(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$.")
-    '(\\\\frac{1}{2}, \\\\sqrt{3})'
+    '(\\\\frac{1}{2}, \\\\sqrt{3} )'
     """
     text = _COMMAND.sub(_one, text.replace("{,}", ",").replace("~", " "))
     text = re.sub(r"(?<!\\)\$", "", text)
