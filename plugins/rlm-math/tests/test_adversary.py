@@ -23,10 +23,14 @@ def warm() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_it_gets_what_it_deserves_in_time(case: Case) -> None:
-    start = time.perf_counter()
-    (score,) = math_accuracy([case.completion], [case.gold])
-    assert time.perf_counter() - start < LONGEST
-    assert score == (0.0 if case.name in MISSED else case.expected)
+    for attempt in range(3):  # a busy machine is late now and then, a verifier that hangs every time
+        start = time.perf_counter()
+        (score,) = math_accuracy([case.completion], [case.gold])
+        took = time.perf_counter() - start
+        assert score == (0.0 if case.name in MISSED else case.expected), attempt
+        if took < LONGEST:
+            break
+    assert took < LONGEST
 
 
 def test_what_is_missed_is_a_handful_of_right_ones() -> None:
