@@ -62,7 +62,8 @@ class Batch:
     entropy: Tensor = _datum(
         "B T", "entropy of the policy now, in nats; carries a gradient while learning", SCORING, LEARNING
     )
-    values: Tensor = _datum("B T", "the critic's prediction before each token", SCORING, LEARNING)
+    values: Tensor = _datum("B T", "the critic's prediction before each token, now", SCORING, LEARNING)
+    old_values: Tensor = _datum("B T", "the critic's prediction at the start of this update", LEARNING)
     log_ratio: Tensor = _datum("B T or B 1", "log w: how far the policy has moved", LEARNING)
     ratio: Tensor = _datum("B T or B 1", "w = exp(log_ratio)", LEARNING)
 

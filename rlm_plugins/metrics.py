@@ -131,6 +131,26 @@ METRICS: tuple[Metric, ...] = (
         "How many tokens teach at all.",
         "Above 0.3. At 0 for long the run is idle: the callback `stop_when_nothing_teaches` ends it.",
     ),
+    # -- what the critic expected
+    Metric(
+        "critic/explained_variance",
+        "1 − var(R − V) / var(R) over trained tokens, V before the update; not logged where R does not vary",
+        "How much of what came the critic foresaw.",
+        "0 at first, then rising, to 0.3 and far more. Below 0: it misleads; more `warmup_steps`, or a smaller step.",
+    ),
+    Metric(
+        "critic/<value|return>",
+        "mean of V before the update, and of R, what it should have been",
+        "What the critic expected, and what came.",
+        "The value follows the return after some steps. A lasting gap: a larger `critic.learning_rate`.",
+    ),
+    Metric(
+        "critic/grad_norm",
+        "‖gradient‖₂ over all that the critic trains, before clipping to `critic.max_grad_norm`",
+        "How hard the critic's own step pulled.",
+        "Large at first, then small. Always above the clip: rewards are large; scale them, or clip higher.",
+    ),
+    Metric("critic/learning_rate", "the critic's at this step", "How far its step goes.", "As the recipe says."),
     # -- what the step did
     Metric(
         "loss",
@@ -175,6 +195,12 @@ METRICS: tuple[Metric, ...] = (
         "value of the knob, a pure function of the optimiser steps done",
         "Where a schedule of the recipe stands.",
         "As the recipe says.",
+    ),
+    Metric(
+        "penalties/value_clipped",
+        "share of tokens whose value has moved further than ε in the direction of R",
+        "Tokens that no longer teach the critic in this batch.",
+        "0 while every batch is used once; some percent otherwise. Above 0.5: ε is small for rewards of this size.",
     ),
     Metric(
         "penalties/kl_factor",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.schedule import Schedule
 from rlm_plugins.world import ModelSource, World
 
 if TYPE_CHECKING:
@@ -48,6 +49,26 @@ class Evaluation:
     max_new_tokens: int = 256
 
 
+@dataclass(frozen=True)
+class Critic:
+    """What a recipe says of the critic; there is one where a part names `values`, `old_values` or `returns`.
+
+    Args:
+        kind: ``shared``: an adapter of its own on the policy's frozen base. ``head``: a value head on the policy's
+            hidden states. ``separate``: a copy of the model.
+        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's.
+        learning_rate: A number or a schedule; None: as `trainer.learning_rate`, without its schedule.
+        max_grad_norm: Where its own gradient is clipped; 0: nowhere.
+        warmup_steps: Optimiser steps in which the critic learns alone: the policy does not move at all.
+    """
+
+    kind: str
+    lora: Mapping[str, Any] | None = None
+    learning_rate: float | Schedule | None = None
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+
+
 @dataclass
 class Stage:
     """A stage, checked and bound; no weight is loaded yet.
@@ -65,6 +86,7 @@ class Stage:
         equation: The parts of the algorithm row; None for an engine that has a loss of its own.
         sampler: Which problem next; None: the engine's shuffle.
         rollouts: Who writes rows beside the policy.
+        critic: What it is like, where a part asks for one.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
@@ -84,6 +106,7 @@ class Stage:
     equation: Equation | None = None
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()
+    critic: Critic | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
     watchers: Sequence[Any] = ()

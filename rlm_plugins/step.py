@@ -15,7 +15,7 @@ from jaxtyping import Float
 from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.arithmetic import expected_logp
+from rlm_plugins.ingredients.arithmetic import discounted, expected_logp
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.schedule import at
 from rlm_plugins.window import alone
@@ -116,7 +116,8 @@ def compare(batch: Batch, equation: Equation) -> Batch:
 
     Returns:
         The batch with `advantages` ((B, 1) or (B, T); 0 where nothing was compared), `returns` where the advantage
-        part gives them, and a `mask` without the rows that were filtered out.
+        part gives them (else, where a part names them, the rewards to come), and a `mask` without the rows that were
+        filtered out.
     """
     batch = replace(batch, mask=batch.mask & batch.kept.unsqueeze(1))
     compared = batch.kept & ~batch.rewards.isnan()
@@ -127,6 +128,8 @@ def compare(batch: Batch, equation: Equation) -> Batch:
     found, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     found = checked(part, found, rows, "B", "B T").to(rows.rewards.dtype)
     advantages = finite(part, found.where(rows.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1))
+    if targets is None and equation.needs("returns"):
+        targets = discounted(rows.token_rewards, 1.0, rows.mask)
     if targets is not None:
         targets = finite(part, checked(part, targets, rows, "B T").where(rows.mask, 0.0))
         batch = replace(batch, returns=put(targets, compared, batch.values))

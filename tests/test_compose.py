@@ -250,10 +250,10 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["algorithm.advantage=gae"],
         "algorithm.advantage (command line)",
-        ["gae needs values; values come from a critic, and this recipe has none"],
+        ["gae reads a critic, and no term of the loss teaches it", "`{name: value_loss, beta: 1.0}`"],
     ),
-    (["algorithm.advantage=needs_critic"], "algorithm.advantage (", ["values come from a critic"]),
-    (["algorithm.token_weights=[needs_returns]"], "algorithm.token_weights[0] (", ["returns come from a critic"]),
+    (["algorithm.advantage=needs_critic"], "algorithm.advantage (", ["needs_critic reads a critic"]),
+    (["algorithm.token_weights=[needs_returns]"], "algorithm.token_weights[0] (", ["needs_returns reads a critic"]),
     (["algorithm.importance=none"], "algorithm.policy_loss (", ["clip needs ratio", "add `importance: token`"]),
     (
         ["algorithm.token_weights=[needs_engine]"],

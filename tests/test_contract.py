@@ -175,6 +175,14 @@ test_whitened_up_to_holes = conformance(
 )
 test_tracked = conformance("rlm_advantages", advantages.TrackedBaseline, exceptions=BATCH)
 test_gae = conformance("rlm_advantages", advantages.gae, exceptions=BATCH | CRITIC)
+test_gae_of_vapo = conformance(
+    "rlm_advantages",
+    advantages.gae,
+    knobs={"whitened": False, "lam_critic": 1.0, "by_length": 0.5},
+    exceptions=CRITIC,
+)
+test_value_loss = conformance("rlm_penalties", penalties.value_loss)
+test_plain_value_loss = conformance("rlm_penalties", penalties.value_loss, knobs={"epsilon": None})
 test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)
 test_gae_through_holes = conformance(
     "rlm_advantages", advantages.gae, knobs={"whitened": False, "masked_tokens": "through"}, exceptions=CRITIC

@@ -134,6 +134,7 @@ def test_an_empty_row_that_nobody_scored_changes_nothing(name: str) -> None:
 
 @every_row(
     but={
+        **dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), "the baseline is the critic's, not the other rows'"),
         "reinforce_pp": "one mean for the whole batch: an easy prompt is praised for being easy",
         "reinforce_pp_baseline": "the mean over tokens, which it takes off last, moves such a group too",
         "srft": "its samples are judged, not compared",

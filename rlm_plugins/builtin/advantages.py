@@ -13,10 +13,11 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.critic import gae
 from rlm_plugins.builtin.group_estimators import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
 from rlm_plugins.builtin.reward_by_reward import reward_by_reward
 from rlm_plugins.builtin.tracked import TrackedBaseline
-from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, following, nanstd, varies, whiten
+from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centred_batch", "none"]
@@ -131,35 +132,6 @@ def batch_whitened(
         baseline = rewards - group_relative(rewards, group, scale="none", alone=alone)
         to_come = to_come - baseline.unsqueeze(1)
     return whiten(to_come, mask, eps=eps, bessel=bessel)
-
-
-def gae(
-    token_rewards: Float[torch.Tensor, "B T"],
-    values: Float[torch.Tensor, "B T"],
-    mask: Bool[torch.Tensor, "B T"],
-    *,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    whitened: bool = True,
-    masked_tokens: Literal["skip", "through"] = "skip",
-) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
-    """Generalised advantage estimation: an exponential mix of all n-step surprises of a critic.
-
-    δₜ = rₜ + γ Vₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
-    eq. 16; then Â is whitened over the mask (PPO practice). Returns the pair (advantages, returns).
-
-    Masked tokens inside a row (tool output): "skip" steps over them (verl, NeMo-RL), "through" lets them discount
-    as tokens of value and reward 0 (OpenRLHF, ORZ). λ = 1, γ = 1: Âₜ = R − Vₜ.
-
-    >>> rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.5]])
-    >>> gae(rewards, values, torch.ones(1, 2, dtype=torch.bool), lam=1.0, whitened=False)[0].tolist()
-    [[0.5, 0.5]]
-    """
-    live = mask if masked_tokens == "skip" else torch.ones_like(mask)
-    rewards, values = token_rewards.where(mask, 0.0), values.where(mask, 0.0)
-    surprises = rewards + gamma * following(values, live) - values
-    advantages = discounted(surprises, gamma * lam, live).where(mask, 0.0)
-    return whiten(advantages, mask) if whitened else advantages, advantages + values
 
 
 @hookimpl

@@ -6,6 +6,7 @@ from rlm_plugins import hookimpl
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin import algorithms_by_source as by_source
+from rlm_plugins.builtin import algorithms_with_critic as with_critic
 from rlm_plugins.rows import Row
 
 sft = Row(
@@ -129,6 +130,10 @@ cispo = Row(
 @hookimpl
 def rlm_algorithms() -> dict[str, Row]:
     return {
+        "ppo": with_critic.ppo,
+        "orz": with_critic.orz,
+        "vc_ppo": with_critic.vc_ppo,
+        "vapo": with_critic.vapo,
         "reinforce": reinforce,
         "remax": by_source.remax,
         "rloo": rloo,

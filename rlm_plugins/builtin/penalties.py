@@ -10,6 +10,7 @@ from pydantic import Field, PositiveFloat
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL
+from rlm_plugins.builtin.critic import value_loss
 from rlm_plugins.builtin.imitation import nll, policy_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.covariance import covariance, largest, share_of
@@ -113,6 +114,7 @@ def rlm_penalties() -> dict[str, object]:
         "kl_old": kl_old,
         "kl_cov": kl_cov,
         "entropy": entropy,
+        "value_loss": value_loss,
         "nll": nll,
         "policy_shaping": policy_shaping,
         "adaptive_kl": AdaptiveKL,

@@ -96,6 +96,7 @@ class GRPO:
             trainer = EquationTrainer(
                 equation=stage.equation,
                 rewards=stage.rewards,
+                critic=stage.critic,
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
@@ -113,6 +114,7 @@ class GRPO:
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)
+        trainer.save_critic(stage.folder / "critic")
 
 
 class SFT:

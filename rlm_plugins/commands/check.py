@@ -41,6 +41,7 @@ SUPPLIERS = {
     "rollout_logp": "the engine that samples",
     "rollout_weight": "the engine that samples",
     "values": "the critic",
+    "old_values": "the critic, before the update",
     "sources": "the rollout sources, and the policy",
     "moved": "the policy, now, over its last answers",
     "problem": "the desk, which hands out the problems of each generation",

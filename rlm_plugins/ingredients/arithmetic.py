@@ -106,7 +106,11 @@ def whiten(
 
 
 def discounted(
-    x: Float[torch.Tensor, "B T"], factor: float, live: Bool[torch.Tensor, "B T"], *, carry: bool = True
+    x: Float[torch.Tensor, "B T"],
+    factor: float | Float[torch.Tensor, "B"],
+    live: Bool[torch.Tensor, "B T"],
+    *,
+    carry: bool = True,
 ) -> Float[torch.Tensor, "B T"]:
     """Σₗ factorˡ xₜ₊ₗ over the live tokens from t on; one that is not live is stepped over, or (no `carry`) the end.
 

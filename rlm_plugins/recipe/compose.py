@@ -25,6 +25,12 @@ NOT_IN_A_RECIPE = {
     "base_model_name_or_path": "the base is the model beside it",
 }
 """Fields of LoraConfig that the machine fills."""
+NOT_IN_A_CRITIC = {
+    **NOT_IN_A_RECIPE,
+    "bias": "the base it shares stays frozen",
+    "modules_to_save": "its value head is always trained and saved; the base it shares stays frozen",
+}
+"""Those that would also train the base of a shared critic."""
 
 
 def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> list[Stage]:
@@ -72,7 +78,17 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
             labels = [reward.label for reward in plan.rewards]
             check_reward_names(plan.slots, labels, spell((*plan.place, "algorithm")))
+    _check_critic_is_used(recipe, plans)
     return plans
+
+
+def _check_critic_is_used(recipe: Recipe, plans: list[Plan]) -> None:
+    """A section that is connected to nothing: no stage has a part that asks for a critic."""
+    said = [place for place, body in zip(recipe.places, recipe.bodies, strict=True) if body.get("critic") is not None]
+    if said and not any(plan.critic for plan in plans):
+        problem = "no part of the algorithm asks for a critic: none names `values`"
+        hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+        raise RecipeError(problem, where=spell((*said[0], "critic")), hint=hint)
 
 
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
@@ -103,6 +119,10 @@ def _check_settings(plan: Plan) -> Any:
         from peft import LoraConfig
 
         check(LoraConfig, lora, spell((*plan.place, "model", "lora")), refused=NOT_IN_A_RECIPE)
+    if plan.critic is not None and plan.critic.lora:
+        from peft import LoraConfig
+
+        check(LoraConfig, plan.critic.lora, spell((*plan.place, "critic", "lora")), refused=NOT_IN_A_CRITIC)
     config = check(
         engine.config_class(),
         plan.body["trainer"],
@@ -149,6 +169,7 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         equation=equation,
         sampler=plan.slots["sampler"],
         rollouts=plan.slots["rollouts"],
+        critic=plan.critic,
         callbacks=plan.callbacks,
     )
 

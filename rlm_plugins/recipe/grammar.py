@@ -6,7 +6,7 @@ Values of `trainer:` and `lora:` are checked by :mod:`rlm_plugins.recipe.setting
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Discriminator, Field, Tag, WrapValidator
@@ -18,6 +18,7 @@ SECTIONS = (
     "environment",
     "rewards",
     "algorithm",
+    "critic",
     "trainer",
     "callbacks",
     "evaluation",
@@ -129,6 +130,16 @@ class Algorithm(Keys):
     aggregator: Slot | None = None
 
 
+class Critic(Keys):
+    """What stands behind `values`: the fields of :class:`rlm_plugins.stage.Critic`."""
+
+    kind: Literal["shared", "head", "separate"] | None = None
+    lora: dict[str, Any] | None = None
+    learning_rate: Coefficient | None = None
+    max_grad_norm: float = Field(1.0, ge=0)
+    warmup_steps: int = Field(0, ge=0)
+
+
 class Evaluation(Keys):
     """How the model is judged on held-out rows."""
 
@@ -154,6 +165,7 @@ class Body(Keys):
     environment: Part | None = None
     rewards: list[Reward] | None = None
     algorithm: Algorithm | None = None
+    critic: Critic | None = None
     trainer: dict[str, Any] | None = None
     callbacks: list[Part] | None = None
     evaluation: Evaluation | None = None

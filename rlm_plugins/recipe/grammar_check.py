@@ -8,7 +8,7 @@ import pydantic
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Document, Evaluation, Keys, Plugins
+from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Critic, Document, Evaluation, Keys, Plugins
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
@@ -65,8 +65,15 @@ _ALLOWED = {
     "model_type": "a mapping",
     "greater_than_equal": "{ge} or more",
     "too_short": "at least one entry",
+    "literal_error": "{expected}",
 }
-_KEYS: dict[Any, type[Keys]] = {"algorithm": Algorithm, "evaluation": Evaluation, "plugins": Plugins, None: Document}
+_KEYS: dict[Any, type[Keys]] = {
+    "algorithm": Algorithm,
+    "critic": Critic,
+    "evaluation": Evaluation,
+    "plugins": Plugins,
+    None: Document,
+}
 
 
 def _in_words(draft: Draft, error: Any) -> RecipeError:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.critic import critic_of
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.finder import Finder, stable_name
 from rlm_plugins.recipe.grammar import MANY
@@ -19,7 +20,7 @@ from rlm_plugins.recipe.row_merge import merge
 from rlm_plugins.recipe.supplies import check_needs
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.stage import Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Plan:
         rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         evaluation: None when the recipe wants none, or has no rewards.
+        critic: None when no part asks for one.
         callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
@@ -47,6 +49,7 @@ class Plan:
     rewards: list[Reward]
     slots: dict[str, Any]
     evaluation: Evaluation | None
+    critic: Critic | None
     callbacks: list[Bound]
     body: dict[str, Any] = field(repr=False)
 
@@ -65,6 +68,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     environment, body["environment"] = finder.part("environment", said["environment"], ("environment",))
     rewards, body["rewards"] = _rewards(finder, said.get("rewards") or [])
     engine, slots, body["algorithm"] = _algorithm(finder, said)
+    critic, section = critic_of(finder, said.get("critic"), slots, body["model"].get("lora"))
+    body |= section
     body["trainer"] = dict(said.get("trainer") or {})
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
     evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), rewards)
@@ -77,6 +82,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         rewards=rewards,
         slots=slots,
         evaluation=evaluation,
+        critic=critic,
         callbacks=callbacks,
         body=body,
     )

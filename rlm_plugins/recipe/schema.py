@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.recipe.finder import HOOK_OF
-from rlm_plugins.recipe.grammar import FOLDER, MANY, Evaluation, Plugins
+from rlm_plugins.recipe.grammar import FOLDER, MANY, Critic, Evaluation, Plugins
 from rlm_plugins.recipe.schema_fields import Schema, an_object, keys_of, or_null
-from rlm_plugins.recipe.schema_parts import PartSchemas, key_of, named, names_of, ref, when_named
+from rlm_plugins.recipe.schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.rows import SLOTS
@@ -51,6 +51,7 @@ def _sections(parts: PartSchemas) -> Schema:
         "environment": or_null(parts.part("environment")),
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
         "algorithm": or_null(_algorithm(parts)),
+        "critic": or_null(_critic(parts)),
         "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
         "evaluation": or_null(keys_of(Evaluation)),
     }
@@ -64,6 +65,14 @@ def _model(parts: PartSchemas) -> Schema:
     name = {"anyOf": [parts.name("model"), {"type": "string", "description": "a hub name or a folder"}]}
     chosen = {**named(name), "allOf": [*(parts.chosen(part) for part in offered), checkpoint]}
     return {"anyOf": [name, chosen, an_object({"lora": or_null(parts.lora())})]}
+
+
+def _critic(parts: PartSchemas) -> Schema:
+    """Its keys, by the grammar; its learning rate may move, and its adapter is PEFT's."""
+    section = keys_of(Critic)
+    rate = {"anyOf": [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}], "default": None}
+    section["properties"] |= {"lora": or_null(parts.lora()), "learning_rate": rate}
+    return section
 
 
 def _algorithm(parts: PartSchemas) -> Schema:

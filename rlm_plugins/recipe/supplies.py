@@ -11,7 +11,6 @@ from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
 
-_NO_CRITIC = "come from a critic, and this recipe has none"
 _NO_RATIO = "comes from an importance part, and this algorithm has none"
 _NO_ENGINE = "comes from the engine that samples, and transformers reports none"
 
@@ -19,14 +18,12 @@ _NO_ENGINE = "comes from the engine that samples, and transformers reports none"
 def unsupplied(slot: str, *, has_importance: bool, samples_elsewhere: bool) -> dict[str, str]:
     """The names of the batch that nobody fills for a part in `slot`, and why; everything else is computed.
 
-    This is the one place that knows: who adds a critic takes `values` and `returns` out here.
-
     Args:
         slot: Where the part stands (a key of ``algorithm:``).
         has_importance: Whether the algorithm has an importance part.
         samples_elsewhere: Whether vLLM or a rollouts part writes the rows, and so reports log-probabilities.
     """
-    missing = {"values": f"values {_NO_CRITIC}", "returns": f"returns {_NO_CRITIC}"}
+    missing: dict[str, str] = {}
     if not has_importance or slot == "importance":
         missing |= dict.fromkeys(("ratio", "log_ratio"), f"the ratio {_NO_RATIO}")
     if not samples_elsewhere:
@@ -56,14 +53,15 @@ def check_needs(slots: Mapping[str, Any], where: str, *, samples_elsewhere: bool
         RecipeError: It names the part, what it needs, and who would supply it.
     """
     has_importance = slots.get("importance") is not None
-    for slot, bound, address in _parts(slots, where):
+    for slot, bound, address in standing(slots, where):
         missing = unsupplied(slot, has_importance=has_importance, samples_elsewhere=samples_elsewhere)
         for name in (name for name in (*bound.part.needs, *bound.part.update_needs) if name in missing):
             problem = f"{bound.part.name} needs {name}; {missing[name]}"
             raise RecipeError(problem, where=address, hint=_REMEDIES.get(name, ""))
 
 
-def _parts(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, str]]:
+def standing(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, str]]:
+    """Slot, part and address of every part of an algorithm."""
     for slot, chosen in slots.items():
         if isinstance(chosen, list):
             yield from ((slot, bound, f"{where}.{slot}[{i}]") for i, bound in enumerate(chosen))
@@ -82,7 +80,7 @@ def check_reward_names(slots: Mapping[str, Any], labels: Sequence[str], where: s
     Raises:
         RecipeError: It names the part, and the rewards there are.
     """
-    for _, bound, address in _parts(slots, where):
+    for _, bound, address in standing(slots, where):
         name = bound.knobs.get("reward")
         if isinstance(name, str) and name not in labels:
             raise RecipeError(

@@ -12,7 +12,7 @@ from rlm_plugins.testing.laws import LEARNING
 from rlm_plugins.testing.moves import copied
 from rlm_plugins.testing.subject import LawBroken, Subject, failure
 
-LEAVES = ("logp", "entropy", "log_ratio", "ratio", "loss")
+LEAVES = ("logp", "entropy", "log_ratio", "ratio", "values", "loss")
 """Fields that carry a gradient in the learning room."""
 
 

@@ -115,6 +115,7 @@ def _filled(
         micro_batches=torch.tensor(2.0).double(),
         log=_listen,
         sources=_written(noise(rows)),
+        old_values=noise(rows, width),
     )
     window, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
     return replace(batch, window=wider(window, limit - width), window_rows=places)

@@ -5,7 +5,7 @@ what the rewards were (`_calculate_rewards`), what the batch looks like after sc
 (`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
 release of TRL changes what is relied on here.
 
-One file per room, each a class on the one before: problems → writing → reading → scoring → learning.
+One file per room, each a class on the one before: problems → writing → reading → valuing → scoring → learning.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.learning import Learning
 from rlm_plugins.training.checkpoint import DurableCheckpoints
 
 PARTS_FILE = "parts.pt"
+CRITIC = "critic"
 
 
 class EquationTrainer(DurableCheckpoints, Learning):
@@ -31,11 +33,17 @@ class EquationTrainer(DurableCheckpoints, Learning):
     _name = "rlm"
     _tag_names = ("trl", "rlm-plugins")
 
+    def save_critic(self, folder: Path) -> None:
+        """Writes the critic, where there is one, into a folder of its own."""
+        if self.critic is not None and self.args.should_save:
+            self.critic.save(folder)
+        self.accelerator.wait_for_everyone()
+
     def _stateful(self) -> dict[str, Any]:
         sampler = self._desk.sampler if self._desk is not None else None
         parts = [*self._learners(), *([sampler] if sampler is not None else [])]
         found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
-        own = {"desk": self._desk, "past": self._past}
+        own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}
 
     def _write_extras(self, folder: Path) -> None:
@@ -47,5 +55,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
         parts = self._stateful()
         if checkpoint and parts:
             memory = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+            if CRITIC in parts and CRITIC not in memory:
+                raise RlmError("the checkpoint has no critic: neither its value head nor its trunk", where=checkpoint)
             for name, part in parts.items():
                 part.load_state_dict(memory[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,10 +29,11 @@ class Learning(Scoring):
         super().__init__(**rest)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        logp, entropy, aux_loss = self._read(
-            model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
-        )
-        batch = self._learning_batch(inputs, logp, entropy)
+        with self.critic.listening() if self.critic is not None else nullcontext() as heard:
+            logp, entropy, aux_loss = self._read(
+                model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+            )
+        batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard))
         if self.equation.needs("window") or self.equation.needs("window_rows"):
             batch.window, batch.window_rows = self._window(batch, inputs)
         processes = self.accelerator.num_processes
@@ -45,7 +47,9 @@ class Learning(Scoring):
             )
         return loss
 
-    def _learning_batch(self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor) -> Batch:
+    def _learning_batch(
+        self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor, values: torch.Tensor | None
+    ) -> Batch:
         """A micro-batch with everything the learning parts may name."""
         old_logp = inputs.get("old_per_token_logps")
         accumulation = self._accumulation()
@@ -67,6 +71,8 @@ class Learning(Scoring):
             rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
             rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
             entropy=entropy,
+            values=values,  # type: ignore[arg-type]
+            old_values=inputs.get("old_values"),  # type: ignore[arg-type]
             tokens=inputs["tokens"].clamp(min=1.0) * window,
             rows=inputs["rows"].clamp(min=1.0) * window,
             all_rows=inputs["all_rows"] * window,
@@ -99,7 +105,8 @@ class Learning(Scoring):
         for inputs in upcoming[1:]:
             with torch.no_grad():
                 logp, entropy, _ = self._read(self.model, inputs, compute_entropy=True)
-            pieces.append(self._learning_batch(inputs, logp, entropy))
+                values = self._values(inputs) if self.critic is not None else None
+            pieces.append(self._learning_batch(inputs, logp, entropy, values))
         places = [inputs["row"] for inputs in upcoming]
         window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
         return [(window, numbers) for numbers in rows]

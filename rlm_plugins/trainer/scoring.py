@@ -11,14 +11,15 @@ import torch
 from rlm_plugins.ask import teach
 from rlm_plugins.batch import Batch
 from rlm_plugins.step import compare, sift
-from rlm_plugins.trainer.reading import Reading, loss_mask
+from rlm_plugins.trainer.reading import loss_mask
+from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.refill import Draw, FullBatch
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
 
 
-class Scoring(Reading):
+class Scoring(Valuing):
     """The same, with the advantages of the equation.
 
     Args:
@@ -53,10 +54,13 @@ class Scoring(Reading):
             value = getattr(scored, name)
             if value is not None:
                 out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
+        if scored.values is not None:
+            out["old_values"] = scored.values[mine][:, :width]
         out["row"] = torch.arange(mine.start, mine.stop, device=scored.mask.device)
         out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
         self._log_advantages(scored)
+        self._log_critic(scored)
         if self._observer is not None:
             self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
         return out
@@ -124,6 +128,7 @@ class Scoring(Reading):
             moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
             entropy=self._gather_rows(entropy),
+            values=self._gather_rows(self._values_before(out)),
         )
 
     def _log_sieve(self, batch: Batch) -> None:

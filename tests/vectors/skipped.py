@@ -14,8 +14,6 @@ SKIPPED: list[tuple[str, Args, str]] = [
     ("compute_policy_loss_dppo_kl", {}, "no DPPO part"),
     ("compute_policy_loss_dro", {}, "no DRO part"),
     ("core_algos.agg_loss", {"loss_agg_mode": "token-sum"}, "a sum without a denominator"),
-    ("compute_value_loss", {}, "needs a critic"),
-    ("openrlhf.models.loss.ValueLoss", {}, "needs a critic"),
 ]
 
 

@@ -1,0 +1,155 @@
+"""What the critic expects of the rows, and how it learns: values before the update, values now, a step of its own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from rlm_plugins import stage
+from rlm_plugins.batch import Batch
+from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
+from rlm_plugins.critic_adapter import SharedCritic
+from rlm_plugins.errors import RlmError
+from rlm_plugins.trainer.reading import Reading
+from rlm_plugins.training.tutor import Tutor
+
+
+class Valuing(Reading):
+    """The same, with a critic where parts name `values`.
+
+    The equation sees the values as leaves: its backward pass says what the loss wants of them, and the critic then
+    passes that on through its own graph, with its own adapter on. So policy and critic never share a backward pass.
+
+    Args:
+        critic: What the recipe says of it; None: no part asks for one.
+    """
+
+    def __init__(self, *, critic: stage.Critic | None = None, **rest: Any) -> None:
+        self._tutor: Tutor | None = None
+        self._said: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._warmup = critic.warmup_steps if critic is not None else 0
+        separate = critic is not None and critic.kind == "separate"
+        start = copy.deepcopy(rest["model"].base_model) if separate else None  # before an adapter is put into it
+        super().__init__(**rest)
+        if critic is None:
+            return
+        self._refuse_for_a_critic()
+        found = _built(critic, self.model, start, self.accelerator.device)
+        if self.args.gradient_checkpointing and isinstance(found, SeparateCritic):
+            found.trunk.gradient_checkpointing_enable()
+        self._tutor = Tutor(
+            found,
+            learning_rate=self.args.learning_rate if critic.learning_rate is None else critic.learning_rate,
+            max_grad_norm=critic.max_grad_norm,
+            adam={"betas": (self.args.adam_beta1, self.args.adam_beta2), "eps": self.args.adam_epsilon},
+            mean=lambda x: self.accelerator.reduce(x, reduction="mean"),
+        )
+
+    def _refuse_for_a_critic(self) -> None:
+        """What a critic does not go together with."""
+        sharded = {"FSDP": self.is_fsdp_enabled, "DeepSpeed": self.is_deepspeed_enabled, "fp16": self.args.fp16}
+        if found := [name for name, on in sharded.items() if on]:
+            hint = "train it on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
+            raise RlmError(f"a critic cannot be trained with {found[0]}", where="critic", hint=hint)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """The policy alone: `save_critic` and the checkpoints' own file hold the critic."""
+        if isinstance(self.critic, SharedCritic):
+            state_dict = self.critic.left_out_of(self.model.state_dict() if state_dict is None else state_dict)
+        super()._save(output_dir, state_dict)
+
+    # -- what it expects
+
+    @property
+    def critic(self) -> Critic | None:
+        """The critic, where there is one."""
+        return None if self._tutor is None else self._tutor.critic
+
+    def _values_before(self, out: dict[str, Any]) -> torch.Tensor | None:
+        """The values of all rows of this process (B, T), before the update."""
+        if self.critic is None:
+            return None
+        rows, size = len(out["completion_ids"]), self.args.per_device_train_batch_size
+        with torch.no_grad():
+            pieces = [self._values(out, slice(first, first + size)) for first in range(0, rows, size)]
+        return torch.cat(pieces)
+
+    def _values_now(self, inputs: dict[str, Any], heard: list[torch.Tensor] | None = None) -> torch.Tensor | None:
+        """The values of a micro-batch (B, T) as a leaf; what the loss wants of it is passed on after the backward pass.
+
+        Args:
+            inputs: The micro-batch.
+            heard: Hidden states of the policy's pass over it, where the critic reads those.
+        """
+        if self.critic is None:
+            return None
+        said = self._values(inputs) if heard is None else self.critic.of(torch.cat(heard), _width(inputs))
+        leaf = said.detach().requires_grad_()
+        if self.model.training:
+            self._said.append((said, leaf))
+        return leaf
+
+    def _values(self, inputs: dict[str, Any], rows: slice = slice(None)) -> torch.Tensor:
+        assert self.critic is not None
+        if "pixel_values" in inputs:
+            raise RlmError("a critic reads text, and these rows have images", where="critic")
+        ids, there = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
+        with self.accelerator.autocast():
+            return self.critic.values(ids[rows], there[rows], _width(inputs))
+
+    # -- how it learns
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's, and then the critic's: it learns from every micro-batch, and moves when the policy does."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if self._tutor is not None:
+            for said, leaf in self._said:
+                if leaf.grad is not None:
+                    self._tutor.critic.learn(said, leaf.grad)
+            self._said.clear()
+            if self.accelerator.sync_gradients:
+                self._move_critic(self._tutor)
+        return loss
+
+    def _move_critic(self, tutor: Tutor) -> None:
+        norm, rate = tutor.step(self.state.global_step)
+        self._metrics["train"]["critic/grad_norm"].append(norm)
+        self._metrics["train"]["critic/learning_rate"].append(rate)
+        if self.state.global_step < self._warmup:
+            for weight in self.model.parameters():
+                weight.grad = None  # the optimiser passes over what has no gradient: not even decay moves it
+
+    def _log_critic(self, scored: Batch) -> None:
+        """How well it foresaw what came."""
+        if self.critic is None or scored.values is None or scored.returns is None:
+            return
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        values, returns = scored.values[scored.mask], scored.returns[scored.mask]
+        if len(values) < 2:
+            return
+        metrics["critic/value"].append(values.mean().item())
+        metrics["critic/return"].append(returns.mean().item())
+        if (spread := returns.var().item()) > 0:
+            metrics["critic/explained_variance"].append(1 - (returns - values).var().item() / spread)
+
+
+def _built(said: stage.Critic, policy: Any, start: Any, device: Any) -> Critic:
+    """The critic of a recipe, as new.
+
+    Args:
+        said: The recipe's words.
+        policy: The trainer's model.
+        start: A copy of the trunk as it was loaded, for a critic of its own.
+        device: Where the policy lives.
+    """
+    base = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+    width = base.config.get_text_config().hidden_size
+    if said.kind == "shared":
+        return SharedCritic(policy, said.lora or {}, device)
+    return HeadCritic(base.base_model, width, device) if said.kind == "head" else SeparateCritic(start, width, device)
+
+
+def _width(inputs: dict[str, Any]) -> int:
+    return int(inputs["completion_ids"].shape[1])

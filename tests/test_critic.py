@@ -1,0 +1,231 @@
+"""The critic: what it says, what moves it, and what it never moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from critical import KINDS, critic, equation, part, rows, trainer, weights
+
+from rlm_plugins.errors import RlmError
+
+
+def said_by(made: Any) -> torch.Tensor:
+    """Values of two fixed rows."""
+    return made._values_before(rows(made)).clone()
+
+
+def told_by(made: Any) -> torch.Tensor:
+    """The policy's log-probabilities of two fixed rows."""
+    with torch.no_grad():
+        return made._read(made.model, rows(made))[0].clone()
+
+
+def logged(made: Any, name: str) -> list[float]:
+    return [line[name] for line in made.state.log_history if name in line]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_critic_expects_nothing_and_learns(tmp_path: Path, kind: str) -> None:
+    made = trainer(tmp_path, critic(kind), max_steps=3)
+    assert not said_by(made).any()
+    made.train()
+    assert said_by(made).abs().min() > 1e-4
+    assert all(norm > 0 for norm in logged(made, "critic/grad_norm"))
+    assert logged(made, "critic/learning_rate") == [1e-2] * 3
+    for name in ("critic/value", "critic/return", "critic/explained_variance", "penalties/value_loss"):
+        assert len(logged(made, name)) == 3, name
+    assert logged(made, "critic/value")[0] == 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_stands_before_its_token(tmp_path: Path, kind: str) -> None:
+    """It depends on the tokens before it and on no other."""
+    made = trainer(tmp_path, critic(kind), max_steps=2)
+    made.train()
+    given = rows(made)
+    before = made._values_before(given)
+    given["completion_ids"] = given["completion_ids"].clone()
+    given["completion_ids"][:, 2] = (given["completion_ids"][:, 2] + 1) % 15 + 3
+    after = made._values_before(given)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert (before[:, 3:] != after[:, 3:]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_at_rest_is_not_moved_by_the_critic(tmp_path: Path, kind: str) -> None:
+    made = trainer(tmp_path, critic(kind), max_steps=3, learning_rate=0.0)
+    before, policy, spoken = said_by(made), weights(made), told_by(made)
+    made.train()
+    assert not torch.equal(said_by(made), before)
+    assert torch.equal(told_by(made), spoken)
+    moved = {name for name, x in weights(made).items() if not torch.equal(x, policy[name])}
+    assert all(".critic." in name for name in moved)
+    assert bool(moved) == (kind == "shared")
+
+
+@pytest.mark.parametrize("kind", ["shared", "separate"])
+def test_a_critic_at_rest_is_not_moved_by_the_policy(tmp_path: Path, kind: str) -> None:
+    made = trainer(tmp_path, critic(kind), max_steps=2)
+    made.train()
+    learned = made._tutor.state_dict()
+    again = trainer(tmp_path / "again", critic(kind, learning_rate=0.0), max_steps=3)
+    again.critic.load_state_dict({"head": learned["head"], "body": learned["body"]})
+    before, spoken = said_by(again), told_by(again)
+    assert before.abs().min() > 1e-4
+    again.train()
+    assert torch.equal(said_by(again), before)
+    assert not torch.equal(told_by(again), spoken)
+
+
+def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
+    """Bit for bit, whatever the two adapters have learned: the base is a model that never met an adapter."""
+    plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
+    bare = trainer(tmp_path / "bare", None, plain, lora=None)
+    made = trainer(
+        tmp_path,
+        critic(),
+        equation(shapers=[part("rlm_shapers", "kl_in_reward", beta=0.05)]),
+        beta=1.0,
+        max_steps=3,
+        gradient_checkpointing=True,
+    )
+    seen: list[Any] = []
+    scoring = made._scoring_batch
+
+    def watched(out: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            seen.append((out["ref_per_token_logps"], bare._read(bare.model, out)[0]))
+        return scoring(out)
+
+    made._scoring_batch = watched
+    made.train()
+    assert len(seen) == 3
+    assert all(torch.equal(reference, alone) for reference, alone in seen)
+
+
+def test_without_a_critic_nothing_is_read(tmp_path: Path) -> None:
+    plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
+    made = trainer(tmp_path, None, plain, max_steps=1)
+    made.train()
+    assert made.critic is None
+    assert not [name for line in made.state.log_history for name in line if name.startswith("critic/")]
+
+
+def test_warmup_leaves_the_policy_where_it_is(tmp_path: Path) -> None:
+    """Weight decay and momentum too: the optimiser does not touch what has no gradient."""
+    made = trainer(tmp_path, critic(warmup_steps=2), max_steps=2, weight_decay=0.1)
+    before, values = weights(made), said_by(made)
+    made.train()
+    assert not torch.equal(said_by(made), values)
+    assert all(torch.equal(x, before[name]) for name, x in weights(made).items() if ".critic." not in name)
+    made = trainer(tmp_path / "on", critic(warmup_steps=2), max_steps=3, weight_decay=0.1)
+    made.train()
+    assert any(not torch.equal(x, before[name]) for name, x in weights(made).items() if ".critic." not in name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> None:
+    """What is passed on through the leaf is what one graph would have given, over two micro-batches."""
+    made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
+    torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
+    taken: list[Any] = []
+    share = made._tutor._share
+
+    def watched(moved: Any) -> None:
+        share(moved)
+        taken.append([x.grad.clone() for x in moved])
+
+    made._tutor._share = watched
+    batches: list[Any] = []
+    compute = made._compute_loss
+    made._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
+    made.train()
+    (inputs,) = batches
+    values = made._values(inputs)
+    with made.critic.reading():
+        wrong = (values - inputs["returns"]).square()
+        kept = (inputs["old_values"] + (values - inputs["old_values"]).clamp(-0.2, 0.2) - inputs["returns"]).square()
+        mask = inputs["mask"]
+        loss = 0.5 * (torch.max(wrong, kept) * mask).sum() / mask.sum()
+        expected = torch.autograd.grad(loss, made.critic.parameters(), allow_unused=True)
+    assert len(taken[0]) == len(expected)
+    for ours, theirs in zip(taken[0], expected, strict=True):
+        torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_hold_the_critic(tmp_path: Path, kind: str) -> None:
+    made = trainer(tmp_path / "a", critic(kind), max_steps=2)
+    made.train()
+    made.save_model(str(tmp_path / "adapter"))
+    made.save_critic(tmp_path / "critic")
+    names = {path.name for path in (tmp_path / "adapter").rglob("*")}
+    assert "critic" not in names
+    assert not any("critic" in name for name in held(tmp_path / "adapter"))
+    again = trainer(tmp_path / "b", critic(kind), max_steps=2, learning_rate=0.0)
+    again.critic.load(tmp_path / "critic")
+    for x, y in zip(made.critic.parameters(), again.critic.parameters(), strict=True):
+        assert torch.equal(x, y)
+    (tmp_path / "critic" / "value_head.safetensors").unlink()
+    with pytest.raises(RlmError, match="no value head"):
+        again.critic.load(tmp_path / "critic")
+
+
+def held(folder: Path) -> list[str]:
+    from safetensors.torch import load_file
+
+    return list(load_file(folder / "adapter_model.safetensors"))
+
+
+def test_the_adapter_of_the_critic_is_one_of_peft(tmp_path: Path) -> None:
+    """Its folder is read by PEFT itself, and says the same hidden states."""
+    from peft import PeftModel
+
+    made = trainer(tmp_path / "run", critic(), max_steps=2)
+    made.train()
+    made.save_critic(tmp_path / "critic")
+    theirs = PeftModel.from_pretrained(tiny.model(), tmp_path / "critic").get_base_model().base_model
+    ids = rows(made)["completion_ids"]
+    with torch.no_grad(), made.critic.reading():
+        ours = made.critic.trunk(input_ids=ids).last_hidden_state
+        assert torch.equal(theirs(input_ids=ids).last_hidden_state, ours)
+
+
+BUFFERS = [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("buffer", BUFFERS, ids=["plain", "two-epochs", "accumulated"])
+def test_resumed_equals_uninterrupted(tmp_path: Path, kind: str, buffer: dict[str, int]) -> None:
+    from rlm_plugins.training.checkpoint import checkpoints
+
+    often = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **buffer}
+    whole = trainer(tmp_path / "whole", critic(kind, warmup_steps=2), **often)
+    whole.train()
+    saved = checkpoints(tmp_path / "whole")
+    assert len(saved) >= 3
+    for checkpoint in saved[:-1]:
+        again = trainer(tmp_path / checkpoint.name, critic(kind, warmup_steps=2), **often)
+        again.train(resume_from_checkpoint=str(checkpoint))
+        end = weights(whole)
+        assert all(torch.equal(x, end[name]) for name, x in weights(again).items()), checkpoint.name
+        for x, y in zip(whole.critic.parameters(), again.critic.parameters(), strict=True):
+            assert torch.equal(x, y), checkpoint.name
+
+
+def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
+    often = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    trainer(tmp_path, critic(), **often).train()
+    file = tmp_path / "checkpoint-1" / "parts.pt"
+    state = torch.load(file, weights_only=True)
+    headless = {**state, "critic": {name: x for name, x in state["critic"].items() if name != "head"}}
+    none = {name: x for name, x in state.items() if name != "critic"}
+    for broken, words in ((headless, "no value head"), (none, "the checkpoint has no critic")):
+        torch.save(broken, file)
+        with pytest.raises(RlmError, match=words):
+            trainer(tmp_path / "again", critic(), **often).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))

@@ -1,0 +1,121 @@
+"""The section `critic:` of a recipe: when there is one, what it says by default, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_schema import accepts
+
+from rlm_plugins import recipe
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.compose import compose, explain_origins, resolved
+from rlm_plugins.recipe.schema import recipe_schema
+from rlm_plugins.registry import Registry
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.stage import Critic, Stage
+
+REGISTRY = Registry()
+SMALL = """
+model: {name: scratch, lora: {r: 2, target_modules: all-linear, bias: none}}
+environment: {name: addition, train_rows: 64, test_rows: 8}
+rewards: [accuracy]
+algorithm: ppo
+"""
+
+
+def read(folder: Path, *overrides: str, text: str = SMALL) -> recipe.Recipe:
+    file = folder / "recipe.yaml"
+    file.write_text(text)
+    return recipe.load(file, overrides)
+
+
+def stage(folder: Path, *overrides: str) -> Stage:
+    return compose(read(folder, *overrides), REGISTRY)[0]
+
+
+def test_a_part_that_names_values_makes_one(tmp_path: Path) -> None:
+    assert stage(tmp_path).critic == Critic("shared", {"r": 2, "target_modules": "all-linear"})
+    assert stage(tmp_path, "algorithm=grpo").critic is None
+    assert "critic" not in stage(tmp_path, "algorithm=grpo").body
+    taught = "algorithm={name: grpo, advantage: gae, penalties: [{name: value_loss, beta: 1.0}]}"
+    assert stage(tmp_path, taught).critic is not None
+
+
+def test_without_an_adapter_it_is_a_model_of_its_own(tmp_path: Path) -> None:
+    assert stage(tmp_path, "model.lora=null").critic == Critic("separate")
+    assert stage(tmp_path, "model.lora=null", "critic.kind=head").critic == Critic("head")
+
+
+def test_everything_can_be_said(tmp_path: Path) -> None:
+    said = "critic={kind: shared, lora: {r: 4}, learning_rate: {from: 1e-3, to: 0.0, over: 9}, max_grad_norm: 0.5}"
+    found = stage(tmp_path, said, "critic.warmup_steps=7").critic
+    assert found == Critic("shared", {"r": 4}, Schedule(1e-3, 0.0, 9), 0.5, 7)
+
+
+def test_resolved_loads_again_and_says_the_same(tmp_path: Path) -> None:
+    first = read(tmp_path, "critic.learning_rate={from: 1e-3, to: 0.0, over: 9}")
+    stages = compose(first, REGISTRY)
+    again = read(tmp_path, text=yaml.safe_dump(resolved(stages, first)))
+    assert compose(again, REGISTRY)[0].critic == stages[0].critic
+    told = {address: origin for address, _, origin in explain_origins(first, stages)}
+    assert told["critic.learning_rate.from"] == "command line"
+    assert told["critic.kind"] == "default"
+    assert told["critic.lora.r"] == "as the policy's"
+
+
+def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
+    text = SMALL.replace("algorithm: ppo", "critic: {warmup_steps: 3}\nstages: [{algorithm: sft}, {algorithm: ppo}]")
+    first, second = compose(read(tmp_path, text=text), REGISTRY)
+    assert first.critic is None
+    assert second.critic is not None
+    assert second.critic.warmup_steps == 3
+
+
+WRONG: list[tuple[list[str], str, list[str]]] = [
+    (
+        ["critic.kind=sharde"],
+        "critic.kind (command line)",
+        ["the text 'sharde'", "'shared', 'head' or 'separate'"],
+    ),
+    (["critic.warmup=3"], "critic.warmup (command line)", ["no key 'warmup'", "did you mean 'warmup_steps'?"]),
+    (["critic.warmup_steps=-1"], "critic.warmup_steps (", ["0 or more"]),
+    (["critic.learning_rate=-1.0"], "critic.learning_rate (", ["0 or more"]),
+    (["critic.learning_rate=fast"], "critic.learning_rate (", ["a number"]),
+    (["critic.learning_rate={from: 1.0, to: -1.0, over: 3}"], "critic.learning_rate (", ["0 or more"]),
+    (["critic={kind: head, lora: {r: 2}}"], "critic.lora (", ["has no adapter", "`shared`"]),
+    (["critic.lora.rr=2"], "critic.lora.rr (", ["no field 'rr'", "did you mean 'r'?"]),
+    (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["its value head is always trained"]),
+    (["model.lora=null", "critic.kind=shared"], "critic (", ["all its weights are trained", "kind: separate"]),
+    (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains weights of it"]),
+    (["algorithm=grpo", "critic.warmup_steps=3"], "critic (", ["no part of the algorithm asks for a critic"]),
+    (["algorithm.penalties=none"], "algorithm.advantage (", ["gae reads a critic, and no term of the loss teaches it"]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
+def test_what_is_wrong_is_told_with_its_place(
+    tmp_path: Path, overrides: list[str], place: str, words: list[str]
+) -> None:
+    with pytest.raises(RecipeError) as told:
+        stage(tmp_path, *overrides)
+    assert str(told.value).startswith(place), told.value
+    for word in words:
+        assert word in str(told.value), told.value
+
+
+@pytest.mark.parametrize(
+    ("section", "right"),
+    [
+        ({"kind": "head", "learning_rate": 1e-3, "warmup_steps": 2}, True),
+        ({"learning_rate": {"from": 1e-3, "to": 0.0, "over": 3}, "lora": {"r": 4}}, True),
+        ({"kind": "other"}, False),
+        ({"learning_rate": -1.0}, False),
+        ({"warmup": 2}, False),
+    ],
+)
+def test_the_schema_knows_it(section: dict[str, Any], right: bool) -> None:
+    text = yaml.safe_dump({**yaml.safe_load(SMALL), "critic": section})
+    assert accepts(recipe_schema(REGISTRY), text) == right
