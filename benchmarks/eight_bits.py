@@ -1,7 +1,7 @@
 """A second engine for `flash_rl`: it writes with the policy's weights rounded to eight bits, as FlashRL's engines do.
 
-A plugin file: the part `eight_bits` of the hook ``rlm_rollouts`` reports how likely the rounded policy was to write each
-token, which is not quite how likely the policy itself was.
+A plugin file: the part `eight_bits` of the hook ``rlm_rollouts`` reports how likely the rounded policy was to write
+each token, which is not quite how likely the policy itself was.
 """
 
 from __future__ import annotations
