@@ -3,8 +3,9 @@
 J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and
 returns ``{name: part}``; no hook is called inside the training loop. A part is a plain function (or, where the
 maths has memory, a class): **before the star the data it needs, by the names of** :mod:`rlm_plugins.batch`;
-**after the star the knobs a recipe may turn**, annotated. The signature is the schema. A data name with the
-default ``None`` is optional: given when something supplies it. Each docstring below ends in a complete part.
+**after the star the knobs a recipe may turn**, annotated (where a recipe says a schedule, the part is handed the
+number of its step). The signature is the schema. A data name with the default ``None`` is optional: given when
+something supplies it. Each docstring below ends in a complete part.
 """
 
 from __future__ import annotations
@@ -247,7 +248,9 @@ def rlm_policy_losses() -> Parts:
 def rlm_token_weights() -> Parts:
     """c: how much a token of ℓ counts. Returns ``(B, T)`` or ``(B, 1)`` without gradient; several multiply.
 
-    Weights touch ℓ only: neither the penalties nor the counts in 1/Z::
+    Weights touch ℓ only: neither the penalties nor the counts in 1/Z. A part that compares its tokens with those of the
+    whole optimiser step names ``window`` and ``window_rows``, and takes what it finds home by
+    ``x[window_rows, : mask.shape[1]]``: so no way of splitting the step changes its answer::
 
         def fading(logp, *, half_life: float = 100.0):
             \"\"\"Early tokens count more: c halves every `half_life` tokens.\"\"\"
@@ -264,7 +267,8 @@ def rlm_token_weights() -> Parts:
 def rlm_penalties() -> Parts:
     """βΩ: what else is paid for. Returns the per-token cost Ω, ``(B, T)`` or ``(B, 1)``.
 
-    The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation::
+    The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation. A
+    coefficient that moves with the steps is a schedule in the recipe; one that adapts is a class with ``update``::
 
         def drift(logp, old_logp):
             \"\"\"Ω = (log π − log π_old)² / 2.\"\"\"

@@ -177,6 +177,18 @@ METRICS: tuple[Metric, ...] = (
         "As the recipe says.",
     ),
     Metric(
+        "penalties/kl_factor",
+        "f of `adaptive_kl`; its coefficient is β f",
+        "How hard the penalty must pull to hold the KL at its target.",
+        "Settles. Rising without end: the target cannot be held at this learning rate. Near 0: it is never reached.",
+    ),
+    Metric(
+        "penalties/entropy_coefficient",
+        "α of `adaptive_entropy`: c where the entropy is at its target or below, else 0",
+        "What is paid for staying undecided.",
+        "0 at first, small and intermittent later. At the most for long: the bonus cannot hold the entropy.",
+    ),
+    Metric(
         "penalties/<name>",
         "mean Ω, before its coefficient β",
         "What the penalty measures; of a KL: nats per token between the policy and the other one.",

@@ -13,6 +13,7 @@ from rlm_plugins.commands.formula import slots_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.window import window_of
 
 REGISTRY = Registry()
 
@@ -79,8 +80,11 @@ def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
 
 
 def scored(batch: Batch, made: Equation) -> Batch:
-    """Scored, and the whole optimiser step: its counts are its own."""
+    """Scored, and the whole optimiser step: its counts and its window are its own."""
     found = score(batch, made)
+    places = torch.arange(len(found.mask)) if found.window_rows is None else found.window_rows
+    window, (rows,) = window_of([found], [places])
+    found = replace(found, window=window, window_rows=rows)
     counts = {"tokens": found.mask.sum(), "rows": found.mask.any(1).sum(), "micro_batches": torch.tensor(1)}
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 

@@ -196,7 +196,7 @@ def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
 @quick
 @given(batches())
 def test_ce_gppo_of_one_and_one_is_gppo(batch: Batch) -> None:
-    found = taught(batch, row_of("ce_gppo", policy_loss={"beta_low": 1.0, "beta_high": 1.0}))
+    found = taught(batch, row_of("ce_gppo", policy_loss={"epsilon_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}))
     assert all(map(torch.equal, found, taught(batch, row_of("gppo"))))
 
 

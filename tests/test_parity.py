@@ -7,6 +7,7 @@ last bit. Where TRL and the house rules differ on purpose, `tests/test_vectors.p
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def equation(loss_type: str, scale: str, level: str, beta: float, top_entropy: f
     penalties = ()
     if beta:
         kl = bind("rlm_penalties", "kl", importance_weighted=True)
-        penalties = (type(kl)(kl.part, kl.knobs, kl.target, beta=beta),)
+        penalties = (replace(kl, beside={"beta": beta}),)
     return Equation(
         advantage=bind("rlm_advantages", "group_relative", scale=scale),
         importance=bind("rlm_importance", level),

@@ -22,7 +22,8 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer, _reading_temperature
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.writing import reading_temperature
 from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
 from rlm_plugins.training.judge import trl_reward
 from rlm_plugins.training.writing import Writers
@@ -360,7 +361,7 @@ def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     made._observer = lambda step, *_: found.append((step, made.temperature, made.generation_config.temperature))
     made.train()
     assert found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
-    assert _reading_temperature(made.model).cell_contents == 0.75
+    assert reading_temperature(made.model).cell_contents == 0.75
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ Rows = list[float]
 def example() -> Batch:
     """Three groups, one of them all right, rows of 1 to 5 tokens; the policy has moved."""
     generator = torch.Generator().manual_seed(0)
-    old, ref, moved = (torch.randn(15, 5, generator=generator, dtype=torch.float64) for _ in range(3))
+    old, ref, moved, spread = (torch.randn(15, 5, generator=generator, dtype=torch.float64) for _ in range(4))
     old = -old.abs() - 0.1
     return Batch(
         group=torch.tensor([0] * 6 + [1] * 6 + [2] * 3),
@@ -37,6 +37,7 @@ def example() -> Batch:
         logp=(old + 0.3 * moved).requires_grad_(),
         old_logp=old,
         ref_logp=old + 0.3 * ref,
+        entropy=spread.abs(),
     )
 
 
@@ -120,11 +121,11 @@ def gfpo(_: Batch) -> Tensor:
 # ---- loss
 
 
-def clipped(batch: Batch, advantages: Tensor, high: float = 0.2) -> Tensor:
+def clipped(batch: Batch, advantages: Tensor) -> Tensor:
     """Token mean of PPO's clip, over the rows that have an advantage."""
     compared = batch.mask & ~advantages.isnan()
     ratio, gain = (batch.logp - batch.old_logp).exp()[compared], advantages[compared]
-    return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1 + high) * gain).mean()
+    return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
 
 
 def with_k2(batch: Batch, advantages: Tensor) -> Tensor:
@@ -139,8 +140,11 @@ def per_token(batch: Batch, advantages: Tensor) -> Tensor:
     return -(advantages * batch.logp)[batch.mask].mean()
 
 
-def clipped_higher(batch: Batch, advantages: Tensor) -> Tensor:
-    return clipped(batch, advantages, high=0.28)
+def with_k3_and_entropy(batch: Batch, advantages: Tensor) -> Tensor:
+    compared = batch.mask & ~advantages.isnan()
+    apart = batch.logp - batch.ref_logp
+    paid = (-apart).exp() + apart - 1 - batch.entropy
+    return clipped(batch, advantages) + 0.001 * paid[compared].mean()
 
 
 EXPECTED = {
@@ -150,7 +154,7 @@ EXPECTED = {
     "opo": (opo, per_row),
     "gpg": (gpg, per_token),
     "pass_at_k": (pass_at_k, clipped),
-    "gfpo": (gfpo, clipped_higher),
+    "gfpo": (gfpo, with_k3_and_entropy),
 }
 
 

@@ -159,9 +159,9 @@ def test_a_row_is_what_its_paper_writes(name: str, batch: Batch) -> None:
 FORMULAS = {
     "remax": "loss = mean_i( Σₜ [ −Â · log π ] )",
     "rlep": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
-    "luffy": "loss = mean_i( Σₜ [ −w Â + 1 Ω₁ + 0.001 Ω₂ ] ) / L",
-    "srft": "loss = Σ [ −s log π + 0.5 Ω₁ + 1 Ω₂ ] / Σ n",
-    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 1 Ω ] ) / L",
+    "luffy": "loss = mean_i( Σₜ [ −w Â · 1[policy] + 1 Ω₁ · 1[demonstrations] + 0.001 Ω₂ ] ) / L",
+    "srft": "loss = Σ [ −s log π · 1[policy] + 0.5 Ω₁ · 1[demonstrations] + 1 Ω₂ · 1[demonstrations] ] / Σ n",
+    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) · 1[policy] + 1 Ω · 1[demonstrations] ] ) / L",
 }
 
 

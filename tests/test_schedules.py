@@ -26,6 +26,7 @@ from rlm_plugins.recipe.schema import recipe_schema
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
+from rlm_plugins.training.desk import OnDemand
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -117,14 +118,15 @@ def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
         return list(range(size))
 
     def by_count(count: int, *, power: float = 1.0) -> list[int]:
-        return list(range(count))
+        return [int(power) + i for i in range(count)]
 
     moving = {"from": 1.0, "to": 2.0, "over": 3}
     with pytest.raises(RecipeError, match="it has a memory"):
         part("rlm_advantages", Remembering, rate=moving)
     with pytest.raises(RecipeError, match="the order of an epoch"):
         part("rlm_samplers", by_epoch, power=moving)
-    assert part("rlm_samplers", by_count, power=moving).call({"count": 2}, 3) == [0, 1]
+    asked = OnDemand(part("rlm_samplers", by_count, power=moving), size=9, seed=0)
+    assert [asked.take(2, step) for step in (0, 3)] == [[1, 2], [2, 3]]
 
 
 def test_a_mapping_for_a_knob_that_is_no_number_is_no_schedule() -> None:

@@ -14,7 +14,7 @@ import trl
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
-from rlm_plugins.trainer import _reading_temperature
+from rlm_plugins.trainer.writing import reading_temperature
 
 METHODS = {
     "_calculate_rewards": (GRPOTrainer, ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
@@ -127,7 +127,7 @@ def test_a_beta_of_zero_skips_the_reference(trainer: GRPOTrainer) -> None:
 
 
 def test_the_reading_pass_keeps_its_temperature_in_a_cell(trainer: GRPOTrainer) -> None:
-    assert _reading_temperature(trainer.model).cell_contents == trainer.temperature
+    assert reading_temperature(trainer.model).cell_contents == trainer.temperature
 
 
 def test_our_columns_survive_the_buffer() -> None:

@@ -175,9 +175,9 @@ def test_a_row_differs_from_itself_in_nothing_and_from_others_in_something(part:
 
 def test_there_and_back_says_the_same() -> None:
     forth, back = diff.diff("gppo", "ce_gppo", REGISTRY), diff.diff("ce_gppo", "gppo", REGISTRY)
-    (one,), (other,) = forth["changes"], back["changes"]
-    assert (one["knob"], one["before"], one["after"]) == ("beta_low", 1.0, 0.75)
-    assert (other["before"], other["after"]) == (0.75, 1.0)
+    there = {change["knob"]: (change["before"], change["after"]) for change in forth["changes"]}
+    assert there == {"beta_low": (1.0, 0.75), "epsilon_high": (0.28, "null (0.2)")}
+    assert {change["knob"]: (change["after"], change["before"]) for change in back["changes"]} == there
 
 
 def test_a_list_with_a_part_twice() -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_plugins.batch import Log
 from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
@@ -48,7 +49,7 @@ class AdaptiveKL(_Proportional):
 
     Ω = f · kₙ, with f ← f · (1 + K · clip(KL / target − 1, −0.2, 0.2)) once per generation, f = 1 at first: the
     coefficient is `beta` · f. Ziegler et al., arXiv 1909.08593 §2.2, who pay in the reward (`adaptive_kl_in_reward`).
-    KL is measured over the whole generation, all processes, before it is trained on: mean of log π_old − log π_ref.
+    KL is measured on the rows that teach, of all processes, before they are trained on: mean of log π_old − log π_ref.
 
     `target` is in nats per completion, or with `unit: token` per token: the two differ by the length, and libraries
     (verl, OpenRLHF) mean the token's. `gain` is K; with a `horizon` K is rows / `horizon`, as in the authors' code and
@@ -73,8 +74,10 @@ class AdaptiveKL(_Proportional):
         self.estimator: Estimator = estimator
 
     def __call__(
-        self, logp: Float[torch.Tensor, "B T"], ref_logp: Float[torch.Tensor, "B T"]
+        self, logp: Float[torch.Tensor, "B T"], ref_logp: Float[torch.Tensor, "B T"], log: Log | None = None
     ) -> Float[torch.Tensor, "B T"]:
+        if log is not None:
+            log("kl_factor", torch.full_like(logp, self.factor))
         return self.factor * kl_estimate(logp, ref_logp, self.estimator)
 
 
@@ -118,7 +121,7 @@ class AdaptiveEntropy:
     `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
     entropy_coef.
 
-    H̄ is the mean entropy of the trained tokens of the whole generation, all processes, before it is trained on. (TRL
+    H̄ is the mean entropy of the trained tokens of a generation, of all processes, before it is trained on. (TRL
     measures each optimiser step while it is trained on, and so acts one step later; its bonus is a token mean, ours is
     summed up like the rest of the loss.) `beta` multiplies α: 1 means what Skywork and TRL mean.
 
@@ -145,8 +148,11 @@ class AdaptiveEntropy:
         self.target, self.delta, self.least, self.most = target, delta, least, most
         self.coefficient, self.paid = start, False
 
-    def __call__(self, entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
-        return -(self.coefficient if self.paid else 0.0) * entropy
+    def __call__(self, entropy: Float[torch.Tensor, "B T"], log: Log | None = None) -> Float[torch.Tensor, "B T"]:
+        paid = self.coefficient if self.paid else 0.0
+        if log is not None:
+            log("entropy_coefficient", torch.full_like(entropy, paid))
+        return -paid * entropy
 
     def update(self, entropy: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> None:
         """Measures the generation; without tokens it says nothing."""

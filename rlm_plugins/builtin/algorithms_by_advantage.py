@@ -77,16 +77,18 @@ pass_at_k = Row(
 
 gfpo = Row(
     about="GRPO that writes more and learns from less: of each group only the k shortest rows are compared.",
-    source="GFPO, arXiv 2508.09726 (k of 4–8 among up to 24); the clip: DAPO's",
+    source="GFPO, arXiv 2508.09726 eq. 2, §4 (k of 4–8 among up to 24); ε: PPO's",
     pitfalls="Right or wrong, short rows are kept: when no right one is short, none is seen. `by: reward_per_token` "
-    "keeps the efficient ones. Rows that were left out are in no denominator (TRL 0.26); the paper's formula counts "
-    "them with advantage 0. The KL and entropy terms of the paper's base recipe are not in this row.",
+    "keeps the efficient ones. Rows that were left out are in no denominator and in no penalty (TRL 0.26); the paper's "
+    "formula counts them with advantage 0. It writes the KL to π_old (`kl_old`); verl, which trained it, has it to the "
+    "reference, like this row. It gives no ε, and one for both sides: DAPO's 0.28 above is `epsilon_high`.",
     filters=({"name": "keep_k", "k": 4, "by": "length"},),
     advantage="group_relative",
     importance="token",
-    policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
+    policy_loss={"name": "clip", "epsilon": 0.2},
+    penalties=({"name": "kl", "beta": 0.001}, {"name": "entropy", "beta": 0.001}),
     aggregator="token_mean",
-    names={"filters": "rejection: the top k by a metric, the set S"},
+    names={"filters": "rejection: the top k by a metric, the set S", "penalties": "β D_KL and γ Entropy"},
 )
 
 spo = Row(

@@ -55,18 +55,13 @@ gppo = Row(
 
 ce_gppo = Row(
     about="GPPO with a factor for each kind of clipped token: how much the fallen and the risen still teach.",
-    source="arXiv 2509.20712",
+    source="arXiv 2509.20712 eq. 9–10, §4.1",
     pitfalls="β₁ is `beta_low`: 0.75 for its 7B model (here), 0.5 for 1.5B. It scales the value too, so losses are not "
-    "to be compared with those of `gppo`. Dual clip as there.",
+    "to be compared with those of `gppo`. ε is the same on both sides, in paper and script: GPPO's 0.28 above is "
+    "`epsilon_high`. Dual clip as there.",
     advantage="group_relative",
     importance="token",
-    policy_loss={
-        "name": "gradient_preserving",
-        "epsilon": 0.2,
-        "epsilon_high": 0.28,
-        "beta_low": 0.75,
-        "beta_high": 1.0,
-    },
+    policy_loss={"name": "gradient_preserving", "epsilon": 0.2, "beta_low": 0.75, "beta_high": 1.0},
     aggregator="token_mean",
     names={"policy_loss": "β₁ is beta_low, β₂ is beta_high"},
 )

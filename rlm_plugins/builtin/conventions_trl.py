@@ -87,10 +87,11 @@ sapo = convention(
 
 gfpo = convention(
     by_advantage.gfpo,
-    about="GFPO as TRL had it: rows that were left out are in no denominator. The plain row has taken it over.",
+    about="GFPO as TRL had it: by default without KL and without entropy.",
     source="trl 0.26.0, experimental.gfpo (gone from 1.16)",
-    pitfalls="The paper's formula keeps them there with advantage 0: with k of n kept its gradient is about k/n of "
-    "this.",
+    pitfalls="Rows that were left out are in no denominator. The paper's formula keeps them there with advantage 0: "
+    "with k of n kept its gradient is about k/n of this.",
+    penalties=(),
 )
 
 flash_rl = convention(

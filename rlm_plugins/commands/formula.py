@@ -57,12 +57,21 @@ def formula(part: Part) -> str:
 def objective(slots: Slots) -> str:
     """The loss that is minimised, on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
-    costs = "".join(f" + {number(part.beta)} {symbol}" for symbol, part in _numbered("Ω", slots["penalties"]))
-    token = f"{weights}{_right_side(slots['policy_loss'])}{costs}".replace("+ -", "− ")
+    costs = "".join(
+        f" + {number(part.beta)} {symbol}{_where(part)}" for symbol, part in _numbered("Ω", slots["penalties"])
+    )
+    loss = slots["policy_loss"]
+    token = f"{weights}{_right_side(loss)}{_where(loss)}{costs}".replace("+ -", "− ")
     total = with_values(gist(slots["aggregator"].part), slots["aggregator"])
     x = re.compile(r"(?<!\w)x(?!\w)")
     whole = x.sub(lambda _: f"[ {token} ]", total) if x.search(total) else f"{slots['aggregator'].part.name}[ {token} ]"
     return f"loss = {whole}"
+
+
+def _where(part: Bound) -> str:
+    """On whose rows a term counts, where that is not on all."""
+    source = part.beside.get("source")
+    return f" · 1[{source}]" if source else ""
 
 
 def chosen(slots: Slots) -> list[tuple[str, Bound]]:

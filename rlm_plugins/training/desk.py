@@ -26,8 +26,8 @@ class Desk(Protocol):
 
     sampler: Bound | None
 
-    def take(self, count: int) -> list[int]:
-        """Row numbers of the next `count` problems."""
+    def take(self, count: int, step: int = 0) -> list[int]:
+        """Row numbers of the next `count` problems, when `step` optimiser steps are done."""
         ...
 
     def state_dict(self) -> dict[str, int]: ...
@@ -48,7 +48,7 @@ class InOrder:
         self._epoch = self._place = 0
         self._now: Sequence[int] | None = None
 
-    def take(self, count: int) -> list[int]:
+    def take(self, count: int, step: int = 0) -> list[int]:
         """The next `count` problems of the epoch, or the first of the next one.
 
         Raises:
@@ -85,15 +85,15 @@ class OnDemand:
         self._size, self._seed = size, seed
         self._draw = 0
 
-    def take(self, count: int) -> list[int]:
-        """What the sampler chooses for the next draw.
+    def take(self, count: int, step: int = 0) -> list[int]:
+        """What the sampler chooses for the next draw; `step` is for its schedules.
 
         Raises:
             RecipeError: It chose another number of rows, one twice, or one that does not exist.
         """
         given = {"size": self._size, "count": count, "draw": self._draw, "seed": self._seed}
         assert self.sampler is not None
-        chosen = _asked(self.sampler, given)
+        chosen = _asked(self.sampler, given, step)
         if len(chosen) != count or len(set(chosen)) != count:
             problem = f"the sampler '{self.sampler.part.name}' chose {len(set(chosen))} different rows"
             raise RecipeError(problem, where="algorithm.sampler", allowed=f"the {count} it was asked for")
@@ -129,11 +129,11 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
     return order
 
 
-def _asked(sampler: Bound, given: dict[str, int]) -> list[int]:
+def _asked(sampler: Bound, given: dict[str, int], step: int | None = None) -> list[int]:
     from rlm_plugins.ask import blamed
 
     with blamed(sampler):
-        chosen: list[Any] = list(sampler.call({name: given[name] for name in named(sampler)}))
+        chosen: list[Any] = list(sampler.call({name: given[name] for name in named(sampler)}, step))
     if wrong := [i for i in chosen if not 0 <= i < given["size"]]:
         problem = f"the sampler '{sampler.part.name}' chose row {wrong[0]} of {given['size']}"
         raise RecipeError(problem, where="algorithm.sampler")

@@ -1,0 +1,51 @@
+"""The one package that knows the inside of TRL's GRPOTrainer.
+
+TRL samples, rewards, pads, reads log-probabilities, accumulates and steps. Three narrow seams put the equation in:
+what the rewards were (`_calculate_rewards`), what the batch looks like after scoring
+(`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
+release of TRL changes what is relied on here.
+
+One file per room, each a class on the one before: problems → writing → reading → scoring → learning.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlm_plugins.trainer.learning import Learning
+from rlm_plugins.training.checkpoint import DurableCheckpoints
+
+PARTS_FILE = "parts.pt"
+
+
+class EquationTrainer(DurableCheckpoints, Learning):
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.step.Equation`.
+
+    It takes everything GRPOTrainer takes, and what the classes of the rooms say they take. Parts that have a memory
+    are saved and loaded with its checkpoints.
+    """
+
+    _name = "rlm"
+    _tag_names = ("trl", "rlm-plugins")
+
+    def _stateful(self) -> dict[str, Any]:
+        sampler = self._desk.sampler if self._desk is not None else None
+        parts = [*self._learners(), *([sampler] if sampler is not None else [])]
+        found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        own = {"desk": self._desk, "past": self._past}
+        return found | {name: memory for name, memory in own.items() if memory is not None}
+
+    def _write_extras(self, folder: Path) -> None:
+        if parts := self._stateful():
+            torch.save({name: part.state_dict() for name, part in parts.items()}, folder / PARTS_FILE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        parts = self._stateful()
+        if checkpoint and parts:
+            memory = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+            for name, part in parts.items():
+                part.load_state_dict(memory[name])

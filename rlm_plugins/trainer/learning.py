@@ -1,0 +1,112 @@
+"""What a micro-batch costs: the loss of the equation, on the counts and statistics of its optimiser step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.step import objective
+from rlm_plugins.trainer.scoring import Scoring
+from rlm_plugins.window import window_of
+
+
+class Learning(Scoring):
+    """The same, with the loss of the equation.
+
+    Args:
+        schedules: Name → schedule of a knob, to be logged.
+    """
+
+    def __init__(self, *, schedules: Mapping[str, Schedule] | None = None, **rest: Any) -> None:
+        self._schedules = schedules or {}
+        self._windows: list[tuple[Batch, torch.Tensor]] = []
+        self._accumulated = 0
+        super().__init__(**rest)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        logp, entropy, aux_loss = self._read(
+            model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+        )
+        batch = self._learning_batch(inputs, logp, entropy)
+        if self.equation.needs("window") or self.equation.needs("window_rows"):
+            batch.window, batch.window_rows = self._window(batch, inputs)
+        processes = self.accelerator.num_processes
+        loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
+        if self.aux_loss_enabled:
+            loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
+        batch.log("entropy", entropy.detach())
+        for name, schedule in self._schedules.items():
+            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
+                schedule.at(batch.step)
+            )
+        return loss
+
+    def _learning_batch(self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor) -> Batch:
+        """A micro-batch with everything the learning parts may name."""
+        old_logp = inputs.get("old_per_token_logps")
+        accumulation = self._accumulation()
+        window = accumulation / self.args.steps_per_generation if self.model.training else 1
+        return Batch(
+            group=inputs["group"],
+            mask=inputs["mask"],
+            truncated=inputs["truncated"],
+            sources=self._sources(inputs.get("source"), len(inputs["group"])),
+            max_completion_length=self.max_completion_length,
+            step=self.state.global_step,
+            rewards=inputs["rewards"],
+            advantages=inputs["advantages"],
+            returns=inputs.get("returns"),  # type: ignore[arg-type]
+            logp=logp,
+            old_logp=logp.detach() if old_logp is None else old_logp,
+            expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
+            ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
+            rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
+            rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
+            entropy=entropy,
+            tokens=inputs["tokens"].clamp(min=1.0) * window,
+            rows=inputs["rows"].clamp(min=1.0) * window,
+            all_rows=inputs["all_rows"] * window,
+            micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
+            log=lambda name, x: self._log_mean(name, x, inputs["mask"]),
+        )
+
+    def _accumulation(self) -> int:
+        """Micro-batches of one process in this optimiser step."""
+        return int(self.current_gradient_accumulation_steps) if self.model.training else 1
+
+    def _window(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
+        """The window, and where the rows of this micro-batch stand in it; read once, at its first micro-batch."""
+        if not self.model.training:
+            return self._read_window(batch, [inputs])[0]
+        if not self._windows:
+            self._windows = self._read_window(batch, self._upcoming())
+        self._accumulated = 0 if self.accelerator.sync_gradients else self._accumulated + 1
+        return self._windows.pop(0)
+
+    def _upcoming(self) -> list[dict[str, Any]]:
+        """This micro-batch and those after it: to the end of the optimiser step, or of what has been written."""
+        buffered, generation = self._buffered_inputs, self.args.steps_per_generation * self.num_iterations
+        left = min(self._accumulation() - self._accumulated, generation - self._step % generation)
+        return [buffered[(self._step + n) % len(buffered)] for n in range(left)]
+
+    def _read_window(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
+        """For each of the upcoming micro-batches its window; the first is `batch`, read already."""
+        pieces = [batch]
+        for inputs in upcoming[1:]:
+            with torch.no_grad():
+                logp, entropy, _ = self._read(self.model, inputs, compute_entropy=True)
+            pieces.append(self._learning_batch(inputs, logp, entropy))
+        places = [inputs["row"] for inputs in upcoming]
+        window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
+        return [(window, numbers) for numbers in rows]
+
+    def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
+        """The mean of `x` over the trained tokens of all processes."""
+        total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
+        total = self.accelerator.reduce(total.detach(), reduction="sum")
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())

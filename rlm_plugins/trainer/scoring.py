@@ -1,0 +1,173 @@
+"""How good the rows are: once per generation, over all processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rlm_plugins.ask import teach
+from rlm_plugins.batch import Batch
+from rlm_plugins.step import compare, sift
+from rlm_plugins.trainer.reading import Reading, loss_mask
+from rlm_plugins.training.refill import Draw, FullBatch
+
+logger = logging.getLogger(__name__)
+Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
+
+
+class Scoring(Reading):
+    """The same, with the advantages of the equation.
+
+    Args:
+        observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
+    """
+
+    def __init__(self, *, observer: Observer | None = None, **rest: Any) -> None:
+        self._observer = observer
+        super().__init__(**rest)
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
+    ) -> torch.Tensor:
+        self._texts = prompts, completions
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
+        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        return self._rewards_per_func
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        mine = self._mine(len(inputs))
+        if self.equation.refill and self.model.training:
+            out, batch = self._refilled(inputs, self.equation.refill)
+        else:
+            out, batch = self._drawn(inputs)
+        scored = compare(batch, self.equation)
+        if self.model.training:
+            for part in self._learners():
+                teach(part, scored)
+        width = out["completion_ids"].shape[1]
+        for name in ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp"):
+            value = getattr(scored, name)
+            if value is not None:
+                out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
+        out["row"] = torch.arange(mine.start, mine.stop, device=scored.mask.device)
+        out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
+        out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
+        self._log_advantages(scored)
+        if self._observer is not None:
+            self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
+        return out
+
+    def _drawn(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Batch]:
+        """One generation: TRL's dictionary for the rows of this process, and the rows of all, sifted."""
+        inputs = self._next_problems(inputs)
+        self._inputs, self._written = inputs, None
+        out = super()._generate_and_score_completions(inputs)
+        if self._written is not None:
+            out |= self._said_of_rows(self._written, out["completion_ids"])
+        batch = sift(self._scoring_batch(out), self.equation)
+        self._log_sieve(batch)
+        if self._desk is not None and self._desk.sampler is not None and self.model.training:
+            teach(self._desk.sampler, batch)
+        return out, batch
+
+    def _refilled(self, inputs: list[dict[str, Any]], most: int) -> tuple[dict[str, Any], Batch]:
+        """The same, of at most `most` generations: until every place is taken by a group that teaches.
+
+        Everything is gathered, and the order of all rows decides: two processes choose what one would.
+        """
+        pad_token = self._tokenizer.pad_token_id
+        full = FullBatch(self.args.generation_batch_size // self.num_generations, pad_token)
+        while not full.full and full.draws < most:
+            for column in self._table().values():
+                column.clear()  # holds one generation: so it is this one
+            out, batch = self._drawn(inputs)
+            out = {name: self._gather_rows(x, name) if torch.is_tensor(x) and x.dim() else x for name, x in out.items()}
+            full.add(Draw(out, batch, {name: list(column) for name, column in self._table().items()}))
+        self._log_refill(full)
+        whole, mine = full.finish(), self._mine(len(inputs))
+        for name, column in self._table().items():
+            column.clear()
+            column.extend(whole.columns.get(name, ()))
+        self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
+        out = {name: x[mine] if torch.is_tensor(x) and x.dim() else x for name, x in whole.out.items()}
+        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.kept.unsqueeze(1)).sum()
+        return out, whole.batch
+
+    def _table(self) -> dict[str, Any]:
+        """TRL's table of completions: name → column."""
+        nested = {f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self._logs[kind].items()}
+        return {name: self._logs[name] for name in ("prompt", "completion", "advantages")} | nested
+
+    def _scoring_batch(self, out: dict[str, Any]) -> Batch:
+        """Every row of every process, with what the scoring parts named."""
+        generations = self.num_generations if self.model.training else self.num_generations_eval
+        weights = self.reward_weights.to(self._rewards_per_func.device)
+        rewards = (self._rewards_per_func * weights).nansum(1)
+        device = rewards.device
+        entropy = self._read_before(out)
+        return Batch(
+            group=torch.arange(len(rewards), device=device) // generations,
+            mask=self._gather_rows(loss_mask(out)).bool(),
+            truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
+            problem=self._problem,  # type: ignore[arg-type]
+            sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
+            max_completion_length=self.max_completion_length,
+            step=self.state.global_step,
+            rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
+            named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
+            old_logp=self._gather_rows(out.get("old_per_token_logps")),
+            ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
+            moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
+            rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
+            entropy=self._gather_rows(entropy),
+        )
+
+    def _log_sieve(self, batch: Batch) -> None:
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        if self.equation.shapers:
+            metrics["shapers/reward"].append(batch.rewards.nanmean().item())
+        if self.equation.filters:
+            live = batch.mask.any(1)
+            metrics["filters/kept"].append(((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
+        if self._writers is not None:
+            self._log_sources(batch, metrics)
+
+    def _log_sources(self, batch: Batch, metrics: Any) -> None:
+        """Per source its share of the rows, their mean reward, and how many of them were cut."""
+        for label, own in batch.sources.items():
+            metrics[f"sources/{label}/share"].append(own.float().mean().item())
+            if own.any():
+                metrics[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
+                metrics[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
+
+    def _log_refill(self, full: FullBatch) -> None:
+        self._metrics["train"]["refill/draws"].append(full.draws)
+        self._metrics["train"]["refill/full"].append(full.filled / full.groups)
+        if not full.full and self.accelerator.is_main_process:
+            found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
+            logger.warning("%s: the step is taken on those (step %d)", found, self.state.global_step + 1)
+
+    def _log_advantages(self, scored: Batch) -> None:
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        live = scored.advantages.expand(scored.mask.shape)[scored.mask]
+        metrics["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
+        metrics["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
+        table = self._logs["advantages"]
+        for _ in range(min(len(table), len(scored.advantages))):
+            table.pop()  # TRL's own, which nobody trains on
+        table.extend(scored.advantages.mean(1).tolist())
+
+
+def _rows_of(batch: Batch, rows: slice) -> Batch:
+    return Batch(
+        rewards=batch.rewards[rows],
+        advantages=batch.advantages[rows],
+        named_rewards={name: x[rows] for name, x in batch.named_rewards.items()},
+        sources={name: x[rows] for name, x in batch.sources.items()},
+        mask=batch.mask[rows],
+        truncated=batch.truncated[rows],
+    )

@@ -1,0 +1,70 @@
+"""recipes/pipelines: stages that go on from each other, with real models, checked without a network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_papers import CANNED, SOURCE, TINY, TINY_MODEL, numbers
+
+from rlm_plugins import recipe
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.training.train import train
+
+FOLDER = Path(__file__).parents[1] / "recipes" / "pipelines"
+STAGED = FOLDER / "staged_contexts.yaml"
+pipelines = pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
+
+
+@pipelines
+def test_every_number_has_its_source(file: Path) -> None:
+    lines, found = file.read_text().splitlines(), numbers(file.read_text())
+    assert len(found) == len(set(found)), "one number per line, or a comment does not say which one it means"
+    assert [lines[n] for n in found if not SOURCE.search(lines[n].partition(" # ")[2])] == []
+    for line in lines:
+        if told := re.search(r": (\d+) +#.*\((\d+) × (\d+)\)$", line):
+            assert int(told[2]) * int(told[3]) == int(told[1])
+
+
+def test_contexts_grow() -> None:
+    stages = compose(recipe.load(STAGED), Registry(), build_world=False)
+    assert [stage.settings["max_completion_length"] for stage in stages] == [8 * 1024, 16 * 1024, 24 * 1024]
+    assert [stage.settings["num_generations"] for stage in stages] == [8, 16, 16]
+    for stage in stages:
+        settings: Any = stage.settings
+        rows = settings["per_device_train_batch_size"] * settings["steps_per_generation"]
+        assert rows == 128 * settings["num_generations"]
+        assert settings["steps_per_generation"] == 2 * settings["gradient_accumulation_steps"]
+
+
+@pytest.mark.slow
+def test_each_stage_goes_on_from_the_last(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    changes = [
+        f"plugins={{load: [{CANNED}]}}",
+        f"model={TINY_MODEL}",
+        "environment={name: addition, digits: 1, train_rows: 16, test_rows: 0}",
+        "rewards=[{name: coin, as: accuracy}]",
+        "trainer.use_vllm=false",
+        "trainer.gradient_checkpointing=false",
+        "trainer.save_strategy='no'",
+        "trainer.per_device_train_batch_size=8",
+        "trainer.learning_rate=0.01",
+    ]
+    small = {key: TINY[key] for key in ("gradient_accumulation_steps", "steps_per_generation", "num_generations")}
+    for number in range(3):
+        stage = {**small, "max_steps": 2, "max_completion_length": 4 + number}
+        changes += [f"stages.{number}.trainer.{key}={value}" for key, value in stage.items()]
+    run = train(recipe.load(STAGED, changes), Registry([CANNED]), tmp_path / "run")
+    logged = [record for record in run.records() if "loss" in record]
+    assert [(line["stage"], line["step"]) for line in logged] == [
+        (f"0{n + 1}-{name}", step) for n, name in enumerate(("8k", "16k", "24k")) for step in (1, 2)
+    ]
+    assert all(line["penalties/kl"] == 0 for line in logged if line["step"] == 1), (
+        "KL is measured from the stage's start"
+    )
+    assert any(line["penalties/kl"] > 0 for line in logged if line["step"] == 2)
