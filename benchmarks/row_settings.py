@@ -67,14 +67,23 @@ LEFT_OUT: dict[str, str] = {}
 
 READING = (
     "As in the quickstart there is one update per generation: the policy that learns is the one that wrote, so w = 1 "
-    "(but for `gepo`, whose denominator is the group's) and no clip, cap or gate on w ever acts. So `bnpo`, `cispo`, "
-    "`gppo`, `ce_gppo` and `kl_cov`, which pays for leaving the policy that wrote, take the same steps, and so do "
-    "`gspo`, `gspo_token` and `gmpo`. What is left to be told apart is Â, 1/Z, which rows are compared and who wrote "
-    "them. No row has a learning rate of its own: AdamW divides each gradient by its running size and the norm is "
-    "clipped at 1, so a constant factor of the loss (sums over a sequence, 1/L) changes next to nothing. The task is "
-    "easy: the table says that a row works, not that it is better than another."
+    "(but for `gepo`, whose denominator is the group's) and in no other row a clip, cap or gate on w ever acts. So "
+    "`bnpo`, `cispo`, `gppo`, `ce_gppo` and `kl_cov`, which pays for leaving the policy that wrote, take the same "
+    "steps, and so do `gspo`, `gspo_token`, `gmpo` and `sapo`. What is left to be told apart is Â, 1/Z, which rows "
+    "are compared and who wrote them. No row has a learning rate of its own: AdamW divides each gradient by its "
+    "running size and the norm is clipped at 1, so a constant factor of the loss (sums over a sequence, 1/L) changes "
+    "next to nothing.\n\n"
+    "The start, when it writes greedily, forgets every carry: the 78 of 256 sums it gets right are those that need "
+    "none before the last column. Within two to four steps a row begins to write them all; when that happens depends "
+    "on the seed more than on the row. What is missing to 1.000 afterwards is a carry that is still forgotten or, the"
+    " other way, one that is added where none is due. The task is easy: the table says that a row works, not that it "
+    "is better than another."
 )
 """What to know before the rows are compared; printed above the table."""
 
-NOTES: dict[str, str] = {}
+NOTES: dict[str, str] = {
+    "gepo": "with seed 2 it stood at 0.930 at step 10, and at step 12 adds carries where none is due (484+503 = 988). "
+    "One seed of three, just after it had begun to write carries: whether its formula has a part in it, 12 steps do "
+    "not tell.",
+}
 """Why a row learned less than the others, from its formula; printed beneath the table."""

@@ -50,8 +50,8 @@ def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture
     with (tmp_path / "out/rows.jsonl").open("a") as file:
         file.write('{"row": "grpo", "se')  # killed while it wrote
     records = run(tmp_path, "--rows", "grpo,sft", "--seeds", "0", "1")
-    assert [(r["row"], r["seed"]) for r in records] == [("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)]
-    assert records[0] == sft, "what has been measured is not measured again"
+    assert [(r["row"], r["seed"]) for r in records] == [("grpo", 0), ("grpo", 1), ("sft", 0), ("sft", 1)]
+    assert records[2] == sft, "what has been measured is not measured again"
     for record in records:
         assert record["held_out_rows"] == 4
         assert [step for step, _ in record["curve"]] == [0, 1]
@@ -63,11 +63,11 @@ def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture
         assert record["stage"]["trainer"]["learning_rate"] == 1e-3
         assert record["stage"]["algorithm"]["name"] == record["row"]
         assert str(tmp_path) not in json.dumps(record), "the same on every machine"
-    assert records[0]["stage"]["environment"]["slip"] == 0
+    assert records[2]["stage"]["environment"]["slip"] == 0
     printed = capsys.readouterr().out
     table = (tmp_path / "out/rows.md").read_text()
     assert table in printed
-    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == ["sft", "grpo"]
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == ["grpo", "sft"]
     assert OWN["sft"].why in table
     assert (tmp_path / "out/rows.png").stat().st_size > 0
 
