@@ -22,7 +22,7 @@ class Row:
         pitfalls: What goes wrong, and where libraries disagree.
         trainer: The engine that runs it (hook ``rlm_trainers``).
         family: Where surveys file it; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
-        names: Slot → what the source calls what stands there, and its knobs.
+        names: Slot, or part of a slot that has several → what the source calls it, and its knobs.
 
     ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
     part of the hook with the same recipe key. What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of

@@ -97,7 +97,9 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         rows = _shaped(rows, shaper)
     keep = wanted = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
-        said = finite(sieve, ask(sieve, rows, "B")).bool()
+        said = ask(sieve, rows, "B")
+        if said.dtype != torch.bool:
+            raise PartError(f"returned numbers ({said.dtype})", where=place(sieve), allowed="booleans: True, kept")
         keep = keep & said
         wanted = wanted & said if sieve.beside.get("refill") else wanted
     return replace(

@@ -39,6 +39,13 @@ from rlm_plugins.testing.laws import battery
 from rlm_plugins.testing.subject import Subject
 from rlm_plugins.world import World
 
+
+@pytest.fixture(autouse=True)
+def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    """There are a thousand cases here, and the examples are the same in every run: half as many as a guest's."""
+    monkeypatch.setattr("rlm_plugins.testing._examples", pytestconfig.getoption("--rlm-examples") // 2)
+
+
 # ---- x, π, and who trains and watches
 
 test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})

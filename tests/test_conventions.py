@@ -404,7 +404,6 @@ rewards: [digits]
 evaluation: {metric: digits, max_new_tokens: 4}
 model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
 plugins: {load: [CANNED]}
-rollouts: canned
 algorithm: ROW
 trainer:
   max_steps: 2
@@ -423,7 +422,11 @@ trainer:
 def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
     """Micro-batches of half a group, two passes over each generation."""
     file = tmp_path / "tiny.yaml"
-    file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", name))
+    file.write_text(
+        ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace(
+            "ROW", f"{{name: {name}, rollouts: [canned]}}"
+        )
+    )
     steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
     assert len(steps) == 2
     assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
@@ -435,7 +438,8 @@ def test_the_engine_counts_rows_without_tokens(tmp_path: Path) -> None:
     """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
     norms = {}
     for name in ("left_out", "counted"):
-        row = f"{{name: grpo, penalties: none, filters: [{{name: keep_k, k: 3}}], aggregator: {{empty_rows: {name}}}}}"
+        row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "
+        row += f"aggregator: {{empty_rows: {name}}}}}"
         file = tmp_path / f"{name}.yaml"
         file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", row))
         norms[name] = next(r["grad_norm"] for r in launch(file, [], out=tmp_path / name).records() if "grad_norm" in r)

@@ -69,10 +69,12 @@ def test_an_epoch_shorter_than_a_generation() -> None:
     [
         ([0, 1], "chose 2 different rows.*the 3 it was asked for"),
         ([0, 1, 1], "chose 2 different rows"),
-        ([0, 1, 5], "chose row 5 of 5"),
+        ([0, 1, 5], "chose row 5 of 5.*whole numbers from 0 to 4"),
+        ([0, 1, 0.5], "chose row 0.5 of 5"),
+        ([0, 1, "a"], "chose row 'a' of 5"),
     ],
 )
-def test_a_choice_that_is_none(indices: list[int], words: str) -> None:
+def test_a_choice_that_is_none(indices: list[Any], words: str) -> None:
     with pytest.raises(RecipeError, match=f"(?s){words}"):
         OnDemand(sampler(chosen(indices)), 5, 0).take(3)
 

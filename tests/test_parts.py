@@ -310,6 +310,11 @@ class Learner:
 
     def update(self, problem: Any, named_rewards: Any, ref_logp: Any = None) -> None: ...
 
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
 
 def test_an_update_names_words_of_the_scoring_room() -> None:
     made = part(Learner, "rlm_advantages")
@@ -317,6 +322,15 @@ def test_an_update_names_words_of_the_scoring_room() -> None:
     assert made.update_needs == ("problem", "named_rewards")
     assert made.update_welcomes == ("ref_logp",)
     assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
+
+
+def test_what_learns_must_not_forget() -> None:
+    class Forgetful:
+        def __call__(self, rewards: Any) -> Any: ...
+        def update(self, rewards: Any) -> None: ...
+
+    with pytest.raises(PluginError, match=r"(?s)would forget in a resumed run.*write state_dict"):
+        part(Forgetful, "rlm_advantages").check()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.parts import Bound, Part
@@ -20,6 +21,7 @@ class Trainer:
     max_completion_length = 4
     state = SimpleNamespace(global_step=7)
     args = SimpleNamespace(seed=3)
+    model = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(num_embeddings=200))
 
     def prompt_ids(self, prompts: list[str]) -> list[list[int]]:
         return [[ord(letter) for letter in prompt] for prompt in prompts]
@@ -162,3 +164,33 @@ def test_rows_that_are_none(result: Any, found: str) -> None:
     with pytest.raises(PartError, match="guest/it") as error:
         Writers([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
     assert found in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("abc", "the row 'abc'.*token ids from 0 to 199"),
+        ([1.5], r"the row \[1.5\]"),
+        (7, "the row 7"),
+        ([3, 200], "the token id 200.*from 0 to 199"),
+        ([-1], "the token id -1"),
+    ],
+)
+def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
+    with pytest.raises(PartError, match="(?s)it.*" + words):
+        Writers([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
+
+
+def test_columns_that_are_no_lists() -> None:
+    with pytest.raises(PartError, match="returned dict"):
+        Writers([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
+
+
+def test_a_row_may_be_a_tensor() -> None:
+    rows = Writers([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
+    assert rows.completion_ids == [[3, 4]]
+
+
+def test_nobody_else_goes_by_policy() -> None:
+    with pytest.raises(RecipeError, match="'names' cannot go by 'policy'"):
+        labels([source(names, **{"as": "policy"})])

@@ -42,7 +42,7 @@ luffy = Row(
     "function `compute_grpo_outcome_advantage_split` takes mean and std of the policy's rows alone; paper and recipe, "
     "of all.",
     family="off-policy and supervised",
-    names={"rollouts": "off-policy guidance", "penalties": "policy shaping, f(x) = x / (x + γ)"},
+    names={"rollouts": "off-policy guidance", "policy_shaping": "policy shaping, f(x) = x / (x + γ)"},
     rollouts=({"name": "demonstrations", "rows": 1},),
     advantage={"name": "group_relative", "scale": "none"},
     importance="token",
@@ -62,7 +62,11 @@ srft = Row(
     "is 0.1 · e^H, blame always 1. One token mean spans all rows here; the code of Unify-Post-Training takes the mean "
     "of the supervised term over demonstrated tokens alone, so there it weighs more, the longer the samples.",
     family="off-policy and supervised",
-    names={"policy_loss": "self-rollout term", "penalties": "w_SFT = 0.5 · e^−H; L_RL on demonstrations, π_β = 1"},
+    names={
+        "policy_loss": "self-rollout term",
+        "nll": "L_SFT, w_SFT = 0.5 · e^−H",
+        "policy_shaping": "L_RL on demonstrations, π_β = 1",
+    },
     rollouts=({"name": "demonstrations", "rows": 1},),
     advantage="group_relative",
     policy_loss={"name": "verdict", "praise": 0.1, "source": "policy"},

@@ -51,7 +51,7 @@ def policy_shaping(
 ) -> Float[torch.Tensor, "B T"]:
     """The policy gradient on rows of which nobody knows how likely their writer was to write them.
 
-    Ω = −π / (π + γ) · Â, without the denominator where γ is null. LUFFY, arXiv 2504.14945, with γ 0.1: the unknown
+    Ω = −π / (π + γ) · Â, the denominator left out for null. LUFFY, arXiv 2504.14945, with γ 0.1: the unknown
     probability of the demonstrator counts as 1, and the slope γ / (π + γ)² lets unlikely tokens pull hardest, where
     that of π itself, which SRFT has (2506.19767), lets them pull least. Â = 0: no gradient.
 

@@ -54,11 +54,17 @@ class Replay:
             hint = "train with `callbacks: [keep_successes]` first: it writes RUN/successes.jsonl"
             raise RecipeError(f"there is no pool '{self.path}'", where="path", hint=hint)
         pool: dict[str, dict[str, None]] = {}
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(self._text().splitlines(), 1):
             prompt, completion, reward = self._entry(line, number)
             if reward >= self.at_least:
                 pool.setdefault(_key(prompt), {})[completion] = None
         return {prompt: list(completions) for prompt, completions in pool.items()}
+
+    def _text(self) -> str:
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f"the pool {self.path} cannot be read: {error}", where="path") from None
 
     def _entry(self, line: str, number: int) -> tuple[Any, str, float]:
         try:
@@ -67,7 +73,7 @@ class Replay:
         except (ValueError, KeyError, TypeError) as error:
             problem = f"line {number} of {self.path} is no entry of a pool: {type(error).__name__}: {error}"
             allowed = '{"prompt": …, "completion": "…", "reward": 1.0}'
-            raise RecipeError(problem, where="path", allowed=allowed) from error
+            raise RecipeError(problem, where="path", allowed=allowed) from None
 
     def _drawn(self, prompt: str, step: int, seed: int) -> list[str]:
         """The completions of a prompt in the order in which this step draws them."""

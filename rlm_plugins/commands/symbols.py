@@ -20,7 +20,7 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
 
     Args:
         slots: The parts.
-        names: Slot → what the source of the row calls it.
+        names: Slot or part → what the source of the row calls it.
 
     Returns:
         ``symbol``, ``key``, ``name``, ``full_name``, ``knobs`` (name → value), ``call`` (part and knobs as text),
@@ -37,7 +37,7 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
             "formula": meaning(bound),
             "file": bound.part.file,
             "line": line_of(bound.part.target),
-            "in_source": names.get(key, ""),
+            "in_source": names.get(bound.part.name, names.get(key, "")),
         }
         for symbol, bound in chosen(slots)
     ]

@@ -24,7 +24,8 @@ def position(entries: Sequence[Any], step: str, where: str = "") -> int:
         return names.index(step)
     problem = f"several entries are called '{step}'" if step in names else f"there is no entry '{step}'"
     allowed = ", ".join(f"{i} ({name})" if name else str(i) for i, name in enumerate(names))
-    raise RecipeError(problem, where=where, allowed=allowed or "nothing: the list is empty", hint=nearest(step, names))
+    hint = nearest(step, names) or "a mapping turns what is there; to choose parts say a list: `[{name: …}]`"
+    raise RecipeError(problem, where=where, allowed=allowed or "nothing: the list is empty", hint=hint)
 
 
 def called(entry: Any) -> str:

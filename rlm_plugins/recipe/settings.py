@@ -94,7 +94,8 @@ def check_installed(config: Any, where: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
 
     if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
-        raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint="pip install 'trl[vllm]'")
+        hint = "pip install 'trl[vllm]'. To look at the rest of a recipe: `rlm check RECIPE trainer.use_vllm=false`"
+        raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
     there = get_available_reporting_integrations()
     for name in config.report_to or ():
         if name not in (*there, "none", "all"):

@@ -38,6 +38,7 @@ def check(part: Part) -> None:
     for datum in update_of(part.target):
         _check_datum(part, datum, SCORING, of="its `update` ")
     _check_sampler(part)
+    _check_memory(part)
     _check_knobs(part)
 
 
@@ -83,11 +84,18 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
             f"{of}asks for '{p.name}', which {'it' if of else HOOKS[part.hook].key} is never given",
             where=part.where,
             allowed=", ".join(known) or "no data, only knobs after the star",
-            hint=nearest(p.name, known) or "is it a knob? put it behind `*,`",
+            hint=nearest(p.name, known) or ("" if of else "is it a knob? put it behind `*,`"),
         )
     if knob_like and (of or not part.takes_everything):
         hint = "is it a knob? put it behind `*,`"
         raise PluginError(f"{of}gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+
+
+def _check_memory(part: Part) -> None:
+    """What learns can be written into a checkpoint."""
+    if inspect.isclass(part.target) and hasattr(part.target, "update") and not hasattr(part.target, "state_dict"):
+        hint = "write state_dict and load_state_dict: what it has learned goes into every checkpoint"
+        raise PluginError("the class has `update` and would forget in a resumed run", where=part.where, hint=hint)
 
 
 def _check_sampler(part: Part) -> None:

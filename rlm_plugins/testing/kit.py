@@ -72,7 +72,7 @@ def _plugin(target: Any) -> str:
 
 def verdict(law: Law, subject: Subject, reason: str | None) -> None:
     """Tries a law; with a `reason`, the law must be broken."""
-    broken = tried(law, subject)
+    broken = tried(law, subject, wanted=reason is not None)
     if broken is None and reason is not None:
         pytest.fail(
             f"'{subject.part.name}' keeps the law '{law.name}' ({law.says.lower()}): remove the exception «{reason}»",
@@ -82,17 +82,17 @@ def verdict(law: Law, subject: Subject, reason: str | None) -> None:
         pytest.fail(told(law, subject, broken), pytrace=False)
 
 
-def tried(law: Law, subject: Subject) -> LawBroken | None:
-    """The smallest example that breaks `law`, or None."""
+def tried(law: Law, subject: Subject, *, wanted: bool = False) -> LawBroken | None:
+    """The smallest example that breaks `law`, or None; where one is `wanted`, the first of five times as many."""
 
     @settings(
-        max_examples=max(1, round(testing.examples() * law.share)),
+        max_examples=max(1, round(testing.examples() * law.share)) * (5 if wanted else 1),
         derandomize=True,
         database=None,
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate,) if wanted else (Phase.generate, Phase.shrink),
     )
     @given(st.data())
     def search(data: Any) -> None:

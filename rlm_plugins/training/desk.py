@@ -6,6 +6,7 @@ interrupted one would have met. Every process has its own, and all give the same
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -133,11 +134,16 @@ def _asked(sampler: Bound, given: dict[str, int], step: int | None = None) -> li
     from rlm_plugins.ask import blamed
 
     with blamed(sampler):
-        chosen: list[Any] = list(sampler.call({name: given[name] for name in named(sampler)}, step))
-    if wrong := [i for i in chosen if not 0 <= i < given["size"]]:
-        problem = f"the sampler '{sampler.part.name}' chose row {wrong[0]} of {given['size']}"
-        raise RecipeError(problem, where="algorithm.sampler")
-    return chosen
+        found: list[Any] = list(sampler.call({name: given[name] for name in named(sampler)}, step))
+    return [_row(sampler, i, given["size"]) for i in found]
+
+
+def _row(sampler: Bound, number: Any, size: int) -> int:
+    """What a sampler chose, as the number of a row."""
+    if hasattr(number, "__index__") and 0 <= (row := operator.index(number)) < size:
+        return row
+    problem = f"the sampler '{sampler.part.name}' chose row {number!r} of {size}"
+    raise RecipeError(problem, where="algorithm.sampler", allowed=f"whole numbers from 0 to {size - 1}")
 
 
 def desk_for(sampler: Bound | None, equation: Iterable[Bound], order: Order, *, size: int, seed: int) -> Desk | None:

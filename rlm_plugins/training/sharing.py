@@ -21,9 +21,13 @@ def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
     """What rows go by: the policy first, then each source by its ``as``, else its name.
 
     Raises:
-        RecipeError: Two go by one label.
+        RecipeError: Two go by one label, or one by that of the policy.
     """
     found = [label(source) for source in sources]
+    for number, source in enumerate(sources):
+        if found[number] == POLICY != source.part.name:
+            problem = f"the rows of '{source.part.name}' cannot go by '{POLICY}': that is who wrote the others"
+            raise RecipeError(problem, where=f"{where}[{number}].as", hint="another label")
     for twice in (name for name in found if found.count(name) > 1):
         problem, hint = f"two sources go by '{twice}'", "give one of them another label: `as: …`"
         raise RecipeError(problem, where=where, hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,7 @@ class Writers:
         """
         n = len(prompts)
         rows = Rows([0] * n, trainer.prompt_ids(prompts), [[] for _ in range(n)], [None] * n, [None] * n)
+        vocabulary = trainer.model.get_input_embeddings().num_embeddings if self.sources else None
         in_group = [(first + i) % len(self.owners) for i in range(n)]
         for number, source in enumerate(self.sources, 1):
             mine = [i for i in range(n) if self.owners[in_group[i]] == number]
@@ -78,7 +80,7 @@ class Writers:
                 "inputs": [inputs[i] for i in mine],
                 "place": [self._places[in_group[i]] for i in mine],
             }
-            found = _cut(asked(source, given), trainer.max_completion_length)
+            found = _cut(asked(source, given, vocabulary), trainer.max_completion_length)
             _put(rows, inputs, self.labels.index(label(source)), mine, found)
         left = [i for i, ids in enumerate(rows.completion_ids) if not ids]
         ids, logprobs = trainer.write([prompts[i] for i in left])
@@ -96,12 +98,13 @@ def _given(trainer: Any) -> dict[str, Any]:
     }
 
 
-def asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
+def asked(source: Bound, given: Mapping[str, Any], vocabulary: int | None = None) -> dict[str, list[Any]]:
     """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens.
 
     Args:
         source: The part.
         given: What it may name: :data:`rlm_plugins.hookspecs.WRITING`.
+        vocabulary: How many tokens the model can read; None: nobody knows.
 
     Raises:
         PartError: It failed, or answered something else.
@@ -110,18 +113,33 @@ def asked(source: Bound, given: Mapping[str, Any]) -> dict[str, list[Any]]:
         named = (*source.part.needs, *source.part.welcomes)
         found = source.call({name: given[name] for name in named}, given["step"])
     size = len(given["prompts"])
-    sizes = {name: len(values) for name, values in found.items()} if isinstance(found, Mapping) else {}
-    if "completion_ids" not in sizes or set(sizes.values()) != {size}:
+    listed = found if isinstance(found, Mapping) else {}
+    sizes = {name: len(values) for name, values in listed.items() if hasattr(values, "__len__")}
+    if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(listed):
         said = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(found).__name__
         needed = f"completion_ids (and whatever else): a list of {size} rows each"
         raise PartError(f"returned {said}", where=place(source), allowed=needed)
-    rows = {("mask" if name == "env_mask" else name): list(values) for name, values in found.items()}
+    rows = {("mask" if name == "env_mask" else name): list(values) for name, values in listed.items()}
+    rows["completion_ids"] = [_token_ids(source, row, vocabulary) for row in rows["completion_ids"]]
     for name in (name for name in OF_TOKENS if name in rows):
         for ids, marks in zip(rows["completion_ids"], rows[name], strict=True):
             if ids and marks is not None and len(marks) != len(ids):
                 problem = f"returned a {name} of {len(marks)} entries for a row of {len(ids)} tokens"
                 raise PartError(problem, where=place(source), allowed="one entry per token, or None for the row")
     return rows
+
+
+def _token_ids(source: Bound, row: Any, vocabulary: int | None) -> list[int] | None:
+    """A row as the tokens of the model; None: it is left open."""
+    allowed = "None, or a list of token ids" + (f" from 0 to {vocabulary - 1}" if vocabulary else "")
+    try:
+        ids = None if row is None else [operator.index(token) for token in row]
+    except TypeError:
+        raise PartError(f"returned the row {row!r:.80}", where=place(source), allowed=allowed) from None
+    for token in ids or ():
+        if token < 0 or (vocabulary and token >= vocabulary):
+            raise PartError(f"returned a row with the token id {token}", where=place(source), allowed=allowed)
+    return ids
 
 
 def _cut(found: dict[str, list[Any]], longest: int) -> dict[str, list[Any]]:

@@ -1,0 +1,102 @@
+"""What stands around a number without being part of it: a unit, a currency, a percent sign."""
+
+from __future__ import annotations
+
+import re
+
+PERCENT = "%"
+
+_LONG = {
+    "millimeter": "mm",
+    "centimeter": "cm",
+    "meter": "m",
+    "kilometer": "km",
+    "inch": "in",
+    "inche": "in",
+    "feet": "foot",
+    "ft": "foot",
+    "yd": "yard",
+    "mi": "mile",
+    "gram": "g",
+    "kilogram": "kg",
+    "liter": "l",
+    "litre": "l",
+    "metre": "m",
+    "centimetre": "cm",
+    "kilometre": "km",
+    "sec": "second",
+    "s": "second",
+    "min": "minute",
+    "hr": "hour",
+    "h": "hour",
+    "usd": "dollar",
+    "deg": "degree",
+    "lb": "pound",
+    "mph": "mile/hour",
+}
+_ONE_LETTER = {*"msghlLJNWVKACF"}
+_BARE = {
+    **dict.fromkeys(["mm", "cm", "km", "mg", "kg", "ml", "inch", "foot", "yard", "mile", "minute", "hour", "second"]),
+    **dict.fromkeys(["day", "week", "month", "year", "dollar", "cent", "degree", "unit", "gram", "meter", "liter"]),
+    **dict.fromkeys(["pound", "feet", "inche", "way", "people", "percent", "euro", "point", "student", "square unit"]),
+}
+_CHANGING_WORDS = (
+    "or and not no nor but wrong false incorrect is if maybe perhaps about approximately roughly around than less "
+    "more most least fewer over under minus plus times mod modulo base squared cubed half third quarter twice "
+    "double hundred thousand million billion trillion dozen percent pi factorial infinity to from between else "
+    "either"
+)
+_CHANGING = set(_CHANGING_WORDS.split())
+"""Words that change the number before them, take it back, or offer another."""
+
+_WORDS = re.compile(r"[A-Za-z]+(?:[ /·-][A-Za-z]+){0,3}")
+_TEXT = re.compile(r"\s*\\(?:text|mathrm)\s*\{\s*([^{}]*?)\s*\}\s*(?:\^\s*\{?\s*([23])\s*\}?)?\s*$")
+_DEGREES = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*$")
+_TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
+
+
+def split(text: str) -> tuple[str, str | None]:
+    """(value, unit) of what `tidy` returned; None where no unit stands. What changes the number is no unit.
+
+    >>> split(r"4\\text{ cm}"), split("90^\\\\circ"), split(r"\\$5"), split("50\\\\%"), split("3 apples")
+    (('4', 'cm'), ('90', 'degree'), ('5', 'dollar'), ('50', '%'), ('3 apples', None))
+    >>> split(r"4\\text{ million}"), split(r"4\\text{ metres}"), split("2x"), split("5 cm^2")
+    (('4\\\\text{ million}', None), ('4', 'm'), ('2x', None), ('5', 'cm^2'))
+    """
+    if found := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
+        return found[1], PERCENT
+    if found := _DEGREES.search(text):
+        return text[: found.start()], "degree"
+    if found := re.fullmatch(r"(-?)\s*(?:\\\$|€|£)\s*(.+)|(.+?)\s*(?:\\\$|€|£)", text, re.S):
+        return (f"{found[1]}{found[2]}" if found[2] else found[3]), "dollar" if "$" in text else "money"
+    if (found := _TEXT.search(text)) and found.start() > 0:
+        unit = _unit(found[1], found[2])
+        return (text[: found.start()], unit) if unit else (text, None)
+    if found := _TRAILING.search(text):
+        words = found[1].lower()
+        if words.removesuffix("s") in _BARE and (unit := _unit(found[1], found[2])):
+            return text[: found.start()], unit
+    return text, None
+
+
+def _unit(words: str, power: str | None) -> str | None:
+    """The one name of a unit; None when the words are none."""
+    words = words.strip().removesuffix(".")
+    if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
+        return None
+    parts = re.split(r"([ /·-])", words if len(words) == 1 else words.lower())
+    if words.lower() == "percent":
+        return PERCENT
+    if _CHANGING & {*parts}:
+        return None
+    name = "".join(_singular(part) for part in parts)
+    square = re.match(r"(square|sq|cubic) (.+)", name)
+    if square:
+        return f"{square[2]}^{3 if square[1] == 'cubic' else 2}"
+    return f"{name}^{power}" if power else name
+
+
+def _singular(word: str) -> str:
+    if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
+    return _LONG.get(word, word)

@@ -1,0 +1,176 @@
+"""The pool: it cannot hang, survives its workers, leaves nobody behind, and works wherever a trainer runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rlm_math import math_accuracy
+from rlm_math.pool import Pool
+
+from rlm_plugins.errors import PartError
+
+RIGHT, WRONG = (r"\sqrt{4}", ["2"], 0.0, 0.0), (r"\sqrt{4}", ["3"], 0.0, 0.0)
+BOMB = ("1", ["((2^{1000})^{1000})^{1000}"], 0.0, 0.0)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    made = Pool(2)
+    yield made
+    made.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def gone(pids: list[int], patience: float = 15.0) -> bool:
+    end = time.monotonic() + patience
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
+
+
+def test_replies_come_in_order_and_bombs_are_killed(pool: Pool) -> None:
+    pool.ask([RIGHT], 3.0)
+    start = time.monotonic()
+    assert pool.ask([RIGHT, BOMB, WRONG, BOMB, RIGHT], 1.0) == ["right", "late", "wrong", "late", "right"]
+    assert time.monotonic() - start < 15
+    assert pool.ask([WRONG, RIGHT], 3.0) == ["wrong", "right"]
+
+
+def test_a_worker_that_dies_is_replaced(pool: Pool) -> None:
+    assert pool.ask([RIGHT], 3.0) == ["right"]
+    for worker in pool.workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    assert pool.ask([RIGHT, WRONG] * 5, 3.0) == ["right", "wrong"] * 5
+
+
+def test_a_thousand_questions(pool: Pool) -> None:
+    assert pool.ask([RIGHT, WRONG] * 500, 3.0) == ["right", "wrong"] * 500
+    assert len(pool.workers) <= 3
+
+
+def test_without_math_verify_it_says_so(pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "math_verify.py").write_text("raise ImportError('no math-verify here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PartError, match="no math-verify here"):
+        pool.ask([RIGHT], 3.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="reads /proc")
+def test_workers_are_bounded_by_processor_time_too(pool: Pool) -> None:
+    """A trainer that is killed while a worker is busy cannot stop it: the system does."""
+    assert pool.ask([RIGHT], 3.0) == ["right"]
+    limits = [Path(f"/proc/{worker.pid}/limits").read_text() for worker in pool.workers]
+    seconds = [line.split()[3] for text in limits for line in text.splitlines() if line.startswith("Max cpu time")]
+    assert any(word.isdecimal() and int(word) < 60 for word in seconds)
+
+
+SCRIPT = """
+import os, sys, time
+from rlm_math import math_accuracy
+from rlm_math.pool import _pools
+assert math_accuracy([r"\\boxed{\\sqrt{4}}"], ["2"], seconds=30) == [1.0]
+print(*[worker.pid for pool in _pools.values() for worker in pool.workers], flush=True)
+%s
+"""
+
+
+def started(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A process with a warm pool, and the process ids of its workers."""
+    path = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT % ending],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    return process, [int(word) for word in process.stdout.readline().split()]
+
+
+BUSY = "math_accuracy([r'\\\\boxed{((2^{1000})^{1000})^{1000}}'] , ['1'], seconds=4)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ending", "sent"),
+    [
+        ("", None),
+        ("os._exit(0)", None),
+        ("raise SystemExit(3)", None),
+        ("time.sleep(60)", signal.SIGINT),
+        ("time.sleep(60)", signal.SIGTERM),
+        ("time.sleep(60)", signal.SIGKILL),
+        (BUSY, signal.SIGINT),
+        (BUSY, signal.SIGKILL),
+    ],
+)
+def test_no_worker_is_left_behind(ending: str, sent: int | None) -> None:
+    process, workers = started(ending)
+    assert workers
+    if sent is not None:
+        time.sleep(0.3)
+        os.killpg(process.pid, sent)
+    process.wait(timeout=30)
+    assert gone(workers)
+
+
+def scored(answers: list[str]) -> list[float | None]:
+    return math_accuracy([r"\boxed{\sqrt{4}}"] * len(answers), answers, seconds=30)
+
+
+@pytest.mark.slow
+def test_two_forked_processes_have_workers_of_their_own() -> None:
+    """Forked after the pool is warm: the children must not talk to the parent's workers."""
+    assert scored(["2"]) == [1.0]
+    readers = []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            try:
+                os.write(writer, repr(scored(["2", "3"])).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        readers.append(reader)
+    assert scored(["3", "2"]) == [0.0, 1.0]
+    assert [os.read(reader, 99) for reader in readers] == [b"[1.0, 0.0]"] * 2
+    for _ in readers:
+        os.wait()
+
+
+START = """
+import multiprocessing, sys
+from rlm_math import math_accuracy
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(2) as pool:
+        jobs = [([r"\\boxed{\\sqrt{4}}"], ["2"]), ([r"\\boxed{\\sqrt{4}}"], ["3"])]
+        print(pool.starmap(math_accuracy, jobs))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [m for m in ("spawn", "forkserver") if m in multiprocessing.get_all_start_methods()])
+def test_it_works_in_daemons_however_they_are_started(method: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(START)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(tmp_path / "main.py"), method]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[[1.0], [0.0]]", done.stderr[-2000:]

@@ -1,0 +1,84 @@
+"""math_accuracy: the laws of rewards, each knob by an example, and data sets' answers that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rlm_math import math_accuracy
+
+from rlm_plugins.testing import conformance
+
+GOLDS = ["4", r"\frac{1}{2}", r"2\sqrt{3}", "(1, 2)", r"\text{yes}", "B", None]
+TEXTS = [
+    r"\boxed{4}",
+    r"\boxed{0.5}",
+    r"\boxed{\sqrt{12}}",
+    r"\boxed{(1,2)}",
+    r"\boxed{9^{9^9}}",
+    "<think>",
+    r"\boxed{B}",
+]
+
+test_laws = conformance("rlm_rewards", math_accuracy, columns={"answer": GOLDS, "completions": TEXTS})
+
+KNOBS: list[tuple[dict[str, Any], str, str, float, float]] = [
+    ({"box": "only"}, "4", r"\boxed{3} no: \boxed{4}", 1, 0),
+    ({"box": "first"}, "4", r"\boxed{4} no: \boxed{3}", 0, 1),
+    ({"box": "all"}, "4", r"\boxed{3} no: \boxed{4}", 1, 0),
+    ({"box": "all"}, "4", r"\boxed{4}, that is \boxed{4.0}", 1, 1),
+    ({"units": "ignore"}, r"4\text{ m}", r"\boxed{4\text{ cm}}", 0, 1),
+    ({"units": "require"}, r"4\text{ m}", r"\boxed{4}", 1, 0),
+    ({"units": "require"}, r"4\text{ m}", r"\boxed{4\text{ metres}}", 1, 1),
+    ({"percent": "hundredth"}, "50", r"\boxed{50\%}", 1, 0),
+    ({"percent": "hundredth"}, "0.5", r"\boxed{50\%}", 1, 1),
+    ({"percent": "hundredth"}, r"50\%", r"\boxed{50}", 1, 0),
+    ({"brackets": "any"}, "(1,2]", r"\boxed{[1,2)}", 0, 1),
+    ({"ordered": False}, "(1,2)", r"\boxed{(2,1)}", 0, 1),
+    ({"ordered": False}, "(1,2)", r"\boxed{(2,3)}", 0, 0),
+    ({"tolerance": 0.01}, r"\frac{1}{3}", r"\boxed{0.33}", 0, 1),
+    ({"tolerance": 0.01}, r"\pi", r"\boxed{3.14}", 0, 1),
+    ({"tolerance": 0.001}, r"\pi", r"\boxed{3.14}", 0, 0),
+    ({"relative_tolerance": 0.01}, "1000", r"\boxed{995}", 0, 1),
+    ({"finished": True}, "12", r"\boxed{3 \cdot 4}", 1, 0),
+    ({"finished": True}, r"2\sqrt{3}", r"\boxed{\sqrt{12}}", 1, 1),
+]
+
+
+@pytest.mark.parametrize(("knobs", "gold", "text", "before", "after"), KNOBS)
+def test_a_knob(knobs: dict[str, Any], gold: str, text: str, before: float, after: float) -> None:
+    assert math_accuracy([text], [gold]) == [before]
+    assert math_accuracy([text], [gold], **knobs) == [after]
+
+
+@pytest.mark.parametrize("gold", [None, float("nan"), "", "  ", "$$", r"\frac{1}{", "\u200b"])
+def test_a_row_whose_answer_cannot_be_read_is_not_scored(gold: object) -> None:
+    assert math_accuracy([r"\boxed{4}", "nothing", rf"\boxed{{{gold}}}"], [gold] * 3) == [None] * 3
+
+
+@pytest.mark.parametrize(("gold", "said"), [(4, "4"), (4.0, "4"), (0.5, r"\frac12"), (True, "True")])
+def test_an_answer_need_not_be_text(gold: object, said: str) -> None:
+    assert math_accuracy([f"\\boxed{{{said}}}"], [gold]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        (r"2\sqrt{3}", r"2\sqrt{3}", "2"),
+        ("3+4i", "3+4i", "3"),
+        ("y=2x+1", "y=2x+1", "1"),
+        ("10^{-8}", "10^{-8}", "10"),
+        ("2^{10}", "1024", "2"),
+    ],
+)
+def test_bare_answers_are_not_cut_to_their_first_number(gold: str, right: str, wrong: str) -> None:
+    texts = [f"\\boxed{{{right}}}", f"\\boxed{{{wrong}}}"]
+    assert math_accuracy(texts, [gold] * 2) == [1.0, 0.0]
+
+
+def test_what_came_too_late_is_counted() -> None:
+    logged: dict[str, float] = {}
+    bomb = r"\boxed{((2^{1000})^{1000})^{1000}}"
+    scores = math_accuracy([bomb, bomb, r"\boxed{\sqrt{1}}"], ["1"] * 3, logged.__setitem__, seconds=0.5)
+    assert scores == [0.0, 0.0, 1.0]
+    assert logged == {"math_late": 1.0, "math_died": 0.0}  # the same question is asked once
