@@ -106,6 +106,8 @@ def draw(rows: dict[str, list[Record]], file: Path) -> bool:
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(rows) :]:
         axes.set_visible(False)
+    for axes in grid.flat[max(0, len(rows) - columns) : len(rows)]:
+        axes.tick_params(labelbottom=True)  # also where nothing stands below
     for axes, (row, runs) in zip(grid.flat, rows.items(), strict=False):
         for run in runs:
             axes.plot(*zip(*run["curve"], strict=True), color="tab:blue", alpha=0.35, linewidth=0.8)

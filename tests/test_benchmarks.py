@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import row_report
 import rows as benchmark
+import torch
+from eight_bits import logprobs, rounded
 from row_settings import LEFT_OUT, NOTES, OWN
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.registry import BUILTIN, Registry
 
@@ -47,8 +50,8 @@ def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture
     with (tmp_path / "out/rows.jsonl").open("a") as file:
         file.write('{"row": "grpo", "se')  # killed while it wrote
     records = run(tmp_path, "--rows", "grpo,sft", "--seeds", "0", "1")
-    assert [(r["row"], r["seed"]) for r in records] == [("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)]
-    assert records[0] == sft, "what has been measured is not measured again"
+    assert [(r["row"], r["seed"]) for r in records] == [("grpo", 0), ("grpo", 1), ("sft", 0), ("sft", 1)]
+    assert records[2] == sft, "what has been measured is not measured again"
     for record in records:
         assert record["held_out_rows"] == 4
         assert [step for step, _ in record["curve"]] == [0, 1]
@@ -60,11 +63,11 @@ def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture
         assert record["stage"]["trainer"]["learning_rate"] == 1e-3
         assert record["stage"]["algorithm"]["name"] == record["row"]
         assert str(tmp_path) not in json.dumps(record), "the same on every machine"
-    assert records[0]["stage"]["environment"]["slip"] == 0
+    assert records[2]["stage"]["environment"]["slip"] == 0
     printed = capsys.readouterr().out
     table = (tmp_path / "out/rows.md").read_text()
     assert table in printed
-    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == ["sft", "grpo"]
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == ["grpo", "sft"]
     assert OWN["sft"].why in table
     assert (tmp_path / "out/rows.png").stat().st_size > 0
 
@@ -84,6 +87,39 @@ def test_a_row_that_fails_is_named_and_stops_no_other(tmp_path: Path, capsys: py
     assert benchmark.main([*where, "--steps", "1", "--seeds", "0", "--rows", "nonsense,grpo"]) == 1
     assert [record["row"] for record in benchmark.read(tmp_path / "out")] == ["grpo"]
     assert "failed: nonsense-0" in capsys.readouterr().err
+
+
+def test_a_row_that_replays_draws_from_an_earlier_run_of_its_seed(tmp_path: Path) -> None:
+    ends = ("--set", "trainer.max_completion_length=64")
+    pays_for_any_end = ("--set", "rewards=[{name: accuracy}, {name: length, limit: 1, weight: -1}]")
+    (record,) = run(tmp_path, "--rows", "rlep", "--seeds", "0", *ends, *pays_for_any_end)
+    (source,) = record["stage"]["algorithm"]["rollouts"]
+    assert source["path"] == "the pool of this seed"
+    runs = tmp_path / "out/runs"
+    pool = [json.loads(line) for line in (runs / "pool-0-1/successes.jsonl").read_text().splitlines()]
+    steps = [json.loads(line) for line in (runs / "rlep-0/metrics.jsonl").read_text().splitlines()]
+    prompts = len({json.dumps(entry["prompt"]) for entry in pool})
+    (share,) = [step["sources/replay/share"] for step in steps if "sources/replay/share" in step]
+    assert prompts / 8 <= share <= 2 * prompts / 8, "8 rows: it met the same problems, and each had one or two to draw"
+
+
+def test_the_second_engine_reports_what_its_rounded_weights_think() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=11, initializer_range=1.0, **sizes)).eval()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    prompts, rows = [[1, 2, 3], [4]], [[5, 6], [7, 8, 9, 10]]
+    exact = logprobs(model, prompts, rows, 2.0)
+    with rounded(model), torch.no_grad():
+        coarse = logprobs(model, prompts, rows, 2.0)
+        for prompt, row, said in zip(prompts, rows, coarse, strict=True):
+            logp = (model(torch.tensor([prompt + row])).logits[0] / 2.0).log_softmax(-1)
+            expected = [logp[len(prompt) + t - 1, token].item() for t, token in enumerate(row)]
+            assert said == pytest.approx(expected, abs=1e-5)
+        assert len(model.lm_head.weight.unique()) < 256, "eight bits"
+    gap = max(abs(a - b) for one, other in zip(exact, coarse, strict=True) for a, b in zip(one, other, strict=True))
+    assert 1e-3 < gap < 1, "not quite the policy"
+    assert all(weight.equal(before[name]) for name, weight in model.state_dict().items()), "and then itself again"
 
 
 def test_every_row_of_the_registry_is_measured_or_left_out_for_a_reason() -> None:

@@ -1,0 +1,57 @@
+"""A second engine for `flash_rl`: it writes with the policy's weights rounded to eight bits, as FlashRL's engines do.
+
+A plugin file: the part `eight_bits` of the hook ``rlm_rollouts`` reports how likely the rounded policy was to write
+each token, which is not quite how likely the policy itself was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rlm_plugins import hookimpl
+
+
+def eight_bits(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+    """The policy with every tensor rounded to float8 (e4m3, one scale per tensor) while it writes."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    with rounded(model), torch.no_grad():
+        rows, _ = trainer.write(prompts)
+        logps = logprobs(model, trainer.prompt_ids(prompts), rows, trainer.temperature)
+    return {"completion_ids": rows, "logprobs": logps}
+
+
+@contextmanager
+def rounded(model: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, the weights are what eight bits can hold."""
+    weights = [(weight, weight.detach().clone()) for weight in model.parameters()]
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    try:
+        for weight, exact in weights:
+            scale = exact.abs().max().clamp(min=1e-12) / largest
+            weight.data.copy_((exact / scale).to(torch.float8_e4m3fn).to(exact.dtype) * scale)
+        yield
+    finally:
+        for weight, exact in weights:
+            weight.data.copy_(exact)
+
+
+def logprobs(
+    model: torch.nn.Module, prompts: Sequence[list[int]], rows: Sequence[list[int]], temperature: float
+) -> list[list[float]]:
+    """log π of every token of the rows, each after its prompt; nats."""
+    texts = [torch.tensor([*prompt, *row]) for prompt, row in zip(prompts, rows, strict=True)]
+    ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)
+    logits = model(input_ids=ids, attention_mask=seen).logits[:, :-1] / temperature
+    read = logits.log_softmax(-1).gather(-1, ids[:, 1:].unsqueeze(-1)).squeeze(-1)
+    ends = [(len(prompt) - 1, len(prompt) - 1 + len(row)) for prompt, row in zip(prompts, rows, strict=True)]
+    return [line[first:last].tolist() for line, (first, last) in zip(read, ends, strict=True)]
+
+
+@hookimpl
+def rlm_rollouts() -> dict[str, object]:
+    return {"eight_bits": eight_bits}
