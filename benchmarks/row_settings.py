@@ -62,7 +62,8 @@ OWN: dict[str, Own] = {
     "hpt": Own([CAREFUL], f"{SHOWN} (the paper: 8 and 1)"),
 }
 
-LEFT_OUT: dict[str, str] = {}
+_CRITIC = "has a critic, whose own settings (learning rate, steps before the policy moves) this table does not look for"
+LEFT_OUT: dict[str, str] = dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), _CRITIC)
 """Rows that cannot say anything on this task, with the reason."""
 
 READING = (
