@@ -125,7 +125,11 @@ def test_statistics_of_the_step_are_those_of_all(tmp_path: Path, start: Path, te
 def test_what_is_remembered_equals_one_process(tmp_path: Path, start: Path) -> None:
     """SPO on as many problems as a generation takes: the second step reads every first answer again."""
     recipe = reinforcement(tmp_path, start, canned=True)
-    spo = ("algorithm={name: spo, rollouts: [canned]}", "trainer.num_generations=1", "environment.train_rows=64")
+    spo = (
+        "algorithm={name: spo, rollouts: [{name: canned, longest: 7}]}",
+        "trainer.num_generations=1",
+        "environment.train_rows=64",
+    )
     one = launch(recipe, tmp_path / "one", 1, *spo)
     two = launch(recipe, tmp_path / "two", 2, "trainer.per_device_train_batch_size=32", *spo)
     for step in (1, 2):

@@ -167,6 +167,7 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "luffy": "nobody knows how likely a demonstration was: f(π) stands for its ratio",
         "srft": "samples are judged, not compared, and demonstrations imitated",
         "hpt": "where no sample is right the demonstration is imitated",
+        "vapo": "right rows are imitated as well",
     }
 )
 def test_on_policy_every_row_has_the_gradient_of_reinforce(name: str) -> None:
