@@ -1,4 +1,4 @@
-"""Which problem next (hook ``rlm_samplers``): the order in which one epoch visits the rows."""
+"""Which problem next (hook ``rlm_samplers``): the order of an epoch, or a choice before every generation."""
 
 from __future__ import annotations
 

@@ -19,11 +19,7 @@ def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torc
     Raises:
         RecipeError: No reward is called that.
     """
-    if name not in rewards:
-        raise RecipeError(
-            f"no reward is called '{name}'", where=where, allowed=", ".join(rewards), hint=nearest(name, rewards)
-        )
-    return rewards[name]
+    return _found(rewards, name, "reward", where)
 
 
 def written_by(sources: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
@@ -37,11 +33,11 @@ def written_by(sources: Mapping[str, torch.Tensor], name: str, *, where: str) ->
     Raises:
         RecipeError: No source is called that.
     """
-    if name not in sources:
-        raise RecipeError(
-            f"no source of rows is called '{name}'",
-            where=where,
-            allowed=", ".join(sources),
-            hint=nearest(name, sources),
-        )
-    return sources[name]
+    return _found(sources, name, "source of rows", where)
+
+
+def _found(there: Mapping[str, torch.Tensor], name: str, kind: str, where: str) -> torch.Tensor:
+    if name not in there:
+        problem = f"no {kind} is called '{name}'"
+        raise RecipeError(problem, where=where, allowed=", ".join(there), hint=nearest(name, there))
+    return there[name]

@@ -14,7 +14,7 @@ from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.settings import check, check_installed
 from rlm_plugins.recipe.sources import check_rows_fit, check_sources
-from rlm_plugins.recipe.supplies import check_reward_names, check_symbols
+from rlm_plugins.recipe.supplies import check_reward_names, check_symbols, standing
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
 from rlm_plugins.world import ModelSource, World
@@ -143,16 +143,15 @@ def _check_desk(plan: Plan, world: World) -> None:
     """Where problems are drawn one generation at a time, whether the rows allow it."""
     from rlm_plugins.training.desk import reason
 
-    parts = [part for slot in plan.slots.values() for part in (slot if isinstance(slot, list) else [slot]) if part]
-    check_drawn(world, reason(parts), plan.body["environment"]["name"], spell((*plan.place, "algorithm")))
-    refills = reason([part for part in parts if part.beside.get("refill")])
-    check_refill(world, refills, spell((*plan.place, "algorithm", "filters")))
+    where = spell((*plan.place, "algorithm"))
+    parts = [part for _, part, _ in standing(plan.slots, where)]
+    check_drawn(world, reason(parts), plan.body["environment"]["name"], where)
+    check_refill(world, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
 
 
 def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
     equation = None
-    symbols = _symbols(plan)
-    if any(symbols.values()):
+    if any(_symbols(plan).values()):
         from rlm_plugins.step import Equation
 
         equation = Equation.of(plan.slots)

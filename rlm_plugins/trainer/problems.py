@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.training.desk import Desk
 from rlm_plugins.training.prompts import PromptSampler
 from rlm_plugins.training.refill import LEFT
@@ -28,6 +29,11 @@ class Problems(GRPOTrainer):  # type: ignore[misc]
         self._order, self._desk = order, desk
         self._problem: torch.Tensor | None = None
         super().__init__(**trl)
+
+    @property
+    def _sampler(self) -> Bound | None:
+        """Who is asked before every generation which problems come next; None: nobody."""
+        return None if self._desk is None else self._desk.sampler
 
     def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
         size = len(self.train_dataset if dataset is None else dataset)

@@ -78,7 +78,7 @@ class Reading(Writing):
     def _scoring_names(self, name: str) -> bool:
         """Whether a part needs `name` in the scoring room, or to learn from."""
         early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        sampler = [self._desk.sampler] if self._desk is not None and self._desk.sampler is not None else []
+        sampler = [self._sampler] if self._sampler is not None else []
         return any(name in p.part.needs for p in early) or any(
             name in p.part.update_needs for p in (*self._learners(), *sampler)
         )

@@ -13,7 +13,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.step import compare, sift
 from rlm_plugins.trainer.reading import loss_mask
 from rlm_plugins.trainer.valuing import Valuing
-from rlm_plugins.training.refill import Draw, FullBatch
+from rlm_plugins.training.refill import Draw, FullBatch, has_rows
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
@@ -74,8 +74,8 @@ class Scoring(Valuing):
             out |= self._said_of_rows(self._written, out["completion_ids"])
         batch = sift(self._scoring_batch(out), self.equation)
         self._log_sieve(batch)
-        if self._desk is not None and self._desk.sampler is not None and self.model.training:
-            teach(self._desk.sampler, batch)
+        if self._sampler is not None and self.model.training:
+            teach(self._sampler, batch)
         return out, batch
 
     def _refilled(self, inputs: list[dict[str, Any]], most: int) -> tuple[dict[str, Any], Batch]:
@@ -89,7 +89,7 @@ class Scoring(Valuing):
             for column in self._table().values():
                 column.clear()  # holds one generation: so it is this one
             out, batch = self._drawn(inputs)
-            out = {name: self._gather_rows(x, name) if torch.is_tensor(x) and x.dim() else x for name, x in out.items()}
+            out = {name: self._gather_rows(x, name) if has_rows(x) else x for name, x in out.items()}
             full.add(Draw(out, batch, {name: list(column) for name, column in self._table().items()}))
         self._log_refill(full)
         whole, mine = full.finish(), self._mine(len(inputs))
@@ -97,7 +97,7 @@ class Scoring(Valuing):
             column.clear()
             column.extend(whole.columns.get(name, ()))
         self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
-        out = {name: x[mine] if torch.is_tensor(x) and x.dim() else x for name, x in whole.out.items()}
+        out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
         out["num_items_in_batch"] = (whole.batch.mask & whole.batch.kept.unsqueeze(1)).sum()
         return out, whole.batch
 

@@ -91,7 +91,7 @@ class FullBatch:
 def taken(draw: Draw, rows: Int[torch.Tensor, "B"]) -> Draw:
     """These rows of a draw."""
     numbers = rows.tolist()
-    out = {name: x[rows] if _has_rows(x) else x for name, x in draw.out.items()}
+    out = {name: x[rows] if has_rows(x) else x for name, x in draw.out.items()}
     columns = {name: [values[i] for i in numbers] for name, values in draw.columns.items() if values}
     return Draw(out, select(draw.batch, rows), columns)
 
@@ -123,7 +123,7 @@ def _below(values: Sequence[Any], *, left: bool = False, filling: int = 0) -> An
     first = values[0]
     if isinstance(first, Mapping):
         return {name: _below([value[name] for value in values]) for name in first}
-    if not _has_rows(first):
+    if not has_rows(first):
         return first
     width = max(x.shape[1] for x in values) if first.dim() == 2 else 0
     return torch.cat([padded(x, width, left, filling) if width else x for x in values])
@@ -135,5 +135,6 @@ def padded(x: torch.Tensor, width: int, left: bool = False, filling: int = 0) ->
     return torch.nn.functional.pad(x, (room, 0) if left else (0, room), value=filling)
 
 
-def _has_rows(x: Any) -> bool:
+def has_rows(x: Any) -> bool:
+    """Whether it is a tensor with an entry per row, and no single number."""
     return isinstance(x, torch.Tensor) and x.dim() > 0
