@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from on_the_engine import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
@@ -18,7 +19,6 @@ from rlm_plugins.commands import listing
 from rlm_plugins.commands.cards import card
 from rlm_plugins.commands.explain import explain
 from rlm_plugins.commands.formula import slots_of
-from rlm_plugins.commands.launch import launch
 from rlm_plugins.commands.listing_text import tell_plugins
 from rlm_plugins.commands.telling import folded, tell
 from rlm_plugins.errors import PluginError, RecipeError
@@ -398,36 +398,11 @@ def test_a_list_of_plugins_keeps_conventions_below_their_row() -> None:
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]
 
 
-ENGINE = """
-environment: {name: addition, digits: 2, test_rows: 4}
-rewards: [digits]
-evaluation: {metric: digits, max_new_tokens: 4}
-model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
-plugins: {load: [CANNED]}
-algorithm: ROW
-trainer:
-  max_steps: 2
-  per_device_train_batch_size: 2
-  gradient_accumulation_steps: 4
-  num_generations: 4
-  num_iterations: 2
-  max_completion_length: 16
-  learning_rate: 1.0e-3
-  save_strategy: "no"
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
 def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
     """Micro-batches of half a group, two passes over each generation."""
-    file = tmp_path / "tiny.yaml"
-    file.write_text(
-        ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace(
-            "ROW", f"{{name: {name}, rollouts: [canned]}}"
-        )
-    )
-    steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
+    steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2
     assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
     assert steps[0]["grad_norm"] > 0
@@ -440,7 +415,7 @@ def test_the_engine_counts_rows_without_tokens(tmp_path: Path) -> None:
     for name in ("left_out", "counted"):
         row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "
         row += f"aggregator: {{empty_rows: {name}}}}}"
-        file = tmp_path / f"{name}.yaml"
-        file.write_text(ENGINE.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", row))
-        norms[name] = next(r["grad_norm"] for r in launch(file, [], out=tmp_path / name).records() if "grad_norm" in r)
+        folder = tmp_path / name
+        folder.mkdir()
+        norms[name] = trained(row, folder)[0]["grad_norm"]
     assert norms["counted"] == pytest.approx(norms["left_out"] * 3 / 4, rel=1e-4)

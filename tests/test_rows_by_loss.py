@@ -11,6 +11,7 @@ import torch
 from by_hand import REGISTRY, learnt, part, row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from on_the_engine import trained
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import algorithms, importance, policy_losses
@@ -18,7 +19,6 @@ from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.commands.formula import objective as formula
 from rlm_plugins.commands.formula import slots_of
-from rlm_plugins.commands.launch import launch
 from rlm_plugins.ingredients.arithmetic import expected_logp
 from rlm_plugins.rows import Row
 from rlm_plugins.stage import Stage
@@ -107,32 +107,11 @@ def test_a_row_composes_its_formula(name: str) -> None:
     assert formula(slots) == FORMULAS[name]
 
 
-TINY = """
-environment: {name: addition, digits: 2, test_rows: 4}
-rewards: [digits]
-evaluation: {metric: digits, max_new_tokens: 4}
-model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
-plugins: {load: [CANNED]}
-algorithm: {name: ROW, rollouts: [canned]}
-trainer:
-  max_steps: 2
-  per_device_train_batch_size: 2
-  gradient_accumulation_steps: 4
-  num_generations: 4
-  num_iterations: 2
-  max_completion_length: 16
-  learning_rate: 1.0e-3
-  save_strategy: "no"
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
 def test_the_engine_runs_every_row(name: str, tmp_path: Path) -> None:
     """Micro-batches of half a group, rows of another engine, two passes over each generation."""
-    file = tmp_path / "tiny.yaml"
-    file.write_text(TINY.replace("CANNED", str(Path(__file__).parent / "canned.py")).replace("ROW", name))
-    steps = [r for r in launch(file, [], out=tmp_path / "run").records() if "grad_norm" in r]
+    steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2
     assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
     assert steps[0]["grad_norm"] > 0  # the second step may find every row clipped
