@@ -25,6 +25,7 @@ from rlm_plugins.training.train import train
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
 CANNED = Path(__file__).parent / "canned.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
+REGISTRY, WITH_CANNED = Registry(), Registry([CANNED])
 MISSING: set[str] = set()
 """Rows without a recipe yet."""
 
@@ -115,7 +116,7 @@ papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def test_one_recipe_per_row() -> None:
-    rows = {part.name for part in Registry() if part.hook == "rlm_algorithms" and "@" not in part.name}
+    rows = {part.name for part in REGISTRY if part.hook == "rlm_algorithms" and "@" not in part.name}
     files = {file.stem for file in FILES}
     assert rows - files == MISSING
     assert files <= rows
@@ -124,7 +125,7 @@ def test_one_recipe_per_row() -> None:
 
 @papers
 def test_names_knobs_and_settings(file: Path) -> None:
-    (stage,) = compose(recipe.load(file), Registry(), build_world=False)
+    (stage,) = compose(recipe.load(file), REGISTRY, build_world=False)
     assert stage.body["model"]["path"].count("/") == 1
     assert stage.body["environment"]["path"] in PUBLISHED
 
@@ -190,7 +191,7 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
     found = recipe.load(file, ["model=scratch"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
-    (stage,) = compose(found, Registry())
+    (stage,) = compose(found, REGISTRY)
     assert opened[0] == "train"
     path, row = stage.body["environment"]["path"], stage.world.train[0]
     assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
@@ -230,7 +231,7 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
         changes += ["rewards=[{name: coin, as: accuracy}]"]
     if file.stem in ELSEWHERE:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
-    run = train(recipe.load(file, changes), Registry([CANNED]), tmp_path / "run")
+    run = train(recipe.load(file, changes), WITH_CANNED, tmp_path / "run")
     steps = [record for record in run.records() if "loss" in record]
     assert [step["step"] for step in steps] == [1, 2]
     assert all(math.isfinite(step["loss"]) for step in steps)
