@@ -18,6 +18,7 @@ import torch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.learning import Learning
 from rlm_plugins.training.checkpoint import DurableCheckpoints
+from rlm_plugins.training.memory import Memory
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
@@ -41,7 +42,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
 
     def _stateful(self) -> dict[str, Any]:
         parts = [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
-        found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        found = {f"{i}:{p.part.full_name}": Memory(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
         own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}
 
@@ -52,6 +53,9 @@ class EquationTrainer(DurableCheckpoints, Learning):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         parts = self._stateful()
+        for part in parts.values() if self.args.save_strategy != "no" else ():
+            if isinstance(part, Memory):
+                part.state_dict()  # who cannot be kept is told before the first step, not at the first checkpoint
         if checkpoint and parts:
             memory = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
             if CRITIC in parts and CRITIC not in memory:
