@@ -137,7 +137,7 @@ def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
     """A path is pickled without a word, and refused when the run is resumed."""
     part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
     part.target.how = how  # type: ignore[attr-defined]
-    with pytest.raises(PartError, match="(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
+    with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
         Memory(part).state_dict()
 
 

@@ -260,7 +260,7 @@ def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str)
 
 def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
     part = Replay(path=pool(tmp_path, entry("2*2=", "4")))
-    with pytest.raises(RecipeError, match="no prompt of the training rows is in .*pool.jsonl") as error:
+    with pytest.raises(RecipeError, match=r"no prompt of the training rows is in .*pool\.jsonl") as error:
         part.check(prompts=["2·2=", "3·3="])
     assert "the first row asks '2·2=', the pool has '2*2='" in str(error.value)
     part.check(prompts=["3*3=", "2*2="])
