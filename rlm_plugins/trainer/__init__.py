@@ -34,6 +34,13 @@ class EquationTrainer(DurableCheckpoints, Learning):
     _name = "rlm"
     _tag_names = ("trl", "rlm-plugins")
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
+        for memory in self._stateful().values() if self.args.save_strategy != "no" else ():
+            if isinstance(memory, Memory):
+                memory.state_dict()
+        return super().train(*args, **kwargs)
+
     def save_critic(self, folder: Path) -> None:
         """Writes the critic, where there is one, into a folder of its own."""
         if self.critic is not None and self.args.should_save:
@@ -53,9 +60,6 @@ class EquationTrainer(DurableCheckpoints, Learning):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         parts = self._stateful()
-        for part in parts.values() if self.args.save_strategy != "no" else ():
-            if isinstance(part, Memory):
-                part.state_dict()  # who cannot be kept is told before the first step, not at the first checkpoint
         if checkpoint and parts:
             memory = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
             if CRITIC in parts and CRITIC not in memory:
