@@ -264,6 +264,12 @@ METRICS: tuple[Metric, ...] = (
         "As the recipe says; `policy` has more when a source leaves rows open (a pool without that prompt).",
     ),
     Metric(
+        "sources/<label>/filled",
+        "rows that source wrote / rows the recipe gives it",
+        "How often it had something to write; the policy writes what it leaves open.",
+        "1. Less: a pool without that prompt, or with fewer completions than rows; a demonstration that is missing.",
+    ),
+    Metric(
         "sources/<label>/reward",
         "mean of Σ weight · reward over the rows of that source, before shapers",
         "How good each writer is; `reward` is the mean over all of them.",

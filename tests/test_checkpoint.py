@@ -12,9 +12,11 @@ import tiny
 import torch
 from trainers import OFTEN, clipped, eighths, interrupted, trainer
 
+from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.training.memory import Memory
 
 
 class Fading:
@@ -86,6 +88,32 @@ def test_saves_wait_until_the_buffer_is_empty() -> None:
         callback.on_step_end(None, SimpleNamespace(global_step=step), control)
         saved += [step] if control.should_save else []
     assert saved == [4, 8]
+
+
+class Odd(RunningBaseline):
+    """Remembers what no checkpoint can hold."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "how": self.how}
+
+
+@pytest.mark.parametrize("how", [lambda x: x, Path("here")], ids=["pickle", "weights only"])
+def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
+    """A path is pickled without a word, and refused when the run is resumed."""
+    part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
+    part.target.how = how  # type: ignore[attr-defined]
+    with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
+        Memory(part).state_dict()
+
+
+def test_a_memory_that_cannot_be_kept_is_told_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
+    made = trainer(tmp_path)
+    with pytest.raises(PartError, match="test/running"):
+        made.train()
+    assert made.state.global_step == 0
 
 
 class FakeTrainer:

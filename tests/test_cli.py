@@ -130,7 +130,7 @@ def test_a_single_file(tmp_path: Path) -> None:
 
 
 def test_explain() -> None:
-    assert "ℓ = −min(w Â" in told("explain", "clip")
+    assert "ℓ = −min(min(w, δ) Â" in told("explain", "clip")
     entries = json.loads(told("explain", "entropy", "--json"))
     assert [entry["kind"] for entry in entries] == ["part", "metric"]
 

@@ -233,6 +233,15 @@ def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str)
         Replay(path=path, **knobs).check()
 
 
+def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
+    part = Replay(path=pool(tmp_path, entry("2*2=", "4")))
+    with pytest.raises(RecipeError, match=r"no prompt of the training rows is in .*pool\.jsonl") as error:
+        part.check(prompts=["2·2=", "3·3="])
+    assert "the first row asks '2·2=', the pool has '2*2='" in str(error.value)
+    part.check(prompts=["3*3=", "2*2="])
+    part.check(prompts=None)  # a stream
+
+
 # ------------------------------------------------------------------ branches
 
 
@@ -307,6 +316,7 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
     assert {label: int(own.sum()) for label, own in batch.sources.items()} == rows
     for label, count in rows.items():
         assert log[f"sources/{label}/share"] == count / 8
+        assert log.get(f"sources/{label}/filled") == (None if label == "policy" else 1)
         assert 0 <= log[f"sources/{label}/reward"] <= 1
     if "greedy" in rows:
         assert not batch.mask[batch.sources["greedy"]].any()
@@ -327,6 +337,7 @@ def test_a_prompt_the_pool_does_not_know_is_left_to_the_policy(tmp_path: Path) -
     made.train()
     assert last_batch().sources["policy"].all()
     assert made.state.log_history[-2]["sources/replay/share"] == 0
+    assert made.state.log_history[-2]["sources/replay/filled"] == 0
 
 
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rlm_plugins.recipe.grammar import MANY
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.row_merge import merge
-from rlm_plugins.recipe.supplies import check_needs
+from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Critic, Evaluation, Reward
@@ -125,7 +125,9 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
     engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (row {row.name})")
     slots: dict[str, Any] = {}
     plain: dict[str, Any] = {"name": stable_name(row)}
-    for slot, spec in merge(row, said["algorithm"], finder).items():
+    merged = merge(row, said["algorithm"], finder)
+    check_takes_parts(row, engine, merged, here)
+    for slot, spec in merged.items():
         finder.note(spec, ("algorithm", slot), f"row {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))

@@ -18,6 +18,7 @@ import torch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.learning import Learning
 from rlm_plugins.training.checkpoint import DurableCheckpoints
+from rlm_plugins.training.memory import Memory
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
@@ -33,6 +34,13 @@ class EquationTrainer(DurableCheckpoints, Learning):
     _name = "rlm"
     _tag_names = ("trl", "rlm-plugins")
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
+        for memory in self._stateful().values() if self.args.save_strategy != "no" else ():
+            if isinstance(memory, Memory):
+                memory.state_dict()
+        return super().train(*args, **kwargs)
+
     def save_critic(self, folder: Path) -> None:
         """Writes the critic, where there is one, into a folder of its own."""
         if self.critic is not None and self.args.should_save:
@@ -41,7 +49,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
 
     def _stateful(self) -> dict[str, Any]:
         parts = [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
-        found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        found = {f"{i}:{p.part.full_name}": Memory(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
         own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}
 
