@@ -1,4 +1,4 @@
-"""Landlock: a process gives up files for good. Everything the kernel can handle is handled, and no rule gives it back."""
+"""Landlock: a process gives up files for good. All that the kernel can handle is, and no rule gives any back."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from rlm_sandbox.inside.channel import Channel
 
+_STREAMS = ((0, "r"), (1, "w"))
+
 
 def prepare(text: str) -> None:
     """Descriptor 0 holds `text`, descriptor 1 nothing yet. Both are memory; what 1 may hold is limited by FSIZE."""
@@ -52,8 +54,11 @@ def run_script(channel: Channel, job: dict[str, Any]) -> None:
 def _connect() -> None:
     """The standard streams of Python, on the descriptors that `prepare` made."""
     atexit._clear()
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore
+    reads, writes = (
+        os.fdopen(n, mode, encoding="utf-8", errors="surrogateescape", closefd=False) for n, mode in _STREAMS
+    )
+    sys.stdin = sys.__stdin__ = reads  # type: ignore[misc,assignment]
+    sys.stdout = sys.__stdout__ = writes  # type: ignore[misc,assignment]
     os.fstat = _size_only  # type: ignore[assignment]
 
 
