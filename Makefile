@@ -37,9 +37,9 @@ format: $(READY)
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt plugins/rlm-math/pyproject.toml
+$(READY): pyproject.toml constraints.txt plugins/rlm-math/pyproject.toml plugins/rlm-judge/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; say make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' -e plugins/rlm-math
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' -e plugins/rlm-math -e plugins/rlm-judge
 	touch $(READY)
