@@ -27,6 +27,9 @@ def in_words(
     """
     first = error.errors()[0]
     knob = str(first["loc"][0])
+    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:  # within a knob; its value may be a secret
+        place, key = where + _address(settings, first["loc"]), first["loc"][-1]
+        return RecipeError(f"'{knob}' of '{part}' has no key '{key}'", where=place)
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(knobs) or "no knobs"
         hint = beside(knob) or nearest(knob, knobs)
