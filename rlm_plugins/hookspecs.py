@@ -56,7 +56,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
-    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as")),
+    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),

@@ -105,7 +105,13 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
     listed = []
     for i, spec in enumerate(said):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
-        reward = Reward(spec.get("as") or spec["name"], bound, float(spec.get("weight", 1.0)))
+        reward = Reward(
+            spec.get("as") or spec["name"],
+            bound,
+            float(spec.get("weight", 1.0)),
+            spec.get("on_error") or "stop",
+            spec.get("timeout"),
+        )
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(
                 f"two rewards are called '{reward.label}'",
@@ -113,6 +119,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
                 hint="give one of them another label: `as: …`",
             )
         plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
+        plain["on_error"] = reward.on_error
         finder.note(plain, ("rewards", i), "default")
         rewards.append(reward)
         listed.append(plain)
