@@ -25,6 +25,7 @@ class Reward:
         weight: Its coefficient in the sum.
         on_error: Where it fails the run stops (``stop``), its rows score 0 (``zero``) or teach nothing (``skip``).
         timeout: Seconds one call may take; None: any number.
+        processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Reward:
     weight: float = 1.0
     on_error: str = "stop"
     timeout: float | None = None
+    processes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,9 @@ class Touchy:
 
     def __call__(self, completions, trainer_state):
         self.pay *= 0.5
-        broken = trainer_state is not None and str(trainer_state.global_step) in os.environ.get("TOUCHY", "").split()
+        here = os.environ.get("RANK", "0") == os.environ.get("TOUCHY_RANK", "0")
+        steps = os.environ.get("TOUCHY", "").split() if here else []
+        broken = trainer_state is not None and str(trainer_state.global_step) in steps
         scores = [self.pay * (sum(map(ord, text)) % 8) / 8 for text in completions]
         return [*scores[:-1], float("nan")] if broken else scores
 
@@ -100,3 +104,18 @@ def test_what_is_skipped_teaches_nothing_and_is_counted(tmp_path: Path, monkeypa
     assert all(0 <= line["reward_ties"] <= 1 for line in lines)
     assert len((run.folder / "faults.jsonl").read_text().splitlines()) == 1
     assert os.environ["TOUCHY"] == "1"
+
+
+@pytest.mark.slow
+def test_what_fails_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path) -> None:
+    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    options += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "rlm_plugins", "train"]
+    command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(recipe(tmp_path))]
+    command += ["--out", str(tmp_path / "run"), "trainer.per_device_train_batch_size=4"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOUCHY": "2", "TOUCHY_RANK": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode != 0
+    assert "step 2, on process 1: returned nan for sample 3" in done.stderr, done.stderr[-3000:]
+    assert (tmp_path / "run" / "01-grpo" / "checkpoint-2" / "trainer_state.json").is_file()
+    (kept,) = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
+    assert (kept["process"], kept["sample"]) == (1, 3)

@@ -24,6 +24,7 @@ from rlm_plugins.recipe.resolve import resolve
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward
+from rlm_plugins.training.elsewhere import check_processes
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.judge import trl_reward
@@ -182,6 +183,57 @@ def test_it_cannot_change_what_the_trainer_goes_on_with() -> None:
     judged(trl_style)
     assert BATCH["prompts"] == ["p", "p", "q", "q"]
     assert BATCH["answer"] == [1, 2, 3, 4]
+
+
+HEAVY = '''
+import os, re, sys
+from rlm_plugins import hookimpl
+
+
+def heavy(completions, answer, log_metric=None, *, factor: float = 2.0):
+    """Computes, and can do anything but be interrupted."""
+    assert log_metric is None, "nobody could hear it"
+    for text in completions:
+        if text == "hang":
+            re.match(r"(a+)+$", "a" * 60 + "b")
+        if text == "exit":
+            os._exit(0)
+        if text == "raise":
+            raise ValueError(os.getpid())
+    return [float("nan") if text == "nan" else factor * x for text, x in zip(completions, answer)]
+
+
+def remembers(completions, trainer_state):
+    """Needs what stays here."""
+    return [0.0] * len(completions)
+
+
+@hookimpl
+def rlm_rewards():
+    return {"heavy": heavy, "remembers": remembers}
+'''
+
+
+@pytest.mark.slow
+def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text(HEAVY)
+    registry = Registry([tmp_path / "part.py"])
+    bound = registry.find("rlm_rewards", "heavy").bind({"factor": 3.0})
+    texts = ["1", "2", "hang", "3", "exit", "4", "raise", "5", "nan", "6"]
+    given = {"prompts": list("aabbccddee"), "completions": texts, "answer": [1.0] * 10, "completion_ids": [[1]] * 10}
+    book = Faults()
+    reward = Reward("heavy", bound, on_error="skip", timeout=20.0, processes=2)
+    assert trl_reward(reward, book)(**given) == [3.0, 3.0, *[None] * 7, 3.0]
+    told = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
+    assert {(2, "gave no answer within 20 s, and was killed"), (8, "returned nan")} <= told
+    assert (4, "ended its process: out of memory, a crash, or an exit") in told
+    (raised,) = [said for sample, said in told if sample == 6]
+    assert raised.startswith("raised ValueError: ")
+    assert raised != f"raised ValueError: {os.getpid()}"
+    with pytest.raises(RecipeError, match="cannot be sent"):
+        check_processes(registry.find("rlm_rewards", "remembers").bind({}), "rewards[0]")
+    with pytest.raises(RecipeError, match="asynchronous"):
+        check_processes(Part("rlm_rewards", "it", "guest", fails_async).bind({}), "rewards[0]")
 
 
 RECIPE = """

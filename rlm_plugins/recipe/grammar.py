@@ -67,6 +67,7 @@ class Reward(Part):
     weight: float = 1.0
     on_error: Literal["stop", "zero", "skip"] = "stop"
     timeout: float | None = Field(None, gt=0)
+    processes: int | None = Field(None, ge=1, le=64)
 
 
 class Slot(Keys, extra="allow"):

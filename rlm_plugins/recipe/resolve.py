@@ -21,6 +21,7 @@ from rlm_plugins.recipe.supplies import check_needs
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.training.elsewhere import check_processes
 
 
 @dataclass
@@ -111,7 +112,10 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
             float(spec.get("weight", 1.0)),
             spec.get("on_error") or "stop",
             spec.get("timeout"),
+            spec.get("processes"),
         )
+        if reward.processes is not None:
+            check_processes(bound, finder.address("rewards", i))
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(
                 f"two rewards are called '{reward.label}'",

@@ -38,6 +38,11 @@ _BESIDE_KNOBS: dict[str, Schema] = {
             "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
         },
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds one call may take; default: any"},
+        "processes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "processes of its own, killed when they are late",
+        },
     },
     "rollouts": {
         "rows": {

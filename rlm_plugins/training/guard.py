@@ -50,8 +50,11 @@ class Guard:
         """
         began = time.perf_counter()
         scores, faults = await self._answers(columns, range(len(texts)))
-        if faults and faults[0].narrow and not scores and not hasattr(self._reward.part.target, "state_dict"):
-            scores, faults = await self._group_by_group(columns, faults[0])
+        if not hasattr(self._reward.part.target, "state_dict"):  # asking again would go into its memory
+            if faults and faults[0].narrow and not scores:
+                scores, faults = await self._group_by_group(columns, faults[0])
+            else:
+                faults = [await self._closer(fault, columns) for fault in faults]
         if self._book is not None:
             self._book.seconds[self._reward.label] = time.perf_counter() - began
         if faults:
@@ -70,20 +73,20 @@ class Guard:
             asyncio.CancelledError,
         ) as error:  # sys.exit must not end a run quietly
             return {}, [_fault(error).but(rows=rows, where=where)]
-        scores, faults = {}, []
+        scores: dict[int, float | None] = {}
+        failed: dict[int, tuple[Fault, list[int]]] = {}
         for row, score in zip(rows, said, strict=True):
             try:
                 scores[row] = number(score)
-            except Fault as fault:
-                allowed = f"a list of {len(rows)} numbers (None: does not apply)"
-                faults.append(fault.but(rows=[row], sample=row, where=where, allowed=allowed))
-        return scores, faults
+            except Fault as fault:  # one of several rows: a process that failed on a group
+                failed.setdefault(id(fault), (fault, []))[1].append(row)
+        return scores, [_of_rows(fault, its, where, len(rows)) for fault, its in failed.values()]
 
     async def _group_by_group(self, columns: Columns, whole: Fault) -> Said:
         """The same after the whole batch failed: a reward is called with whole groups, and does not see the others."""
         scores: dict[int, float | None] = {}
         faults: list[Fault] = []
-        groups = _groups(columns["prompts"])
+        groups = groups_of(columns["prompts"])
         for rows in groups:
             some, failed = await self._answers(columns, rows) if len(groups) > 1 else ({}, [whole])
             scores |= some
@@ -137,7 +140,12 @@ def _fault(error: BaseException) -> Fault:
     return found
 
 
-def _groups(prompts: Sequence[Any]) -> list[list[int]]:
+def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
+    allowed = fault.allowed or f"a list of {count} numbers (None: does not apply)"
+    return fault.but(rows=rows, sample=rows[0] if len(rows) == 1 else None, where=where, allowed=allowed)
+
+
+def groups_of(prompts: Sequence[Any]) -> list[list[int]]:
     """Rows in a row that answer one prompt."""
     runs = itertools.groupby(range(len(prompts)), key=lambda row: repr(prompts[row]))
     return [list(rows) for _, rows in runs]

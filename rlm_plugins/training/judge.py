@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.deadline import within, within_async
+from rlm_plugins.training.elsewhere import Elsewhere
 from rlm_plugins.training.fault_book import Faults
-from rlm_plugins.training.guard import Columns, Guard
+from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
 
@@ -25,8 +26,12 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
         book: Where its faults are written down; None: one that stops the run is raised at once.
     """
     bound, seconds = reward.part, reward.timeout
+    elsewhere = None if reward.processes is None else Elsewhere(reward)
 
     async def ask(columns: Columns) -> Any:
+        if elsewhere is not None:
+            given = {name: x for name, x in _given(reward, columns).items() if isinstance(x, list)}
+            return elsewhere.ask(given, groups_of(columns["prompts"]))
         answer = partial(bound.call, _given(reward, columns))
         return answer() if seconds is None else within(seconds, answer)
 

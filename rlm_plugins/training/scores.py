@@ -33,6 +33,8 @@ def number(score: Any) -> float | None:
     Raises:
         Fault: It is none.
     """
+    if isinstance(score, Fault):  # what kept this row from having one
+        raise score
     plain = _item(score)
     if plain is None:
         return None
