@@ -56,7 +56,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
-    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as")),
+    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
@@ -164,7 +164,8 @@ def rlm_rewards() -> Parts:
 
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
     ``None`` means "does not apply here". `async def` works. A function that ends in ``**kwargs`` is taken for one
-    written for TRL and gets exactly what TRL passes::
+    written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
+    say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

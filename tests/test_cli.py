@@ -66,7 +66,7 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 
 def test_every_command_says_what_it_does() -> None:
-    commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "new")
+    commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "reward", "new")
     for command in commands:
         assert command in told("--help")
         assert len(told(command, "--help")) > 300

@@ -11,8 +11,8 @@ import torch
 from rlm_plugins.ask import select, teach
 from rlm_plugins.batch import Batch
 from rlm_plugins.step import compare, sift
+from rlm_plugins.trainer.judging import Judging
 from rlm_plugins.trainer.reading import loss_mask
-from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.refill import Draw, FullBatch, has_rows
 from rlm_plugins.training.writing import Writers
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
 
 
-class Scoring(Valuing):
+class Scoring(Judging):
     """The same, with the advantages of the equation.
 
     Args:
@@ -30,15 +30,6 @@ class Scoring(Valuing):
     def __init__(self, *, observer: Observer | None = None, **rest: Any) -> None:
         self._observer = observer
         super().__init__(**rest)
-
-    def _calculate_rewards(
-        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
-    ) -> torch.Tensor:
-        self._texts = prompts, completions
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
-        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        return self._rewards_per_func
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         mine = self._mine(len(inputs))
@@ -73,7 +64,9 @@ class Scoring(Valuing):
         out = super()._generate_and_score_completions(inputs)
         if self._written is not None:
             out |= self._said_of_rows(self._written, out["completion_ids"])
-        batch = sift(self._scoring_batch(out), self.equation)
+        batch = self._scoring_batch(out)
+        self._log_rewards(batch)
+        batch = sift(batch, self.equation)
         self._log_sieve(batch)
         if self._sampler is not None and self.model.training:
             teach(self._sampler, batch)
@@ -110,8 +103,7 @@ class Scoring(Valuing):
     def _scoring_batch(self, out: dict[str, Any]) -> Batch:
         """Every row of every process, with what the scoring parts named."""
         generations = self.num_generations if self.model.training else self.num_generations_eval
-        weights = self.reward_weights.to(self._rewards_per_func.device)
-        rewards = (self._rewards_per_func * weights).nansum(1)
+        rewards = self._sum_of_rewards()
         device = rewards.device
         entropy = self._read_before(out)
         return Batch(
@@ -122,7 +114,7 @@ class Scoring(Valuing):
             sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
             step=self.state.global_step,
-            rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
+            rewards=rewards,
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
