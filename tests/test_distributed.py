@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
 LESSON = ROOT / "recipes" / "lessons" / "01-addition.yaml"
@@ -30,10 +33,10 @@ def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
     return folder
 
 
-def logged(folder: Path, step: int = 1) -> dict[str, float]:
-    """What a run of one stage says of an optimiser step."""
+def logged(folder: Path, step: int = 1, stage: str = "") -> dict[str, float]:
+    """What a run of one stage, or the stage with such a name, says of an optimiser step."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return next(line for line in lines if line["step"] == step and "loss" in line)
+    return next(line for line in lines if line["step"] == step and "loss" in line and line["stage"].endswith(stage))
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,68 @@ def test_what_is_remembered_equals_one_process(tmp_path: Path, start: Path) -> N
         assert expected["grad_norm"] > 1e-3, "nothing to compare"
         for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
             assert found[name] == pytest.approx(expected[name], rel=2e-4, abs=1e-6), (step, name)
+
+
+CRITICS: dict[str, dict[str, Any]] = {
+    "shared": {"algorithm": {"name": "ppo"}},
+    "head": {"algorithm": {"name": "vapo", "penalties": {"nll": {"threshold": 0.1}}}},
+    "separate": {"algorithm": {"name": "orz"}, "trainer": {"target_kl": 1e-9}},
+}
+"""Kind of critic → what its stage says of its own; each generation is used twice, the last kind's once."""
+
+
+def test_critics_learn_as_with_one_process(tmp_path: Path, start: Path) -> None:
+    """Every kind as a stage of one run, on two processes of two micro-batches against one of one."""
+    body = yaml.safe_load(reinforcement(tmp_path, start, canned=True).read_text())
+    trainer = {**body["trainer"], "num_iterations": 2, "max_steps": 3, "optim": "sgd", "learning_rate": 0.1}
+    stages: list[dict[str, Any]] = []
+    for kind, own in CRITICS.items():
+        stage = {
+            "name": kind,
+            "critic": {"kind": kind, "learning_rate": 1e-3},
+            "trainer": trainer | own.get("trainer", {}),
+        }
+        stage["algorithm"] = {**own["algorithm"], "rollouts": ["canned"]}
+        stage["model"] = {"lora": body["model"]["lora"]} if stages else body["model"]
+        stages.append(stage)
+    both = {key: body[key] for key in ("environment", "rewards", "evaluation", "plugins")}
+    recipe = tmp_path / "critics.yaml"
+    recipe.write_text(yaml.safe_dump({**both, "stages": stages}))
+    quarters = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
+    pieces = [f"stages.{i}.trainer.{key}={value}" for i in range(len(stages)) for key, value in quarters.items()]
+    one, two = launch(recipe, tmp_path / "one", 1), launch(recipe, tmp_path / "two", 2, *pieces)
+    for number, kind in enumerate(CRITICS, 1):
+        for step in (1, 2, 3):
+            expected, found = (logged(folder, step, kind) for folder in (one, two))
+            assert expected["critic/grad_norm"] > 1e-3, "nothing to compare"
+            for name in SAID_OF_CRITICS:
+                if name in expected:
+                    assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6), (kind, step, name)
+        assert "critic/explained_variance" in logged(one, 3, kind)
+        if kind == "separate":
+            assert [logged(two, step, kind)["update/passed_over"] for step in (1, 2, 3)] == [0.0, 1.0, 0.0]
+        for file in sorted((one / f"0{number}-{kind}" / "critic").glob("*.safetensors")):
+            weights, others = load_file(file), load_file(two / file.relative_to(one))
+            assert max(x.abs().max() for x in weights.values()) > 1e-3
+            for name, x in weights.items():
+                torch.testing.assert_close(others[name], x, rtol=1e-3, atol=1e-5)
+
+
+SAID_OF_CRITICS = (
+    "loss",
+    "grad_norm",
+    "reward",
+    "shapers/reward",
+    "advantage/abs_mean",
+    "penalties/value_loss",
+    "value_clipped",
+    "critic/value",
+    "critic/return",
+    "critic/explained_variance",
+    "critic/grad_norm",
+    "update/kl",
+    "update/passed_over",
+)
 
 
 def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:

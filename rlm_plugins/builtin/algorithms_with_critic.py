@@ -12,7 +12,8 @@ ppo = Row(
     source="arXiv 1707.06347 eq. 7 and 9, 1506.02438 eq. 16; in RLHF: 1909.08593. λ 0.95, γ 1, β 0.05: RLHF practice",
     pitfalls="A young critic misleads the policy: give it steps of its own, `critic: {warmup_steps: …}`. With λ < 1 "
     "the reward of a long row hardly reaches its beginning (vc_ppo, vapo). One answer per problem is enough: "
-    "`trainer: {num_generations: 1}`. The paper's entropy bonus is not in this row. ε of the value is in units of "
+    "`trainer: {num_generations: 1}`. Several updates per generation are `num_iterations` and `steps_per_generation`, "
+    "and `target_kl` ends them early. The paper's entropy bonus is not in this row. ε of the value is in units of "
     "reward. verl, TRL and this row whiten with n − 1, OpenRLHF with n: `advantage: {bessel: false}`; masked tokens "
     "inside a row are stepped over, in OpenRLHF and ORZ they discount: `masked_tokens: through`.",
     family=CRITIC,
