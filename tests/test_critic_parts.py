@@ -16,6 +16,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
 from rlm_plugins.builtin.critic import gae, value_loss
 from rlm_plugins.builtin.shapers import kl_in_reward
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.step import score
 from rlm_plugins.testing import batches
 
@@ -150,7 +151,7 @@ def test_what_is_paid_for_drift_is_foreseen_and_taught() -> None:
 def test_a_coefficient_that_adapts_changes_what_the_critic_is_taught() -> None:
     """KL 3 per row, target 1: the factor is 1.02 from the second generation on."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])
-    paid = part("rlm_shapers", AdaptiveKLInReward, beta=0.1, target=1.0)
+    paid = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward).bind({"beta": 0.1, "target": 1.0})
     made = equation(shapers=[paid], advantage=part("rlm_advantages", gae, lam=1.0, whitened=False))
     batch = scoring([1.0], old_logp=old, ref_logp=ref, values=torch.zeros(1, 2))
     first = score(batch, made)
