@@ -150,13 +150,13 @@ CRITICS: dict[str, dict[str, Any]] = {
 """Kind of critic → what its stage says of its own: one each for KL in the reward, λ by length, the early stop."""
 OF_STEPS = ("loss", "grad_norm", "reward", "shapers/reward", "advantage/abs_mean", "update/kl", "update/passed_over")
 OF_CRITICS = ("value", "return", "explained_variance", "grad_norm", "learning_rate")
-OF_MICRO_BATCHES = ("penalties/value_loss", "value_clipped")
+OF_MICRO_BATCHES = ("penalties/value_loss", "penalties/value_clipped")
 
 
 def test_critics_learn_as_with_one_process(tmp_path: Path, start: Path) -> None:
     """Every kind as a stage of one run, each generation used twice; the last on two micro-batches per process."""
     body = yaml.safe_load(reinforcement(tmp_path, start, canned=True).read_text())
-    trainer = {**body["trainer"], "num_iterations": 2, "max_steps": 3, "optim": "sgd", "learning_rate": 0.1}
+    trainer = {**body["trainer"], "num_iterations": 2, "max_steps": 3, "optim": "sgd", "learning_rate": 0.02}
     stages: list[dict[str, Any]] = []
     for kind, own in CRITICS.items():
         stage = {
@@ -173,13 +173,15 @@ def test_critics_learn_as_with_one_process(tmp_path: Path, start: Path) -> None:
     halves = [f"stages.{i}.trainer.per_device_train_batch_size={size}" for i, size in enumerate((32, 32, 16))]
     halves += ["stages.2.trainer.gradient_accumulation_steps=2"]
     one, two = launch(recipe, tmp_path / "one", 1), launch(recipe, tmp_path / "two", 2, *halves)
+    compared: set[str] = set()
     for number, kind in enumerate(CRITICS, 1):
         names = [*OF_STEPS, *(f"critic/{name}" for name in OF_CRITICS)]
         names += OF_MICRO_BATCHES if kind != "separate" else ()  # accumulated, these are means of means
         for step in (1, 2, 3):
             expected, found = (logged(folder, step, kind) for folder in (one, two))
             assert expected["critic/grad_norm"] > 1e-3, "nothing to compare"
-            for name in (name for name in names if name in expected):
+            for name in {*names} & {*expected}:
+                compared.add(name)
                 assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6), (kind, step, name)
         assert logged(two, 3, kind)["critic/explained_variance"] != 0
         for file in sorted((one / f"0{number}-{kind}" / "critic").glob("*.safetensors")):
@@ -187,6 +189,7 @@ def test_critics_learn_as_with_one_process(tmp_path: Path, start: Path) -> None:
             assert max(x.abs().max() for x in weights.values()) > 1e-3
             for name, x in weights.items():
                 torch.testing.assert_close(others[name], x, rtol=1e-3, atol=1e-5)
+    assert len(compared) == len(OF_STEPS) + len(OF_CRITICS) + len(OF_MICRO_BATCHES)
     assert [logged(two, step, "separate")["update/passed_over"] for step in (1, 2, 3)] == [0.0, 1.0, 0.0]
 
 

@@ -17,7 +17,8 @@ class Stopping(Scoring):
     Every update is measured before it is taken, over all its rows of all processes: the mean of w − 1 − log w over the
     trained tokens, w = π / π_old, which estimates KL(π_old ‖ π). The first update beyond `target_kl` is not taken, and
     those left on the generation are not computed. They count as steps: what is planned by the step (schedules,
-    `max_steps`, evaluation) stays where it was. Nothing of this needs a place in a checkpoint, since those are taken
+    `max_steps`, evaluation) stays where it was. A critic still takes the update at which the policy is held, whose
+    gradient is there, and then waits with it. Nothing of this needs a place in a checkpoint, since those are taken
     only between generations.
     """
 
