@@ -31,8 +31,9 @@ SHOWN = "shows one careful demonstration in each group of 8, which is counted am
 
 ALONE = ["trainer.num_generations=1", "critic.learning_rate=2.5e-3", "critic.warmup_steps=5"]
 CRITIC = (
-    "is compared with a critic and with no other row: 64 problems with one answer each; the critic learns five times as "
-    "fast as the policy (as in Open-Reasoner-Zero's script), and the first 5 steps are its alone: the policy has 5 fewer"
+    "is compared with a critic and with no other row: 64 problems with one answer each; the critic learns five times "
+    "as fast as the policy (as in Open-Reasoner-Zero's script), and the first 5 steps are the critic's alone: the "
+    "policy has 5 fewer"
 )
 
 OWN: dict[str, Own] = {
