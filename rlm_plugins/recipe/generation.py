@@ -136,9 +136,9 @@ def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> 
     updates, rest = divmod(pieces, settings["gradient_accumulation_steps"])
     if rest or updates < 2:
         raise RecipeError(
-            f"it passes over what is left on a generation, and there are {pieces} micro-batches for updates of "
-            f"{settings['gradient_accumulation_steps']}: nothing is left",
+            f"it passes over the updates left on a generation, and none is left: micro-batches {pieces}, of which an "
+            f"update takes {settings['gradient_accumulation_steps']}",
             where=f"{where}.target_kl",
-            allowed="with two whole updates per generation or more",
+            allowed="it, where a generation serves two whole updates or more",
             hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` cuts a generation into pieces",
         )
