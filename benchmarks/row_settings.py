@@ -71,7 +71,11 @@ OWN: dict[str, Own] = {
     ),
     "orz": Own(ALONE, CRITIC),
     "vc_ppo": Own(ALONE, CRITIC),
-    "vapo": Own(ALONE, CRITIC),
+    "vapo": Own(
+        [*ALONE, "algorithm.advantage.by_length=3.0"],
+        f"{CRITIC}; its α of 0.05 is meant for rows of thousands of tokens: to one of 33 it gives λ = 0.39. α is 3, so "
+        "that λ = 0.99 is what the paper's gives to 2,000",
+    ),
     "luffy": Own([CAREFUL], SHOWN),
     "srft": Own([CAREFUL], SHOWN),
     "hpt": Own([CAREFUL], f"{SHOWN} (the paper: 8 and 1)"),
