@@ -11,6 +11,7 @@ import torch
 from by_hand import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_advantages import double_sum
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
@@ -21,16 +22,6 @@ from rlm_plugins.step import score
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-Tensor = torch.Tensor
-
-
-def double_sum(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> list[float]:
-    """Âₜ = Σₗ (γλ)ˡ (rₜ₊ₗ + γ Vₜ₊ₗ₊₁ − Vₜ₊ₗ) of one row without holes, straight from the paper."""
-    r, v = rewards.tolist(), [*values.tolist(), 0.0]
-    steps = range(len(r))
-    return [
-        math.fsum((gamma * lam) ** (s - t) * (r[s] + gamma * v[s + 1] - v[s]) for s in steps if s >= t) for t in steps
-    ]
 
 
 # ---- λ

@@ -62,8 +62,9 @@ vc_ppo = Row(
 vapo = Row(
     about="VC-PPO with a λ that grows with the row, DAPO's clip, and right rows imitated a little.",
     source="VAPO, arXiv 2504.05118",
-    pitfalls="The critic is trained alone first: `critic: {warmup_steps: …}`. Rows shorter than 1/α = 20 tokens have "
-    "λ = 0. The term for right rows counts rewards of 1 or more, and its mean is over all tokens, the paper's over "
+    pitfalls="The critic is trained alone first: `critic: {warmup_steps: …}`. Its α is meant for rows of "
+    "thousands of tokens: λ is 0.99 at 2,000, 0.39 at 33, 0 up to 1/α = 20. For short rows take a larger `by_length`. "
+    "The term for right rows counts rewards of 1 or more, and its mean is over all tokens, the paper's over "
     "those of right rows alone. Its ε of the value is verl's default; no code of the authors is public.",
     family=CRITIC,
     advantage={"name": "gae", "gamma": 1.0, "lam_critic": 1.0, "by_length": 0.05},
