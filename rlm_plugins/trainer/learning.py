@@ -43,9 +43,7 @@ class Learning(Stopping):
             loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
         batch.log("entropy", entropy.detach())
         for name, schedule in self._schedules.items():
-            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
-                schedule.at(batch.step)
-            )
+            self._ledger[f"schedule/{name}"].append(schedule.at(batch.step))
         return loss
 
     def _learning_batch(
@@ -116,5 +114,4 @@ class Learning(Stopping):
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())
+        self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())
