@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.estimate import Load, estimate, skeleton
+from rlm_plugins.commands.estimate import Load, estimate
+from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
 
 LORA = {"r": 4, "target_modules": "all-linear"}

@@ -113,7 +113,11 @@ class Block:
         product = 2 if load.half else self.weight
         tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
         tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
-        return tile * (product if load.fused else 4 * TILES) + tokens * self.hidden * (product + 4)
+        return tile * (product if load.fused else 4 * TILES) + self.hidden_states(tokens, load.half)
+
+    def hidden_states(self, tokens: int, half: bool) -> int:
+        """The trunk's answer for `tokens` tokens, and its gradient in float32."""
+        return tokens * self.hidden * ((2 if half else self.weight) + 4)
 
     def cache(self, tokens: int) -> int:
         """Keys and values of `tokens` tokens: 2 v w per token and layer."""
