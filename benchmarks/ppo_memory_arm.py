@@ -2,8 +2,9 @@
 
 Bytes are counted three ways. *At rest*: every weight, gradient and moment of an optimiser, tensor by tensor. *Peak*:
 what is at rest when a step begins, and on top the most that PyTorch's allocator has handed out during it, by the
-allocator's own record (`torch.profiler`, `profile_memory`); it knows nothing of what the machine or Python hold. *RSS*:
-the most the process had in memory, less what it had before the weights were made; malloc's spare room is in it.
+allocator's own record (`torch.profiler`, `profile_memory`), less the part of TRL's tile of logits that no vocabulary
+fills and no machine holds (`untouched`). *RSS*: the most the process had in memory, less what it had before the weights
+were made; malloc's spare room is in it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
+from rlm_plugins.commands.block import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.commands.check import memory
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -157,13 +159,14 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
 def bytes_of(document: Record) -> Record:
     """What the third step of an arm holds, and what `rlm check` says it would; in a fresh process."""
     before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
     probe, expected = train(document, profiled=2)
     said = expected["always"]
     return {
         "parameters": size(probe.weights()),
         "gradients": probe.gradients,
         "optimiser": probe.optimiser(),
-        "peak": probe.peak,
+        "peak": probe.peak - untouched(probe.trainer, expected["load"]),
         "rss": probe.rss - before,
         "expected": {
             "parameters": sum(said[name] for name in said if "weights" in name),
@@ -172,6 +175,13 @@ def bytes_of(document: Record) -> Record:
             "peak": expected["peak"],
         },
     }
+
+
+def untouched(trainer: Any, load: Record) -> int:
+    """Bytes of a float32 tile of logits beyond the vocabulary: TRL allocates it at full width."""
+    tokens = load["micro_rows"] * (load["prompt"] + load["completion"] - 1)  # nothing is read after the last token
+    spare = HEAD_VOCABULARY - trainer.model.config.vocab_size
+    return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 
 
 def seconds_of(document: Record) -> Record:

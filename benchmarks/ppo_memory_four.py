@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from ppo_memory_arm import size
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.critic_adapter import ADAPTER, SharedCritic
+from rlm_plugins.critic_adapter import SharedCritic
 
 Record = dict[str, Any]
 
@@ -54,25 +54,23 @@ def _shared(said: Record, lora: Record) -> Record:
     policy = get_peft_model(_made(said), LoraConfig(**lora))
     critic = SharedCritic(policy, lora, "cpu")
     policy.add_adapter("judge", LoraConfig(**lora))
-    heads = [critic.head, _head(said).requires_grad_(False)]
-    _step(policy(input_ids=_ids()).logits.sum(), [x for x in policy.parameters() if x.requires_grad])
-    with critic.reading():
-        _step(critic.values(_ids(), torch.ones_like(_ids()), 4).sum(), critic.parameters())
-    assert len([name for name, x in policy.named_parameters() if f".{ADAPTER}." in name and x.grad is not None])
-    return _counted([policy, *heads])
+    policy(input_ids=_ids()).logits.sum().backward()
+    said_by_critic = critic.values(_ids(), torch.ones_like(_ids()), 3)
+    critic.learn(said_by_critic, torch.ones_like(said_by_critic))
+    _move([x for x in policy.parameters() if x.grad is not None] + list(critic.head.parameters()))
+    return _counted([policy, critic.head, _head(said).requires_grad_(False)])
 
 
 def _learn(policy: Any, trunk: Any, head: torch.nn.Module) -> None:
-    _step(policy(input_ids=_ids()).logits.sum(), [x for x in policy.parameters() if x.requires_grad])
-    read = head(trunk(input_ids=_ids()).last_hidden_state).sum()
-    _step(read, [x for part in (trunk, head) for x in part.parameters() if x.requires_grad])
+    policy(input_ids=_ids()).logits.sum().backward()
+    head(trunk(input_ids=_ids()).last_hidden_state).sum().backward()
+    _move([x for part in (policy, trunk, head) for x in part.parameters() if x.grad is not None])
 
 
 MOMENTS: list[torch.optim.Optimizer] = []
 
 
-def _step(loss: torch.Tensor, weights: Sequence[torch.Tensor]) -> None:
-    loss.backward()
+def _move(weights: Sequence[torch.Tensor]) -> None:
     MOMENTS.append(torch.optim.AdamW(weights))
     MOMENTS[-1].step()
 

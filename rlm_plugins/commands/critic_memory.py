@@ -51,9 +51,14 @@ def valuing(config: PretrainedConfig, critic: Critic | None, load: Load) -> dict
         config = _in_float32(config)
         model, rank = _trunk(skeleton(config, None)), 0
     block = Block.of(model, config, rank)
+    tokens = load.micro_rows * (load.prompt + load.completion)
     return {
         "critic's activations": block.activations(load),
-        "its hidden states": block.hidden_states(load.micro_rows * (load.prompt + load.completion), load.half),
+        **(
+            {"a layer read again": block.layer(load)}
+            if load.checkpointing
+            else {"its hidden states": block.hidden_states(tokens, load.half)}
+        ),
         "half-precision weights": half_precision_copies(model) if load.half else 0,
     }
 

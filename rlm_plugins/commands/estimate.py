@@ -108,8 +108,14 @@ def estimate(
         },
         learning={
             "activations": block.activations(load),
-            "log-probabilities": block.head(load),
+            **_then(block, load),
             "half-precision weights": half_precision_copies(model) if load.half else 0,
         },
         valuing=critic_memory.valuing(config, critic, load),
     )
+
+
+def _then(block: Block, load: Load) -> dict[str, int]:
+    """What the backward pass adds: the logits, or with checkpointing a layer, if that is more; they take turns."""
+    head, layer = block.head(load), block.layer(load) if load.checkpointing else 0
+    return {"log-probabilities": head} if head >= layer else {"a layer read again": layer}
