@@ -44,6 +44,28 @@ CRITICS = {
 LOAD = Load(rows=32, prompt=512, completion=1024, micro_rows=4, checkpointing=True, half=True, fused=True)
 
 
+HEADING = f"""# GRPO and PPO on one card, on paper
+
+`python benchmarks/model_memory.py`: what `rlm check` estimates for the sizes of Qwen2.5, in GiB. Prompts of
+{LOAD.prompt} tokens, completions of {LOAD.completion}, {LOAD.rows} rows written at once, {LOAD.micro_rows} learned from
+at once; weights in bfloat16 (or 4-bit NormalFloat) under autocast, LoRA of rank {LORA["r"]} on every linear layer, in
+float32 like its gradients and AdamW's moments; the reference is the base with its adapters off. No card was at hand:
+against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
+
+    peak     = always + max(writing, learning, valuing)
+    always   = base + 16 k + critic          k trained weights: weight, gradient, two moments, 4 bytes each
+    critic   = 16 (D + 1)                    a value head on D hidden units
+             + 16 k   shared: a second adapter
+             + 16 N   separate: N weights of its own, in float32
+    writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
+    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer: `commands/block.py`
+               T b D L + max(logits, T a)    with gradient checkpointing
+    valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
+
+**Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither: a card must have
+1.1 × peak + 1 GiB, for fragmentation and CUDA's context. A four-bit base cannot be copied and trained: –."""
+
+
 def config(model: str, four_bit: bool) -> Any:
     """The config of a Qwen2.5, in bfloat16."""
     from transformers import Qwen2Config
@@ -68,45 +90,27 @@ def found_for(model: str, four_bit: bool, arm: str, checkpointing: bool) -> Esti
     return estimate(config(model, four_bit), LORA, replace(LOAD, checkpointing=checkpointing), critic)
 
 
-def report() -> str:
-    """The text of ``model_memory.md``."""
-    return "\n\n".join([_heading(), *(_table(on) for on in (True, False)), _terms("7B")]) + "\n"
+def report(models: Sequence[str] = tuple(SIZES)) -> str:
+    """The text of ``model_memory.md``; the last model is told term by term."""
+    return "\n\n".join([HEADING, *(_table(models, on) for on in (True, False)), _terms(models[-1])]) + "\n"
 
 
-def _heading() -> str:
-    return (
-        "# GRPO and PPO on one card, on paper\n\n"
-        "`python benchmarks/model_memory.py`: what `rlm check` estimates for the sizes of Qwen2.5, in GiB. "
-        f"Prompts of {LOAD.prompt} tokens, completions of {LOAD.completion}, {LOAD.rows} rows written at once, "
-        f"{LOAD.micro_rows} learned from at once; bfloat16 weights (or 4-bit NormalFloat) under autocast, LoRA of rank "
-        f"{LORA['r']} on every linear layer, in float32 like its gradients and AdamW's moments; reference: the base with "
-        "its adapters off. Not measured on a card; against measured bytes on a CPU see [ppo_memory](ppo_memory.md).\n\n"
-        "    peak = always + max(writing, learning, valuing)\n"
-        "    always   = base + 16 k + critic      k trained weights: weight, gradient, two moments, 4 bytes each\n"
-        "    critic   = 16 (D + 1)                a value head on D hidden units\n"
-        "             + 16 k  (shared: a second adapter)  or  + 16 N  (separate: N weights of its own, in float32)\n"
-        "    writing  = rows (P + C) · 2 L v b    keys and values of L layers, b = 2 bytes; one layer; probabilities\n"
-        "    learning = T a L + logits            T tokens of a micro-batch, a bytes per token and layer "
-        "(`commands/block.py`);\n"
-        "                                         with checkpointing T (b D L + a)\n"
-        "    valuing  = T a L                     the critic's own, once the policy's are gone; same rule\n\n"
-        f"**Bold**: fits a card of {CARDS[0]} GiB; plain: one of {CARDS[1]} GiB; ~~struck~~: neither. A card must have 1.1 × "
-        "peak + 1 GiB (fragmentation, CUDA's context)."
-    )
-
-
-def _table(checkpointing: bool) -> str:
+def _table(models: Sequence[str], checkpointing: bool) -> str:
     lines = [
         f"Gradient checkpointing {'on' if checkpointing else 'off'}:",
         "",
         f"| model | base | {' | '.join(CRITICS)} |",
         f"|---|---|{'--:|' * len(CRITICS)}",
     ]
-    for model in SIZES:
-        for four_bit in (False, True):
-            cells = [_cell(found_for(model, four_bit, arm, checkpointing)) for arm in CRITICS]
-            lines.append(f"| {model} | {'4-bit' if four_bit else 'bf16'} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(
+        [*lines, *(line(model, four_bit, checkpointing) for model in models for four_bit in (False, True))]
+    )
+
+
+def line(model: str, four_bit: bool, checkpointing: bool) -> str:
+    """The line of a model."""
+    cells = [_cell(found_for(model, four_bit, arm, checkpointing)) for arm in CRITICS]
+    return f"| {model} | {'4-bit' if four_bit else 'bf16'} | {' | '.join(cells)} |"
 
 
 def _cell(found: Estimate | None) -> str:
@@ -117,12 +121,15 @@ def _cell(found: Estimate | None) -> str:
 
 
 def _terms(model: str) -> str:
-    arms = [arm for arm in CRITICS if found_for(model, False, arm, True)]
-    made = {arm: found_for(model, False, arm, True) for arm in arms}
-    lines = [f"{model}, bf16, checkpointing on, term by term:", "", f"| | {' | '.join(arms)} |", f"|---|{'--:|' * len(arms)}"]
+    made = {arm: found for arm in CRITICS if (found := found_for(model, False, arm, True)) is not None}
+    lines = [
+        f"{model}, bf16, checkpointing on, term by term:",
+        "",
+        f"| | {' | '.join(made)} |",
+        f"|---|{'--:|' * len(made)}",
+    ]
     for when in ("always", "writing", "learning", "valuing"):
-        names = dict.fromkeys(name for found in made.values() for name in getattr(found, when))
-        for name in names:
+        for name in dict.fromkeys(name for found in made.values() for name in getattr(found, when)):
             held = [getattr(found, when).get(name, 0) for found in made.values()]
             if any(held):
                 lines.append(f"| {when}: {name} | {' | '.join(f'{x / GIB:.2f}' if x else '' for x in held)} |")

@@ -22,7 +22,6 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -97,20 +96,22 @@ def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[Reco
     return found
 
 
-def measured(rounds: int, **model: Any) -> Record:
-    """Every number of the report."""
-    found: Record = {"bytes": {}, "seconds": {}}
-    for checkpointing in (False, True):
-        key = "checkpointing" if checkpointing else "plain"
-        found["bytes"][key] = {}
-        for arm in ARMS:
-            found["bytes"][key][arm] = apart(_bytes_of, document(arm, checkpointing, **model))
-            print(f"{key}, {arm}: peak {found['bytes'][key][arm]['peak'] / 2**20:.0f} MiB", flush=True)
-    found["four models"] = apart(_four, document("ppo, shared", False, **model))
-    found["rounds"] = timed(rounds, False, **model)
-    for arm, seconds in found["rounds"].items():
-        found["seconds"][arm] = {name: median(x[name] for x in seconds) for name in ("step", "writing")}
+def bytes_of_arms(checkpointing: bool, **model: Any) -> dict[str, Record]:
+    """Arm → its bytes, each measured in a process of its own."""
+    found = {}
+    for arm in ARMS:
+        found[arm] = apart(_bytes_of, document(arm, checkpointing, **model))
+        print(f"{arm}: peak {found[arm]['peak'] / 2**20:.0f} MiB", flush=True)
     return found
+
+
+PARTS: dict[str, Callable[[int], Record]] = {
+    "plain": lambda _: bytes_of_arms(False),
+    "checkpointing": lambda _: bytes_of_arms(True),
+    "four models": lambda _: apart(_four, document("ppo, shared", False)),
+    "rounds": lambda rounds: timed(rounds, False),
+}
+"""What is measured; the argument is the number of rounds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,14 +119,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="of the timing (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure only this and keep the rest")
     asked = parser.parse_args(arguments)
-    settings = {"model": {**SIZES, "vocabulary": VOCABULARY, "lora": LORA}, "trainer": TRAINER, "rounds": asked.rounds}
+    file = asked.out / "ppo_memory.json"
+    measured = {part: PARTS[part](asked.rounds) for part in asked.part or PARTS}
+    settings = {"model": {**SIZES, "vocabulary": VOCABULARY, "lora": LORA}, "trainer": TRAINER}
     packages = {name: version(name) for name in ("torch", "transformers", "trl", "peft")}
-    found = {"settings": settings, "packages": packages, **measured(asked.rounds)}
+    kept = json.loads(file.read_text()) if asked.part and file.exists() else {}
+    found = {**kept, "settings": settings, "packages": packages, **measured}
     asked.out.mkdir(parents=True, exist_ok=True)
-    (asked.out / "ppo_memory.json").write_text(json.dumps(found, indent=1) + "\n")
-    (asked.out / "ppo_memory.md").write_text(report(found))
-    print(report(found))
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    if all(part in found for part in PARTS):
+        (asked.out / "ppo_memory.md").write_text(report(found))
+        print(report(found))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 Record = dict[str, Any]
@@ -18,37 +19,45 @@ def _heading(found: Record) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
     return (
         "# What PPO costs beside GRPO\n\n"
-        f"`python benchmarks/ppo_memory.py`: {model['layers']} layers of {model['hidden']}, {model['vocabulary']} tokens "
-        f"in the vocabulary, random float32 weights, LoRA of rank {model['lora']['r']} on every linear layer; a step is "
+        f"`python benchmarks/ppo_memory.py`: {model['layers']} layers of {model['hidden']}, a vocabulary of "
+        f"{model['vocabulary']}, random float32 weights, LoRA of rank {model['lora']['r']} on every linear layer; a step is "
         f"{trainer['per_device_train_batch_size']} completions of up to {trainer['max_completion_length']} tokens, "
-        "written, read by the reference, valued, learned from once. One thread of a CPU. Weights, gradients, optimiser: "
-        "tensor by tensor. Peak: what is at rest and the most the allocator handed out during the third step, by its "
-        "own record; the process's memory (RSS) over what it had before the weights were made is beside it. Seconds: "
-        f"CPU time of a step against GRPO's, median of {found['settings']['rounds']} rounds in one process, arm after "
-        f"arm; *update* leaves the writing out. {packages}. Numbers are MiB."
+        "written, read by the reference, valued and learned from once, on one thread of a CPU. Weights, gradients, "
+        "optimiser: tensor by tensor. Peak: those, and the most the allocator handed out during the third step, by its "
+        "own record; RSS: the most the process held, over what it held before the weights were made. Both in MiB. "
+        f"Step: CPU time against GRPO's, median of {len(found['rounds']['grpo'])} rounds in one process, arm after arm; "
+        f"*update* leaves the writing out. {packages}."
     )
 
 
 def _goals(found: Record) -> str:
     lines = []
     for key, words in (("plain", "without"), ("checkpointing", "with")):
-        arms = found["bytes"][key]
+        arms = found[key]
         ratio = arms["ppo, shared"]["peak"] / arms["grpo"]["peak"]
         lines.append(f"- Peak of PPO, shared, {words} gradient checkpointing: {ratio:.2f} × GRPO's (goal ≤ 1.30).")
-    seconds = found["seconds"]
+    seconds = _seconds(found)
     ratio = seconds["ppo, shared"]["step"] / seconds["ppo, separate"]["step"]
     lines.append(f"- A step of PPO, shared: {ratio:.2f} × one of PPO, separate (goal ≤ 1.00).")
     held = {name: sum(terms.values()) for name, terms in found["four models"].items()}
     full, copies, shared = held.values()
     lines.append(
-        f"- One base with three adapters: {shared / full:.2f} × four full models (goal ≤ 0.40), {shared / copies:.2f} × "
-        "four copies of the base with the same adapters."
+        f"- One base with three adapters: {shared / full:.2f} × four full models (goal ≤ 0.40), "
+        f"{shared / copies:.2f} × four copies of the base with the same adapters."
     )
     return "\n".join(lines)
 
 
+def _seconds(found: Record) -> dict[str, Record]:
+    """Arm → medians over the rounds."""
+    return {
+        arm: {name: median(x[name] for x in rounds) for name in ("step", "writing")}
+        for arm, rounds in found["rounds"].items()
+    }
+
+
 def _arms(found: Record) -> str:
-    plain, spared, seconds = found["bytes"]["plain"], found["bytes"]["checkpointing"], found["seconds"]
+    plain, spared, seconds = found["plain"], found["checkpointing"], _seconds(found)
     lines = [
         "| | weights | gradients | optimiser | peak | × | RSS | peak, checkpointing | × | RSS | step | update |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -57,7 +66,11 @@ def _arms(found: Record) -> str:
     for arm, x in plain.items():
         cells = [*_mib(x, "parameters", "gradients", "optimiser")]
         for held in (plain, spared):
-            cells += [*_mib(held[arm], "peak"), f"{held[arm]['peak'] / held['grpo']['peak']:.2f}", *_mib(held[arm], "rss")]
+            cells += [
+                *_mib(held[arm], "peak"),
+                f"{held[arm]['peak'] / held['grpo']['peak']:.2f}",
+                *_mib(held[arm], "rss"),
+            ]
         cells += [f"{seconds[arm]['step'] / first['step']:.2f}", f"{updates[arm] / updates['grpo']:.2f}"]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -70,9 +83,9 @@ def _expected(found: Record) -> str:
         "| | weights | gradients | optimiser | peak | peak, checkpointing |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    for arm, x in found["bytes"]["plain"].items():
+    for arm, x in found["plain"].items():
         ratios = [x["expected"][name] / x[name] for name in ("parameters", "gradients", "optimiser", "peak")]
-        spared = found["bytes"]["checkpointing"][arm]
+        spared = found["checkpointing"][arm]
         ratios.append(spared["expected"]["peak"] / spared["peak"])
         lines.append(f"| {arm} | {' | '.join(f'{ratio:.3f}' for ratio in ratios)} |")
     return "\n".join(lines)

@@ -13,7 +13,10 @@ Every recipe of the lesson trains its last stage from the same supervised start,
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -21,11 +24,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rows import Job, _guarded, _portable, _train, work
+import rows
+from rows import Job
 
 from rlm_plugins import recipe
 from rlm_plugins.recipe import yaml_strict
-from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 
 Record = dict[str, Any]
@@ -52,22 +55,18 @@ def measure(file: Path, seed: int, runs: Path) -> Record:
     """Trains one recipe once."""
     from rlm_plugins.training.train import train
 
-    first = Job("", seed, turns(file.parent)[0], runs, steps=0)
-    if not (first.start.parent / "done").exists():
-        _guarded(first)
-    registry = Registry()
-    found = last_stage(file, first.start, seed)
-    stage = _portable(compose(found, registry, build_world=False)[0].body, first.pool)
+    start = Job("", seed, turns(file.parent)[0], runs, steps=0)
+    if not (start.start.parent / "done").exists():
+        rows.measure(start)
+    folder = runs / "runs" / f"{file.stem}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
     began = time.process_time()
-    run = _train(train, found, registry, runs / "runs" / f"{file.stem}-{seed}")
-    records = [r for r in run.records() if "held_out/accuracy" in r]
-    return {
-        "recipe": file.stem,
-        "seed": seed,
-        "curve": [[r["step"], r["held_out/accuracy"]] for r in records],
-        "seconds": round(time.process_time() - began, 1),
-        "stage": stage,
-    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        run = train(last_stage(file, start.start, seed), Registry(), folder)
+    seconds = round(time.process_time() - began, 1)
+    name = "held_out/accuracy"
+    curve = [[record["step"], record[name]] for record in run.records() if name in record]
+    return {"recipe": file.stem, "seed": seed, "curve": curve, "seconds": seconds}
 
 
 def read(file: Path) -> list[Record]:

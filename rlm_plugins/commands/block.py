@@ -14,8 +14,9 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above, when the logits
-are gone. The tests compare this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of experts keeps more.
+With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above, when the logits are
+gone. The tests compare this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of
+experts keeps more.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from rlm_plugins.commands.shapes import half_precision_copies, skeleton, trained
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PretrainedConfig
 
     from rlm_plugins.commands.estimate import Load
@@ -25,47 +24,39 @@ MOMENTS = 2
 """That AdamW keeps, in the type of the weights."""
 
 
-def always(config: PretrainedConfig, critic: Critic | None) -> dict[str, int]:
-    """What it holds from the first step to the last."""
+def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -> tuple[dict[str, int], dict[str, int]]:
+    """What it holds from the first step to the last, and while it learns from a micro-batch; by what it is for.
+
+    A value head on the policy's own passes holds nothing of its own while it learns.
+    """
     if critic is None:
-        return {}
-    weights = FLOAT * (_hidden(config) + 1)
+        return {}, {}
+    model, rank = None, 0
     if critic.kind == "shared":
-        weights += trained_bytes(skeleton(config, critic.lora or {}))
+        model, rank = skeleton(config, critic.lora or {}), (critic.lora or {}).get("r", 8)
     elif critic.kind == "separate":
-        weights += trained_bytes(_trunk(skeleton(_in_float32(config), None)))
-    return {
+        config = _in_float32(config)
+        model = skeleton(config, None).base_model
+    weights = FLOAT * (int(config.get_text_config().hidden_size) + 1)
+    if model is not None:
+        weights += trained_bytes(model)
+    always = {
         "critic's weights": weights,
         "critic's gradients": weights,
         "critic's optimiser state": MOMENTS * weights,
     }
+    return always, {} if model is None else _valuing(model, Block.of(model, config, rank), load)
 
 
-def valuing(config: PretrainedConfig, critic: Critic | None, load: Load) -> dict[str, int]:
-    """What it holds while it learns from a micro-batch, where it has a trunk; a head hears the policy's passes."""
-    if critic is None or critic.kind == "head":
-        return {}
-    if critic.kind == "shared":
-        model, rank = skeleton(config, critic.lora or {}), (critic.lora or {}).get("r", 8)
-    else:
-        config = _in_float32(config)
-        model, rank = _trunk(skeleton(config, None)), 0
-    block = Block.of(model, config, rank)
+def _valuing(model: Any, block: Block, load: Load) -> dict[str, int]:
     tokens = load.micro_rows * (load.prompt + load.completion)
-    return {
-        "critic's activations": block.activations(load),
-        **(
-            {"a layer read again": block.layer(load)}
-            if load.checkpointing
-            else {"its hidden states": block.hidden_states(tokens, load.half)}
-        ),
-        "half-precision weights": half_precision_copies(model) if load.half else 0,
-    }
-
-
-def _trunk(model: Any) -> torch.nn.Module:
-    """A model without its language head."""
-    return model.base_model  # type: ignore[no-any-return]
+    last = (
+        {"a layer read again": block.layer(load)}
+        if load.checkpointing
+        else {"its hidden states": block.hidden_states(tokens, load.half)}
+    )
+    copies = half_precision_copies(model) if load.half else 0
+    return {"critic's activations": block.activations(load), **last, "half-precision weights": copies}
 
 
 def _in_float32(config: PretrainedConfig) -> PretrainedConfig:
@@ -73,7 +64,3 @@ def _in_float32(config: PretrainedConfig) -> PretrainedConfig:
     found = copy.deepcopy(config)
     found.dtype = "float32"
     return found
-
-
-def _hidden(config: PretrainedConfig) -> int:
-    return int(config.get_text_config().hidden_size)

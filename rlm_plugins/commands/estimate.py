@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.commands import critic_memory
 from rlm_plugins.commands.block import Block
+from rlm_plugins.commands.critic_memory import critic_memory
 from rlm_plugins.commands.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.stage import Critic
 
@@ -90,6 +90,7 @@ def estimate(
     model = skeleton(config, lora)
     block = Block.of(model, config, rank=lora.get("r", 8) if lora is not None else 0)
     trained = trained_bytes(model)
+    always, valuing = critic_memory(config, critic, load)
     return Estimate(
         parameters=sum(p.numel() for p in model.parameters()),
         trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -99,7 +100,7 @@ def estimate(
             "their gradients": trained,
             "optimiser state": int(trained * load.state),
             "reference weights": trained if load.reference else 0,
-            **critic_memory.always(config, critic),
+            **always,
         },
         writing={
             "keys and values": block.cache(load.rows * (load.prompt + load.completion)),
@@ -111,7 +112,7 @@ def estimate(
             **_then(block, load),
             "half-precision weights": half_precision_copies(model) if load.half else 0,
         },
-        valuing=critic_memory.valuing(config, critic, load),
+        valuing=valuing,
     )
 
 
