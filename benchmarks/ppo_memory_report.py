@@ -21,7 +21,7 @@ def _heading(found: Record) -> str:
         "# What PPO costs beside GRPO\n\n"
         f"`python benchmarks/ppo_memory.py`: {model['layers']} layers of {model['hidden']}, a vocabulary of "
         f"{model['vocabulary']}, random float32 weights, LoRA of rank {model['lora']['r']} on every linear layer. A "
-        f"step: {trainer['per_device_train_batch_size']} completions of up to {trainer['max_completion_length']} tokens, "
+        f"step: {trainer['per_device_train_batch_size']} completions of {trainer['max_completion_length']} tokens, "
         "written, read by the reference, valued and learned from once, on one thread of a CPU. Weights, gradients, "
         "optimiser: tensor by tensor. Peak: those, and the most the allocator handed out during the third step, by its "
         "own record; RSS: the most the process held, over what it held before the weights were made. Both in MiB. "

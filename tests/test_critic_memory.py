@@ -19,6 +19,8 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.commands.estimate import Load, estimate
 
 NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}
+"""As `tiny.lora()`."""
 SMALL: dict[str, Any] = {
     "sizes": {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96},
     "vocabulary": 300,
@@ -28,7 +30,7 @@ SMALL: dict[str, Any] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=1)
-    always = estimate(tiny.model().config, LORA, NOTHING, critic(kind)).always
+    always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
     move, seen = made._tutor.step, []
     made._tutor.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
     made.train()

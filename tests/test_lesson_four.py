@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def symbols(stage: Stage) -> dict[str, Any]:
 def test_every_recipe_turns_one_symbol() -> None:
     files = turns.turns(LESSON)
     assert [file.stem for file in files[1:]] == list(TURNED)
-    for before, after in zip(files, files[1:], strict=False):
+    for before, after in pairwise(files):
         one, other = symbols(last(before)), symbols(last(after))
         turned = {key for key in {*one, *other} if one.get(key) != other.get(key)}
         assert turned == TURNED[after.stem], after.stem

@@ -31,7 +31,8 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
     """
     if critic is None:
         return {}, {}
-    model, rank = None, 0
+    model: Any = None
+    rank = 0
     if critic.kind == "shared":
         model, rank = skeleton(config, critic.lora or {}), (critic.lora or {}).get("r", 8)
     elif critic.kind == "separate":
