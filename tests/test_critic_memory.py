@@ -108,7 +108,11 @@ def test_the_page_is_made_of_the_numbers() -> None:
     arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}
     held = {"parameters": 2**20, "gradients": 0, "optimiser": 0}
     found = {
-        "settings": {"model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}}, "trainer": ppo_memory.TRAINER},
+        "settings": {
+            "model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}},
+            "trainer": ppo_memory.TRAINER,
+            "timed": ppo_memory.TIMED,
+        },
         "packages": {"torch": "2"},
         "plain": arms,
         "checkpointing": arms,
