@@ -25,8 +25,8 @@ def _heading(found: Record) -> str:
         "written, read by the reference, valued and learned from once, on one thread of a CPU. Weights, gradients, "
         "optimiser: tensor by tensor. Peak: those, and the most the allocator handed out during the third step, by its "
         "own record; RSS: the most the process held, over what it held before the weights were made. Both in MiB. "
-        f"Step: CPU time over GRPO's, with completions of {found['settings']['timed']['max_completion_length']}, median "
-        f"of {len(found['rounds']['grpo'])} rounds in one process, arm after arm; *update* leaves the writing out. "
+        f"Step: CPU time over GRPO's, at {found['settings']['timed']['max_completion_length']} tokens, median of "
+        f"{len(found['rounds']['grpo'])} rounds in one process, arm after arm; *update* leaves the writing out. "
         f"{packages}."
     )
 

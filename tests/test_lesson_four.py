@@ -55,7 +55,7 @@ def test_it_begins_with_grpo_and_ends_with_ppo() -> None:
     assert first.equation.advantage.part.name == "group_relative"
     assert ppo.body["algorithm"]["name"] == "ppo"
     assert ppo.equation is not None
-    assert objective(vars(ppo.equation)).startswith("loss = Σ [ max(−w Â, −clip(w, 1−0.2, 1+0.2) Â)")
+    assert objective(vars(ppo.equation)).startswith("loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â)")
 
 
 def test_the_curves_are_those_of_the_recipes() -> None:
