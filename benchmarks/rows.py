@@ -49,9 +49,9 @@ from rlm_plugins.registry import BUILTIN, Registry
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = [ROOT / "benchmarks/eight_bits.py"]
 Record = dict[str, Any]
-STEPS = 12
-"""Just enough to go from no carries to nearly all of them (seed 0: by step 10, others by 12), too few to settle."""
-EVERY = 2
+STEPS = 36
+"""Three times as many as rows need to go from no carries to nearly all of them: the rest shows whether it stays."""
+EVERY = 3
 """Steps between two evaluations."""
 
 

@@ -71,6 +71,7 @@ class GRPO:
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.training.desk import desk_for, order_of
+        from rlm_plugins.training.fault_book import Faults
         from rlm_plugins.training.judge import trl_reward
         from rlm_plugins.training.sharing import check_whole_groups, columns_read
         from rlm_plugins.training.writing import Writers
@@ -91,7 +92,7 @@ class GRPO:
             _give_address(model, stage)
         data = _dataset(stage.world.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
-        parts = stage.equation.parts()
+        parts, faults = stage.equation.parts(), Faults()
         with engine.refusals(stage):
             trainer = EquationTrainer(
                 equation=stage.equation,
@@ -101,10 +102,12 @@ class GRPO:
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
+                faults=faults,
+                note=stage.note,
                 schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
                 model=model,
                 args=args,
-                reward_funcs=[trl_reward(reward) for reward in stage.rewards],
+                reward_funcs=[trl_reward(reward, faults) for reward in stage.rewards],
                 train_dataset=data,
                 processing_class=tokenizer,
                 peft_config=lora,

@@ -42,9 +42,7 @@ class Learning(Scoring):
             loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
         batch.log("entropy", entropy.detach())
         for name, schedule in self._schedules.items():
-            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
-                schedule.at(batch.step)
-            )
+            self._ledger[f"schedule/{name}"].append(schedule.at(batch.step))
         return loss
 
     def _learning_batch(
@@ -115,5 +113,4 @@ class Learning(Scoring):
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())
+        self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())

@@ -139,14 +139,13 @@ class Valuing(Reading):
         """How well it foresaw what came."""
         if self.critic is None or scored.values is None or scored.returns is None:
             return
-        metrics = self._metrics["train" if self.model.training else "eval"]
         values, returns = scored.values[scored.mask], scored.returns[scored.mask]
         if len(values) < 2:
             return
-        metrics["critic/value"].append(values.mean().item())
-        metrics["critic/return"].append(returns.mean().item())
+        self._ledger["critic/value"].append(values.mean().item())
+        self._ledger["critic/return"].append(returns.mean().item())
         if (spread := returns.var().item()) > 0:
-            metrics["critic/explained_variance"].append(1 - (returns - values).var().item() / spread)
+            self._ledger["critic/explained_variance"].append(1 - (returns - values).var().item() / spread)
 
 
 def _built(said: stage.Critic, policy: Any, start: Any, device: Any) -> Critic:
