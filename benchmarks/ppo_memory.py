@@ -87,16 +87,16 @@ def apart(task: Callable[[Record], Record], recipe: Record) -> Record:
         return pool.apply(task, (recipe,))
 
 
-def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[Record]]:
+def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[float]]:
     """Arm → seconds of each round."""
     from ppo_memory_arm import seconds_of
 
-    found: dict[str, list[Record]] = {arm: [] for arm in ARMS}
+    found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     names = list(ARMS)
     for number in range(rounds):
         for arm in names[number % len(names) :] + names[: number % len(names)]:
             found[arm].append(seconds_of(document(arm, checkpointing, **TIMED, **model)))
-            print(f"round {number + 1}, {arm}: {found[arm][-1]['step']:.2f} s a step", flush=True)
+            print(f"round {number + 1}, {arm}: {found[arm][-1]:.2f} s a step", flush=True)
     return found
 
 

@@ -43,20 +43,9 @@ class Probe(TrainerCallback):
 
     def __init__(self, trainer: Any, profiled: int | None) -> None:
         self.trainer, self.profiled = trainer, profiled
-        self.seconds: list[dict[str, float]] = []
+        self.seconds: list[float] = []
         self.gradients = self.peak = 0
         self._record: Any = None
-        self._writing = 0.0
-        write = trainer._generate_single_turn
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            began = time.process_time()
-            try:
-                return write(*args, **kwargs)
-            finally:
-                self._writing += time.process_time() - began
-
-        trainer._generate_single_turn = timed
         if trainer._tutor is not None:
             move = trainer._tutor.step
 
@@ -90,10 +79,10 @@ class Probe(TrainerCallback):
             self.rest = size(self.weights()) + self.optimiser()
             self._record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
             self._record.start()
-        self._writing, self._began = 0.0, time.process_time()
+        self._began = time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.seconds.append({"step": time.process_time() - self._began, "writing": self._writing})
+        self.seconds.append(round(time.process_time() - self._began, 2))
         if self._record is not None:
             self._record.stop()
             self.peak, self._record = self.rest + highest(self._record), None
@@ -184,7 +173,6 @@ def untouched(trainer: Any, load: Record) -> int:
     return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 
 
-def seconds_of(document: Record) -> Record:
-    """CPU seconds of a step, and of the writing in it; the first step is not counted."""
-    steps = train(document, profiled=None)[0].seconds[1:]
-    return {name: sum(step[name] for step in steps) / len(steps) for name in ("step", "writing")}
+def seconds_of(document: Record) -> float:
+    """CPU seconds of the last step of an arm."""
+    return train(document, profiled=None)[0].seconds[-1]

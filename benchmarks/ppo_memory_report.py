@@ -26,7 +26,7 @@ def _heading(found: Record) -> str:
         "optimiser: tensor by tensor. Peak: those, and the most the allocator handed out during the third step, by its "
         "own record; RSS: the most the process held, over what it held before the weights were made. Both in MiB. "
         f"Step: CPU time over GRPO's, at {found['settings']['timed']['max_completion_length']} tokens, median of "
-        f"{len(found['rounds']['grpo'])} rounds in one process, arm after arm; *update* leaves the writing out. "
+        f"{len(found['rounds']['grpo'])} rounds in one process, arm after arm. "
         f"{packages}."
     )
 
@@ -38,7 +38,7 @@ def _goals(found: Record) -> str:
         ratio = arms["ppo, shared"]["peak"] / arms["grpo"]["peak"]
         lines.append(f"- Peak of PPO, shared, {words} gradient checkpointing: {ratio:.2f} × GRPO's (goal ≤ 1.30).")
     seconds = _seconds(found)
-    ratio = seconds["ppo, shared"]["step"] / seconds["ppo, separate"]["step"]
+    ratio = seconds["ppo, shared"] / seconds["ppo, separate"]
     lines.append(f"- A step of PPO, shared: {ratio:.2f} × one of PPO, separate (goal ≤ 1.00).")
     held = {name: sum(terms.values()) for name, terms in found["four models"].items()}
     full, copies, shared = held.values()
@@ -49,21 +49,17 @@ def _goals(found: Record) -> str:
     return "\n".join(lines)
 
 
-def _seconds(found: Record) -> dict[str, Record]:
-    """Arm → medians over the rounds."""
-    return {
-        arm: {name: median(x[name] for x in rounds) for name in ("step", "writing")}
-        for arm, rounds in found["rounds"].items()
-    }
+def _seconds(found: Record) -> dict[str, float]:
+    """Arm → median over the rounds."""
+    return {arm: median(rounds) for arm, rounds in found["rounds"].items()}
 
 
 def _arms(found: Record) -> str:
     plain, spared, seconds = found["plain"], found["checkpointing"], _seconds(found)
     lines = [
-        "| | weights | gradients | optimiser | peak | × | RSS | peak, checkpointing | × | RSS | step | update |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| | weights | gradients | optimiser | peak | × | RSS | peak, checkpointing | × | RSS | step |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    first, updates = seconds["grpo"], {arm: x["step"] - x["writing"] for arm, x in seconds.items()}
     for arm, x in plain.items():
         cells = [*_mib(x, "parameters", "gradients", "optimiser")]
         for held in (plain, spared):
@@ -72,7 +68,7 @@ def _arms(found: Record) -> str:
                 f"{held[arm]['peak'] / held['grpo']['peak']:.2f}",
                 *_mib(held[arm], "rss"),
             ]
-        cells += [f"{seconds[arm]['step'] / first['step']:.2f}", f"{updates[arm] / updates['grpo']:.2f}"]
+        cells.append(f"{seconds[arm] / seconds['grpo']:.2f}")
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -116,7 +116,7 @@ def test_the_page_is_made_of_the_numbers() -> None:
         "packages": {"torch": "2"},
         "plain": arms,
         "checkpointing": arms,
-        "rounds": {name: [{"step": 3.0, "writing": 1.0}] for name in ppo_memory.ARMS},
+        "rounds": {name: [3.0] for name in ppo_memory.ARMS},
         "four models": {"full": {**held, "optimiser": 2**20}, "copies": held, "shared": held},
     }
     text = report(found)
