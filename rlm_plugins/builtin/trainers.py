@@ -27,7 +27,8 @@ _ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
 class GRPO:
     """Samples groups of completions and follows the equation: TRL's GRPOTrainer with the recipe's parts in it.
 
-    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed); what the equation decides is refused there.
+    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed, and `target_kl`, which is ours); what the
+    equation decides is refused there.
     """
 
     needs_equation = True
@@ -60,7 +61,7 @@ class GRPO:
     }
 
     def config_class(self) -> type[GRPOConfig]:
-        """``trl.GRPOConfig``, but groups may be of one."""
+        """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
         from rlm_plugins.training.groups import GRPOConfig
 
         return GRPOConfig

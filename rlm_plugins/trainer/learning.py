@@ -11,11 +11,11 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.trainer.scoring import Scoring
+from rlm_plugins.trainer.stopping import Stopping
 from rlm_plugins.window import window_of
 
 
-class Learning(Scoring):
+class Learning(Stopping):
     """The same, with the loss of the equation.
 
     Args:
@@ -36,6 +36,7 @@ class Learning(Scoring):
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard))
         if self.equation.needs("window") or self.equation.needs("window_rows"):
             batch.window, batch.window_rows = self._window(batch, inputs)
+        self._measure(batch)
         processes = self.accelerator.num_processes
         loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
         if self.aux_loss_enabled:
