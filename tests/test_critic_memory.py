@@ -76,7 +76,7 @@ def test_the_page_of_models_is_what_the_estimate_says() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
 def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, close: float) -> None:
-    """At rest to the byte, at its peak closely; that a copy has no gradients yet meanwhile is not seen."""
+    """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
     found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
     expected = found["expected"]
     for name in ("parameters", "gradients", "optimiser"):
