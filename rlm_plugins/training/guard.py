@@ -67,11 +67,7 @@ class Guard:
         where = self._where(columns)
         try:
             said = listed(await self._ask(_some(columns, rows)), len(rows))
-        except (
-            Exception,
-            SystemExit,
-            asyncio.CancelledError,
-        ) as error:  # sys.exit must not end a run quietly
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run quietly
             return {}, [_fault(error).but(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
