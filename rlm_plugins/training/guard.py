@@ -137,7 +137,7 @@ def _fault(error: BaseException) -> Fault:
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
-    allowed = fault.allowed or f"a list of {count} numbers (None: does not apply)"
+    allowed = fault.allowed or (f"a list of {count} numbers (None: does not apply)" if fault.value is not None else "")
     return fault.but(rows=rows, sample=rows[0] if len(rows) == 1 else None, where=where, allowed=allowed)
 
 
