@@ -183,6 +183,8 @@ def test_verifiers(files: dict[str, str]) -> None:
     world = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 5}}).call({})
     assert [row["answer"] for row in world.train] == ["1", "2", "3", "4"], "without the row that is held out"
     assert [row["answer"] for row in world.test] == ["0"]
+    same = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 1}}).call({})
+    assert (len(same.train), len(same.test)) == (1, 0), "who has no evaluation data set hands out the other"
     with pytest.raises(RecipeError, match="MultiTurnEnv"):
         make.bind({"id": f"{files['env']}:load_environment", "options": {"turns": 2}}).call({})
 

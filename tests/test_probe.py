@@ -96,7 +96,7 @@ def in_words(completions: list[str], answer: list[str]) -> list[float]:
 
 
 def test_a_form_nobody_would_guess() -> None:
-    assert any("not paid in any form" in line for line in findings(report(in_words)))
+    assert any("paid more than nothing at all" in line for line in findings(report(in_words)))
     found = report(in_words, forms={"mine": "It equals <<{answer}>>"})
     assert found["gold"]["mine"]["mean"] == 1.0
     assert findings(found) == ["a row without an answer is scored 0: None would leave it out"]

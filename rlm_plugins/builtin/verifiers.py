@@ -25,7 +25,7 @@ GROUP = {"states", "prompts", "completions", "answers", "tasks", "infos"}
 
 
 def verifiers(*, id: Address, options: Options = None) -> World:
-    """An environment of verifiers that takes one turn: its data set, and its evaluation data set as held-out rows.
+    """An environment of verifiers that takes one turn: its data set; held-out rows where it has an evaluation data set.
 
     `id`: one that ``verifiers.load_environment`` knows (an installed environment), or the address of a function that
     makes one (``my_env:load_environment``, ``./my_env.py:load_environment``), called with `options`. Its rubric is
@@ -37,7 +37,8 @@ def verifiers(*, id: Address, options: Options = None) -> World:
         raise RecipeError(problem, where="environment.id", allowed="a SingleTurnEnv")
     train, test = _rows(made.get_dataset), _rows(getattr(made, "get_eval_dataset", None))
     prompts = {json.dumps(row["prompt"], sort_keys=True) for row in test}
-    return World(train=[r for r in train if json.dumps(r["prompt"], sort_keys=True) not in prompts] or train, test=test)
+    rest = [row for row in train if json.dumps(row["prompt"], sort_keys=True) not in prompts]
+    return World(train=rest, test=test) if rest else World(train=train)  # without one verifiers hands out the other
 
 
 class Rubric:

@@ -118,7 +118,8 @@ class Probe:
             "same_alone": first.scores == [x for asked in single for x in asked.scores],
             "milliseconds_alone": 1000 * max(asked.seconds for asked in single),
         }
-        if self._answer is not None:
+        part = reward.part.part
+        if self._answer in (*part.needs, *part.welcomes):
             blank = [{**row, self._answer: None} for row in rows]
             found["without_answer"] = _in_words(self.ask(reward, blank, texts))
         return found

@@ -46,7 +46,8 @@ def _behaviour(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _agreement(found: Mapping[str, Any]) -> tuple[str, ...]:
     same = "-" if found["same_verdict"] is None else f"same verdict on {found['same_verdict']:.0%}"
-    apart = f"apart on: {', '.join(found['apart_on'])}" if found["apart_on"] else ""
+    names = [*found["apart_on"][:3], *(["…"] if len(found["apart_on"]) > 3 else [])]
+    apart = f"apart on: {', '.join(names)}" if names else ""
     return (found["with"], f"r {_number(found['correlation'])}", same, apart)
 
 
@@ -56,7 +57,9 @@ def findings(report: Mapping[str, Any]) -> list[str]:
     scored = [x["mean"] for x in report["gold"].values() if x["mean"] is not None]
     empty = report["traps"]["empty"]["mean"]
     if report["gold"] and (not scored or max(scored) <= (empty if empty is not None else float("-inf"))):
-        found.append("the right answer is not paid in any form; if it reads another one: --form 'It is {answer}'")
+        found.append(
+            "no form of the right answer is paid more than nothing at all (another form: --form 'So {answer}')"
+        )
     best = report["gold"].get(report["best_form"], {})
     if best.get("low") != best.get("high") and best:
         found.append(f"not every right answer is paid alike: {_number(best['low'])} to {_number(best['high'])}")

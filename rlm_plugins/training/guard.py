@@ -67,11 +67,7 @@ class Guard:
         where = self._where(columns)
         try:
             said = listed(await self._ask(_some(columns, rows)), len(rows))
-        except (
-            Exception,
-            SystemExit,
-            asyncio.CancelledError,
-        ) as error:  # sys.exit must not end a run quietly
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run quietly
             return {}, [_fault(error).but(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
@@ -141,7 +137,7 @@ def _fault(error: BaseException) -> Fault:
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
-    allowed = fault.allowed or f"a list of {count} numbers (None: does not apply)"
+    allowed = fault.allowed or (f"a list of {count} numbers (None: does not apply)" if fault.value is not None else "")
     return fault.but(rows=rows, sample=rows[0] if len(rows) == 1 else None, where=where, allowed=allowed)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import Elsewhere
@@ -16,6 +15,7 @@ from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
+_SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
@@ -101,12 +101,12 @@ def _given(reward: Reward, columns: Columns) -> dict[str, Any]:
     if part.takes_everything:
         return {name: list(x) if isinstance(x, list) else x for name, x in columns.items()}
     wanted = (*part.needs, *part.welcomes)
-    return {name: _datum(name, columns) for name in wanted if name in SAMPLE or name in columns}
+    return {name: _datum(name, columns) for name in wanted if _SOURCES.get(name, name) in columns}
 
 
 def _datum(name: str, columns: Columns) -> Any:
     """One named piece of data; lists are copied, so that a part cannot change what TRL goes on to use."""
     if name in ("prompts", "completions"):
         return [text_of(message) for message in columns[name]]
-    value = columns[{"prompt_messages": "prompts", "completion_messages": "completions"}.get(name, name)]
+    value = columns[_SOURCES.get(name, name)]
     return list(value) if isinstance(value, list) else value
