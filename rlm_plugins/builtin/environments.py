@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.gist import gist_world
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.addition import Kind, Problem
 from rlm_plugins.ingredients.questions import hold_out, questioner, without
@@ -125,4 +126,4 @@ def dataset(
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {"addition": addition, "dataset": dataset}
+    return {"addition": addition, "dataset": dataset, "gist": gist_world}

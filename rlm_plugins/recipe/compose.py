@@ -9,6 +9,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.earlier import check_earlier_stages
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
@@ -79,6 +80,7 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
             labels = [reward.label for reward in plan.rewards]
             check_reward_names(plan.slots, labels, spell((*plan.place, "algorithm")))
     _check_critic_is_used(recipe, plans)
+    check_earlier_stages(plans)
     return plans
 
 

@@ -13,10 +13,17 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import PartError
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage import Reward, Stage
 
 LARGEST = 3.4e38
 """Beyond this a reward is infinite in the float32 that TRL keeps it in."""
+
+
+def introduce(stage: Stage, policy: Any) -> None:
+    """Shows a policy, about to be trained or judged, to the rewards of its stage that have a method `meet`."""
+    for reward in stage.rewards:
+        if hasattr(reward.part.target, "meet"):
+            reward.part.target.meet(policy, stage.results)
 
 
 def trl_reward(reward: Reward) -> Callable[..., Any]:
