@@ -63,7 +63,9 @@ OWN: dict[str, Own] = {
 }
 
 _CRITIC = "has a critic, whose own settings (learning rate, steps before the policy moves) this table does not look for"
-LEFT_OUT: dict[str, str] = dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), _CRITIC)
+LEFT_OUT: dict[str, str] = dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), _CRITIC) | {
+    "reward_model": "makes a reward, not a policy"
+}
 """Rows that cannot say anything on this task, with the reason."""
 
 READING = (

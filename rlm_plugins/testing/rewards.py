@@ -93,10 +93,11 @@ def purity(subject: Subject, draw: Draw) -> None:
 
 @law("rlm_rewards", applies=lambda s: isinstance(s.part.target, type))
 def memory(subject: Subject, draw: Draw) -> None:
-    """Its memory survives a checkpoint: state_dict, load_state_dict, and it goes on as before."""
+    """Its memory survives a checkpoint: state_dict, load_state_dict, and it goes on as before; or it has none."""
     first, second = rows(subject, draw), rows(subject, draw)
     old, new = subject.fresh(), subject.fresh()
     going, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
     _said_by(going, first)
-    remembering(new).load_state_dict(saved(remembering(old).state_dict()))
+    if hasattr(old.target, "state_dict"):
+        remembering(new).load_state_dict(saved(remembering(old).state_dict()))
     _alike(second, _said_by(going, second), _said_by(resumed, second), "after a checkpoint")
