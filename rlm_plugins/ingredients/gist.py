@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-LONGEST = 6
-"""Digits of the longest summary a writer writes."""
+SHORTEST, LONGEST = 3, 8
+"""Digits of the summaries that writers write."""
 
 
 def worth(text: str, summary: str, price: float) -> float:
@@ -49,8 +49,8 @@ class Author:
         return "".join(digits)
 
     def summary(self, text: str) -> str:
-        """Digits of the text as the eye falls on them, one to six: the frequent ones often, some of them twice."""
-        return "".join(self.random.choice(text) for _ in range(self.random.randint(1, LONGEST)))
+        """Digits of the text as the eye falls on them, three to eight: the frequent ones often, many of them twice."""
+        return "".join(self.random.choice(text) for _ in range(self.random.randint(SHORTEST, LONGEST)))
 
     def ranked(self, text: str, a: str, b: str) -> tuple[str, str]:
         """The one it prefers, and the other."""
