@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rlhf
 import tiny
 import torch
+import yaml
 from critical import LORA
 from peft import LoraConfig, PeftModel, get_peft_model
 from preferred import PIPELINE, SHORT, run
@@ -243,6 +245,27 @@ def test_interrupted_and_resumed_it_is_the_same(tmp_path: Path) -> None:
     assert expected[HEAD].any()
     assert expected.keys() == found_now.keys()
     assert all(torch.equal(x, found_now[name]) for name, x in expected.items())
+
+
+def test_the_second_recipe_differs_in_its_kl_alone() -> None:
+    first, second = (yaml.safe_load((PIPELINE.parent / f"{name}.yaml").read_text()) for name in rlhf.RECIPES)
+    assert second["stages"][2]["algorithm"]["shapers"] == []
+    second["stages"][2]["algorithm"]["shapers"] = first["stages"][2]["algorithm"]["shapers"]
+    assert second == first
+
+
+def test_the_benchmark_reads_what_the_runs_wrote(done: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
+    found = {"recipe": "rlhf", "seed": 0, **rlhf.figures(lines)}
+    (first, second) = found["curve"]
+    step = next(line for line in lines if line["stage"] == "03-ppo" and line["step"] == 2 and "reward" in line)
+    assert second["true"] == step["rewards/gist/mean"]
+    assert second["score"] == step["rewards/reward_model/mean"] == pytest.approx(step["reward"])
+    end = rlhf.come_to(found)
+    assert end["true_after"] == pytest.approx((first["true"] + second["true"]) / 2)
+    assert [point["step"] for point in found["held_out"]] == [0, 2]
+    rlhf.draw([found, {**found, "recipe": "over_optimisation"}], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
 # ---- what is refused

@@ -31,10 +31,11 @@ def gist_world(
     """Say in few digits what a row of digits is mostly made of: ``7773727712?`` → ``72``; which of two is better?
 
     Columns: ``prompt``; ``demonstration``, by a writer who names three to eight digits as the eye falls on them, many
-    twice; ``chosen`` and ``rejected``, two more by the same hand, ranked by readers. A reader likes what the reward `gist` measures (the share of digits
-    that are named, less `price` per character), but is not sure: P(a ≻ b) = σ((gist(a) − gist(b)) / `noise`). So
-    nobody shows what is best, and a reward model can learn it: a small world for learning from human feedback. Nor has
-    a reader ever seen a summary of less than three digits: what the model says of those, nobody has told it.
+    twice; ``chosen`` and ``rejected``, two more by the same hand, ranked by readers. A reader likes what the reward
+    `gist` measures (the share of digits that are named, less `price` per character), but is not sure:
+    P(a ≻ b) = σ((gist(a) − gist(b)) / `noise`). So nobody shows what is best, and a reward model can learn it: a small
+    world for learning from human feedback. Nor has a reader ever seen a summary of less than three digits: what a
+    reward model says of those, nobody has told it.
 
     One text in eight, chosen by a hash, is never trained on, whatever `seed` or `train_rows`; the test rows are the
     same for every seed.
