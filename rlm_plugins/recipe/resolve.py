@@ -139,7 +139,7 @@ def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
     """What a stage can be judged by: its rewards, or what its engine measures."""
     own = list(getattr(engine.target, "metrics", ()))
     if own and rewards:
-        problem = f"the engine '{engine.part.name}' learns from pairs, and has no use for rewards"
+        problem = f"the engine '{engine.part.name}' learns from its columns alone, and has no use for rewards"
         hint = "say `rewards:` in the stages that use them, or `rewards: []` here"
         raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
     return own or [reward.label for reward in rewards]
