@@ -63,10 +63,9 @@ OWN: dict[str, Own] = {
 }
 
 _CRITIC = "has a critic, whose own settings (learning rate, steps before the policy moves) this table does not look for"
-LEFT_OUT: dict[str, str] = dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), _CRITIC) | {
-    "reward_model": "makes a reward, not a policy"
-}
+LEFT_OUT: dict[str, str] = dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), _CRITIC)
 """Rows that cannot say anything on this task, with the reason."""
+LEFT_OUT["reward_model"] = "makes a reward, not a policy"
 
 READING = (
     "As in the quickstart there is one update per generation: the policy that learns is the one that wrote, so w = 1 "
