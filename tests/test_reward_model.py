@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
 
-from rlm_plugins import recipe, reward_files
+from rlm_plugins import metrics, recipe, reward_files
 from rlm_plugins.adapters import listed
 from rlm_plugins.builtin import environments, gist, learned_reward
 from rlm_plugins.commands.trial import trial
@@ -204,6 +204,7 @@ def test_the_pipeline(done: Path) -> None:
     assert first["held_out/margin"] == 0
     assert last["held_out/margin"] != 0
     assert last["held_out/rows"] == 16
+    assert not [name for record in records for name in record if metrics.find(name) is None]
     steps = [r for r in records if r["stage"] == "03-ppo" and "loss" in r]
     assert [step["step"] for step in steps] == [1, 2]
     assert all(step["penalties/kl"] == 0 for step in steps), (
