@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PLUGINS := rlm-math rlm-sandbox rlm-judge
 
 # Small models are faster on one thread per process, and results do not depend on the number of cores.
 export OMP_NUM_THREADS ?= 1
@@ -37,9 +38,9 @@ format: $(READY)
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt plugins/rlm-math/pyproject.toml
+$(READY): pyproject.toml constraints.txt $(PLUGINS:%=plugins/%/pyproject.toml)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; say make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' -e plugins/rlm-math
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)
 	touch $(READY)

@@ -29,8 +29,8 @@ def without_padding(batch: Batch) -> Batch:
     return replace(batch, **{f.name: clean(getattr(batch, f.name)) for f in fields(batch)})
 
 
-def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"]) -> Batch:
-    """The rows to keep (a mask, or their numbers), of every field that has rows."""
+def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] | slice) -> Batch:
+    """The rows to keep (a mask, their numbers, or from where to where), of every field that has rows."""
 
     def pick(value: Any) -> Any:
         if isinstance(value, dict):

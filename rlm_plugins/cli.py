@@ -1,4 +1,4 @@
-"""``rlm``: train · check · show · schema · plugins · algorithms · explain · diff · eval · new.
+"""``rlm``: train · check · show · schema · plugins · algorithms · explain · diff · eval · reward probe · new.
 
 Thin on purpose: each command says what it takes and hands over. What is heavy is imported by the command that needs it.
 """
@@ -26,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+rewards = typer.Typer(no_args_is_help=True)
+app.add_typer(rewards, name="reward", help="Look at a reward before it teaches anybody.")
 
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or the folder of a run.")]
 Overrides = Annotated[
@@ -226,6 +229,42 @@ def evaluate(
 
     chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
     _show(as_data(chosen, report, samples), tell(chosen, report, samples), as_json)
+
+
+@rewards.command()
+def probe(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A reward: `accuracy`, `plugin/name`, a recipe's label.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Its knobs; with --recipe: values of the recipe said anew."),
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Take knobs, rows and the other rewards from a recipe.")] = None,
+    environment: Annotated[str, typer.Option(help="Where the rows come from, without a recipe.")] = "addition",
+    answer: Annotated[str, typer.Option(help="The column with the right answers.")] = "answer",
+    form: Annotated[list[str] | None, typer.Option(help="How an answer is written: `It is {answer}`. Several.")] = None,
+    rows: Annotated[int, typer.Option(min=2, help="Rows at most.")] = 24,
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a reward about completions whose worth is known: right, empty, listed, endless, wrong, in another order.
+
+    A report, not an alarm: the exit code is 0 whatever it finds. JSON: {reward, gold, traps, behaviour, agreement,
+    findings, …}.
+    """
+    from rlm_plugins.commands.probe import probe as look
+    from rlm_plugins.probing.telling import findings, tell
+
+    found = look(
+        name,
+        settings or [],
+        recipe=recipe,
+        environment=environment,
+        answer=answer,
+        forms=form or [],
+        rows=rows,
+        load=load or [],
+    )
+    _show({**found, "findings": findings(found)}, tell(found), as_json)
 
 
 @app.command()

@@ -46,6 +46,21 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     >>> nearest("zzz", ["alpha", "beta"])
     ''
     """
+    close = _close(word, choices)
+    return f"did you mean '{close}'?" if close else ""
+
+
+def mistyped(word: str, found: Iterable[str]) -> str:
+    """What was found most like a missing `word`, as a question to end an error with; empty when nothing is close.
+
+    >>> mistyped("beta", ["name", "bata"])
+    "found 'bata': did you mean 'beta'?"
+    """
+    close = _close(word, found, cutoff=0.7)
+    return f"found '{close}': did you mean '{word}'?" if close else ""
+
+
+def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     spelled = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
-    return f"did you mean '{spelled[close[0]]}'?" if close else ""
+    close = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=cutoff)
+    return spelled[close[0]] if close else ""

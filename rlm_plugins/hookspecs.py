@@ -56,7 +56,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
-    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as")),
+    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
@@ -71,6 +71,20 @@ HOOKS: dict[str, Hook] = {
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
 }
 """Hook name → what the machine knows of it, in batch order."""
+
+
+def beside(key: str) -> str:
+    """Where a recipe writes `key` beside the name of a part, as a hint; empty where nowhere.
+
+    >>> beside("beta")
+    "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`"
+    """
+    for hook in HOOKS.values():
+        if key in hook.keys:
+            entry = f"{{name: …, {key}: …}}"
+            example = f"{hook.key}: {f'[{entry}]' if hook.many else entry}"
+            return f"'{key}' stands beside the name of a part: `{example}`"
+    return ""
 
 
 @hookspec
@@ -97,11 +111,12 @@ def rlm_environments() -> Parts:
 def rlm_samplers() -> Parts:
     """Which problem next: the order in which one epoch visits the training rows.
 
-    Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns `size` indices or fewer. The
-    order may depend on nothing else, so that a resumed run meets the same problems. A part that names ``count`` is
-    asked before every generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the
-    request. Such a class may learn from what came of them: its method ``update`` names data of the scoring room
-    (``problem``, ``named_rewards``, …) and is called after every draw, also for groups that a filter then drops::
+    Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns indices, none of them twice; an epoch
+    may leave rows out (it is over the sooner, while `trainer:` counts its steps from `size`). The order may depend on
+    nothing else, so that a resumed run meets the same problems. A part that names ``count`` is asked before every
+    generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the request. Such a class may
+    learn from what came of them: its method ``update`` names data of the scoring room (``problem``, ``named_rewards``,
+    …) and is called after every draw, also for groups that a filter then drops::
 
         def easy_first(size, epoch, *, epochs: int = 1):
             \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"
@@ -129,7 +144,8 @@ def rlm_rollouts() -> Parts:
     policy; what is longer than a completion may be is cut), and optionally ``mask`` (per token: is it trained on),
     ``logprobs``, ``prompt_ids``; any further key is a column for rewards. A class may say ``columns`` (those of the
     data set that it reads), ``whole_groups = True`` (it needs the rows of a group on one process), and have a method
-    ``check()``, called before any weight is loaded::
+    ``check()``, called before any weight is loaded (if it names ``prompts``: with those of the training rows, or None
+    where they are a stream)::
 
         def scripted(prompts, tokenizer, *, text: str = "4"):
             \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"
@@ -148,9 +164,10 @@ def rlm_rewards() -> Parts:
 
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
     ``None`` means "does not apply here". `async def` works. A function that ends in ``**kwargs`` is taken for one
-    written for TRL and gets exactly what TRL passes. A class may have a method ``check()``, called before any weight is
-    loaded, and ``meet(policy, results)``, called with every model that is trained or judged before its first score
-    (``results``: name of an earlier stage → where its result lies), as the learned reward `reward_model` has::
+    written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
+    say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
+    before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
+    its first score (``results``: name of an earlier stage → where its result lies)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -94,6 +94,48 @@ METRICS: tuple[Metric, ...] = (
         "The one you care about rises. An easy one (format) should saturate early and then stay.",
     ),
     Metric(
+        "rewards/<label>/share",
+        "cov(weight · reward, Σ weight · reward) / var(Σ weight · reward) over all rows",
+        "Which reward makes the difference between rows, and so decides what is learned. The shares sum to 1.",
+        "Most of it belongs to the reward that you care about. Negative: it pulls against the rest.",
+    ),
+    Metric(
+        "rewards/<label>/length_correlation",
+        "Pearson's correlation of one reward with the trained tokens of the completion",
+        "Whether the reward pays for length.",
+        "Near 0, or what you want it to be. Drifting towards ±1: the model is paid for writing more, or less.",
+    ),
+    Metric(
+        "rewards/<label>/unscored",
+        "share of rows for which the reward returned None, or failed and was skipped",
+        "How often it did not apply.",
+        "Constant. Growing: the model writes what the reward cannot read.",
+    ),
+    Metric(
+        "rewards/<label>/failed",
+        "rows of the generation for which the reward raised, hung or returned no number",
+        "How often `on_error: zero` or `skip` stood in for a score; the samples are in faults.jsonl.",
+        "0. Anything else is a fault of the reward; who finds it may be paid for making it fail.",
+    ),
+    Metric(
+        "rewards/<label>/seconds",
+        "seconds of one call, on the slowest process",
+        "What the reward costs.",
+        "Small beside `step_time`; steady.",
+    ),
+    Metric(
+        "reward_ties",
+        "share of the pairs within a group that have one reward, before shapers and filters",
+        "How often the reward cannot tell two answers apart.",
+        "Below 0.8. Near 1 nothing is compared; a reward in finer steps, or harder problems.",
+    ),
+    Metric(
+        "reward_length_correlation",
+        "Pearson's correlation of Σ weight · reward with the trained tokens of the completion",
+        "Whether length is what pays.",
+        "As of one reward. Not logged where all rewards, or all lengths, are equal.",
+    ),
+    Metric(
         "frac_reward_zero_std",
         "share of rows whose group has equal rewards, before shapers and filters",
         "How much of the writing teaches nothing: without spread a group-relative advantage is 0.",
@@ -288,6 +330,12 @@ METRICS: tuple[Metric, ...] = (
         "rows of that source / all rows of the generation batch",
         "Who wrote what: `policy`, or a source of the recipe by its label.",
         "As the recipe says; `policy` has more when a source leaves rows open (a pool without that prompt).",
+    ),
+    Metric(
+        "sources/<label>/filled",
+        "rows that source wrote / rows the recipe gives it",
+        "How often it had something to write; the policy writes what it leaves open.",
+        "1. Less: a pool without that prompt, or with fewer completions than rows; a demonstration that is missing.",
     ),
     Metric(
         "sources/<label>/reward",

@@ -23,11 +23,17 @@ class Reward:
         label: The name it is logged under (``as:`` in the recipe, else the part's name).
         part: The reward part with its knobs.
         weight: Its coefficient in the sum.
+        on_error: Where it fails the run stops (``stop``), its rows score 0 (``zero``) or teach nothing (``skip``).
+        timeout: Seconds one call may take; None: any number.
+        processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
     """
 
     label: str
     part: Bound
     weight: float = 1.0
+    on_error: str = "stop"
+    timeout: float | None = None
+    processes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class Stage:
         results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
         observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
+        note: Is handed the samples on which a reward failed, as plain data.
         resume: Whether to go on from the last checkpoint in `folder`.
     """
 
@@ -113,6 +120,7 @@ class Stage:
     results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
+    note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
     resume: bool = False
 
     @property

@@ -12,6 +12,7 @@ import torch
 from by_hand import equation, learning, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trainers import clipped, interrupted, trainer
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.batch import Batch
@@ -21,11 +22,9 @@ from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.stage import Reward
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 from rlm_plugins.testing import batches
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -172,42 +171,21 @@ def test_beta_stands_in_front() -> None:
 # ---- in a run
 
 
-def eighths(completions: list[str]) -> list[float]:
-    return [sum(map(ord, text)) % 8 / 8 for text in completions]
-
-
-def trainer(folder: Path, **changes: Any) -> EquationTrainer:
+def adapting(folder: Path) -> EquationTrainer:
     """Three parts that adapt, measured on every generation; nothing random decides but the sampling."""
-    torch.set_num_threads(1)
-    reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
     in_reward = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward)
     undecided = Part("rlm_penalties", "adaptive_entropy", "test", AdaptiveEntropy)
-    sizes = {"per_device_train_batch_size": 16, "max_steps": 6, "learning_rate": 2e-2, "beta": 1.0}
-    return EquationTrainer(
-        equation=Equation(
-            shapers=[in_reward.bind({"target": 0.05})],
-            advantage=REGISTRY.find("rlm_advantages", "group_relative").bind({}),
-            importance=REGISTRY.find("rlm_importance", "token").bind({}),
-            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
-            penalties=[_bound(target=0.05), undecided.bind({"target": 3.129, "delta": 0.01})],
-            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
-        ),
-        rewards=[reward],
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
-        model=tiny.model(),
-        args=GRPOConfig(**tiny.settings(**{"output_dir": str(folder), **sizes, **changes})),
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=tiny.problems(),
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
+    parts = clipped(
+        shapers=[in_reward.bind({"target": 0.05})],
+        penalties=[_bound(target=0.05), undecided.bind({"target": 3.129, "delta": 0.01})],
     )
+    sizes = {"per_device_train_batch_size": 16, "max_steps": 6, "learning_rate": 2e-2, "beta": 1.0}
+    return trainer(folder, parts, **sizes, save_strategy="steps", save_steps=2)
 
 
 @pytest.mark.slow
 def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    saving = {"save_strategy": "steps", "save_steps": 2}
-    whole = trainer(tmp_path / "whole", **saving)
-    whole.train()
+    whole, again = interrupted(tmp_path, [4], adapting)
     shaper, kl_penalty, bonus = (p.state_dict() for p in whole._stateful().values())
     assert shaper == kl_penalty, "they saw the same"
     assert abs(kl_penalty["factor"] - 1) > 0
@@ -222,11 +200,7 @@ def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path
     assert [line["penalties/entropy_coefficient"] for line in steps] == pytest.approx(paid)
     assert len(set(paid)) > 2, "it never moved"
     assert bonus["coefficient"] == pytest.approx(c)
-    again = trainer(tmp_path / "again", **saving)
-    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
-    assert [p.state_dict() for p in again._stateful().values()] == [shaper, kl_penalty, bonus]
-    end = dict(whole.model.named_parameters())
-    assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters())
+    assert [p.state_dict() for p in again[4]._stateful().values()] == [shaper, kl_penalty, bonus]
 
 
 def _bound(**knobs: Any) -> Bound:

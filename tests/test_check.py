@@ -161,6 +161,13 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     assert "no estimate for this model" in tell(entry)
 
 
+def test_what_a_refill_may_cost(tmp_path: Path) -> None:
+    text = RECIPE.replace("reward: accuracy}]", "reward: accuracy, refill: 3}]")
+    (_, grpo), registry = stages(tmp_path, text=text)
+    told = "up to 3 generations, 8 to 24 completions, for one batch: drawn until it is full of groups that"
+    assert examine(grpo, registry)["batch"][-1] == f"{told} nonzero_spread keeps"
+
+
 def test_what_is_told(examined: list[dict[str, Any]]) -> None:
     told = tell(examined[1])
     for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):

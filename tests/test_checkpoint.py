@@ -10,22 +10,13 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trl import GRPOConfig
+from trainers import OFTEN, clipped, eighths, interrupted, trainer
 
-from rlm_plugins.registry import Registry
+from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.stage import Reward
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.judge import trl_reward
-
-REGISTRY = Registry()
-
-
-def eighths(completions: list[str]) -> list[float]:
-    """Differs between rows, exact in binary."""
-    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+from rlm_plugins.training.memory import Memory
 
 
 class Fading:
@@ -62,35 +53,11 @@ class RunningBaseline:
         self.mean = state["mean"]
 
 
-def trainer(folder: Path, **changes: Any) -> EquationTrainer:
-    """Twelve problems, so that three steps of four are an epoch; a stateful advantage."""
-    torch.set_num_threads(1)
-    args = GRPOConfig(
-        **tiny.settings(
-            **{"output_dir": str(folder), "max_steps": 8, "save_strategy": "steps", "save_steps": 1, **changes},
-            per_device_train_batch_size=16,
-        )
-    )
-    reward = Reward("fading", Part("rlm_rewards", "fading", "test", Fading).bind({}))
-    made = EquationTrainer(
-        equation=Equation(
-            advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}),
-            importance=REGISTRY.find("rlm_importance", "token").bind({}),
-            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
-            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
-        ),
-        rewards=[reward],
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
-        model=tiny.model(),
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=tiny.problems(12),
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
-    )
-    micro = args.steps_per_generation * args.num_iterations
-    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
-    return made
+def remembering(folder: Path, **changes: Any) -> EquationTrainer:
+    """Twelve problems, so that three steps of four are an epoch; a stateful advantage and a stateful reward."""
+    equation = clipped(advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}))
+    settings = {**OFTEN, "per_device_train_batch_size": 16, **changes}
+    return trainer(folder, equation, Fading, tiny.problems(12), **settings)
 
 
 def memory(made: EquationTrainer) -> list[dict[str, float]]:
@@ -99,18 +66,18 @@ def memory(made: EquationTrainer) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("buffer", [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2}])
-def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int]) -> None:
-    whole = trainer(tmp_path / "whole", **buffer)
-    whole.train()
-    end = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
-    saved = checkpoints(tmp_path / "whole")
-    assert len(saved) >= 4
-    for checkpoint in saved[:-1]:
-        again = trainer(tmp_path / checkpoint.name, **buffer)
-        again.train(resume_from_checkpoint=str(checkpoint))
-        assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters()), checkpoint.name
-        assert memory(again) == memory(whole)
+@pytest.mark.parametrize(
+    ("buffer", "last", "steps"),
+    [({}, 6, (1, 3, 5)), ({"num_iterations": 2}, 8, (2, 6)), ({"gradient_accumulation_steps": 2}, 5, (1, 4))],
+    ids=["plain", "two-epochs", "accumulated"],
+)
+def test_resumed_equals_uninterrupted(
+    tmp_path: Path, buffer: dict[str, int], last: int, steps: tuple[int, ...]
+) -> None:
+    """In an epoch, where one ends, and in the next one."""
+    whole, again = interrupted(tmp_path, steps, lambda folder: remembering(folder, max_steps=last, **buffer))
+    for found in again.values():
+        assert memory(found) == memory(whole)
 
 
 def test_saves_wait_until_the_buffer_is_empty() -> None:
@@ -121,6 +88,32 @@ def test_saves_wait_until_the_buffer_is_empty() -> None:
         callback.on_step_end(None, SimpleNamespace(global_step=step), control)
         saved += [step] if control.should_save else []
     assert saved == [4, 8]
+
+
+class Odd(RunningBaseline):
+    """Remembers what no checkpoint can hold."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "how": self.how}
+
+
+@pytest.mark.parametrize("how", [lambda x: x, Path("here")], ids=["pickle", "weights only"])
+def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
+    """A path is pickled without a word, and refused when the run is resumed."""
+    part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
+    part.target.how = how  # type: ignore[attr-defined]
+    with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
+        Memory(part).check()
+
+
+def test_a_memory_that_cannot_be_kept_is_told_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
+    made = remembering(tmp_path)
+    with pytest.raises(PartError, match="test/running"):
+        made.train()
+    assert made.state.global_step == 0
 
 
 class FakeTrainer:

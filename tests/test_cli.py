@@ -66,7 +66,7 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 
 def test_every_command_says_what_it_does() -> None:
-    commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "new")
+    commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "reward", "new")
     for command in commands:
         assert command in told("--help")
         assert len(told(command, "--help")) > 300
@@ -130,7 +130,7 @@ def test_a_single_file(tmp_path: Path) -> None:
 
 
 def test_explain() -> None:
-    assert "ℓ = −min(w Â" in told("explain", "clip")
+    assert "ℓ = −min(min(w, δ) Â" in told("explain", "clip")
     entries = json.loads(told("explain", "entropy", "--json"))
     assert [entry["kind"] for entry in entries] == ["part", "metric"]
 

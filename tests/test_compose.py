@@ -246,6 +246,80 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm=hollow"], "algorithm.advantage (", ["has no advantage"]),
     (["algorithm.advantage=none"], "algorithm.advantage (command line)", ["has no advantage", "group_relative"]),
     (["algorithm.aggregator=none"], "algorithm.aggregator (command line)", ["has no aggregator"]),
+    (["algorithm=sft", "algorithm.filters=[nonzero_spread]"], "algorithm.filters (", ["'sft'", "takes no filters"]),
+    (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", ["a loss of its own", "than sft"]),
+    (
+        ["algorithm=sapo@verl"],
+        "algorithm (",
+        ["allowed: sapo, sapo@trl\n", "did you mean 'sapo@trl'?", "computed as verl does: grpo@verl, dr_grpo@verl"],
+    ),
+    (["algorithm=sappo@verl"], "algorithm (", ["allowed: grpo@verl, dr_grpo@verl"]),
+    # keys and knobs in the wrong place
+    (
+        ["algorithm.policy_loss.beta=0.1"],
+        "algorithm.policy_loss.beta (",
+        [
+            "'clip' has no knob 'beta'",
+            "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
+        ],
+    ),
+    (
+        ["algorithm.penalties=[{name: adaptive_kl, beta: 0.1, taget: 1.0}]"],
+        "algorithm.penalties[0].target (",
+        ["needs the knob 'target'", "found 'taget': did you mean 'target'?"],
+    ),
+    (
+        ["algorithm.penalties=[{name: kl, beta: 0.1, target: 1.0}]"],
+        "algorithm.penalties[0].target (",
+        ["'kl' has no knob 'target'", "'target' is a knob of adaptive_kl, adaptive_entropy"],
+    ),
+    # groups that are too small
+    (
+        ["trainer.num_generations=1"],
+        "algorithm.advantage (",
+        [
+            "group_relative compares the rows of a group: in groups of 1 it is 0 whatever the rewards are",
+            "allowed: `trainer.num_generations` of 2 or more",
+            "hint: an advantage for groups of 1: batch_whitened, tracked_baseline, gae",
+        ],
+    ),
+    (["algorithm=rloo", "trainer.num_generations=1"], "algorithm.advantage (", ["leave_one_out compares"]),
+    (["algorithm=reinforce_pp_baseline", "trainer.num_generations=1"], "algorithm.advantage (", ["batch_whitened"]),
+    (["algorithm=remax", "trainer.num_generations=1"], "algorithm.advantage (", ["greedy_baseline", "of 2 or more"]),
+    (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", ["groups of 4", "of 5 or more"]),
+    (
+        ["algorithm=spo", "algorithm.filters=[nonzero_spread]", "trainer.num_generations=1"],
+        "algorithm.filters[0] (",
+        ["nonzero_spread keeps no row of a group of 1", "2 or more"],
+    ),
+    # refills that disagree
+    (
+        ["algorithm.filters=[{name: nonzero_spread, refill: 3}, {name: accuracy_band, refill: 5}]"],
+        "algorithm.filters (",
+        ["nonzero_spread says `refill: 3` and accuracy_band says `refill: 5`", "the same `refill` in each"],
+    ),
+    # names of rewards
+    (["algorithm.filters=[{name: accuracy_band, reward: acuracy}]"], "algorithm.filters[0].reward (", ["'accuracy'?"]),
+    (
+        ["algorithm.shapers=[{name: sigmoid_shaping, model: formt}]"],
+        "algorithm.shapers[0].model (",
+        ["sigmoid_shaping looks at the reward 'formt'", "allowed: accuracy, format", "did you mean 'format'?"],
+    ),
+    (["algorithm.shapers=[sigmoid_shaping]"], "algorithm.shapers[0].model (", ["the reward 'reward_model'"]),
+    (
+        ["algorithm.shapers=[{name: sigmoid_shaping, model: format, verifier: x}]"],
+        "algorithm.shapers[0].verifier (",
+        ["the reward 'x'", "the name of a reward, or its label"],
+    ),
+    (["algorithm.shapers=[{name: product, of: [format, acc]}]"], "algorithm.shapers[0].of[1] (", ["the reward 'acc'"]),
+    (
+        ["algorithm.advantage={name: reward_by_reward, weights: {accurcy: 2}}"],
+        "algorithm.advantage.weights.accurcy (",
+        ["did you mean 'accuracy'?"],
+    ),
+    (["algorithm.sampler={name: curriculum, reward: x}"], "algorithm.sampler.reward (", ["the reward 'x'"]),
+    (["callbacks=[{name: keep_successes, reward: x}]"], "callbacks[0].reward (", ["the reward 'x'"]),
+    (["callbacks=[{name: stop_at, score: 1, metric: x}]"], "callbacks[0].metric (", ["the reward 'x'"]),
     # needs against supplies
     (
         ["algorithm.advantage=gae"],
@@ -411,6 +485,14 @@ RIGHT = [
     ["algorithm.advantage=welcomes_all"],
     ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
     ["callbacks=[stop_when_nothing_teaches]"],
+    *([f"algorithm={row}", "trainer.num_generations=1"] for row in ("reinforce_pp", "spo", "ppo")),
+    ["algorithm.advantage.alone=reward", "trainer.num_generations=1"],
+    ["algorithm=pass_at_k", "algorithm.advantage.k=1", "trainer.num_generations=2"],
+    ["algorithm.filters=[{name: nonzero_spread, refill: 3}, {name: accuracy_band, refill: 3}, no_truncated_groups]"],
+    ["algorithm.shapers=[{name: product, of: [accuracy, format]}]"],
+    ["algorithm.advantage={name: reward_by_reward, weights: {accuracy: 2, format: 1}}"],
+    ["callbacks=[{name: stop_at, score: 1.0, metric: format}, {name: keep_successes, reward: accuracy}]"],
+    ["algorithm.sampler={name: curriculum, target: 5.0, band: 2.0}"],  # a reward need not lie between 0 and 1
 ]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tiny
 import torch
 from critical import KINDS, critic, equation, part, rows, trainer, weights
+from trainers import OFTEN, interrupted, logged
 
 from rlm_plugins.errors import RlmError
 
@@ -24,15 +26,25 @@ def told_by(made: Any) -> torch.Tensor:
         return made._read(made.model, rows(made))[0].clone()
 
 
-def logged(made: Any, name: str) -> list[float]:
-    return [line[name] for line in made.state.log_history if name in line]
+class Trained(NamedTuple):
+    """A critic after three steps, and what it expected before."""
+
+    kind: str
+    trainer: Any
+    at_first: torch.Tensor
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_critic_expects_nothing_and_learns(tmp_path: Path, kind: str) -> None:
-    made = trainer(tmp_path, critic(kind), max_steps=3)
-    assert not said_by(made).any()
+@pytest.fixture(scope="module", params=KINDS)
+def trained(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trained:
+    made = trainer(tmp_path_factory.mktemp("trained"), critic(request.param), max_steps=3)
+    at_first = said_by(made)
     made.train()
+    return Trained(request.param, made, at_first)
+
+
+def test_a_new_critic_expects_nothing_and_learns(trained: Trained) -> None:
+    made = trained.trainer
+    assert not trained.at_first.any()
     assert said_by(made).abs().min() > 1e-4
     assert all(norm > 0 for norm in logged(made, "critic/grad_norm"))
     assert logged(made, "critic/learning_rate") == [1e-2] * 3
@@ -41,12 +53,9 @@ def test_a_new_critic_expects_nothing_and_learns(tmp_path: Path, kind: str) -> N
     assert logged(made, "critic/value")[0] == 0.0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_value_stands_before_its_token(tmp_path: Path, kind: str) -> None:
+def test_a_value_stands_before_its_token(trained: Trained) -> None:
     """It depends on the tokens before it and on no other."""
-    made = trainer(tmp_path, critic(kind), max_steps=2)
-    made.train()
-    given = rows(made)
+    made, given = trained.trainer, rows(trained.trainer)
     before = made._values_before(given)
     given["completion_ids"] = given["completion_ids"].clone()
     given["completion_ids"][:, 2] = (given["completion_ids"][:, 2] + 1) % 15 + 3
@@ -157,16 +166,14 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
         torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_files_hold_the_critic(tmp_path: Path, kind: str) -> None:
-    made = trainer(tmp_path / "a", critic(kind), max_steps=2)
-    made.train()
+def test_files_hold_the_critic(tmp_path: Path, trained: Trained) -> None:
+    made = trained.trainer
     made.save_model(str(tmp_path / "adapter"))
     made.save_critic(tmp_path / "critic")
     names = {path.name for path in (tmp_path / "adapter").rglob("*")}
     assert "critic" not in names
     assert not any("critic" in name for name in held(tmp_path / "adapter"))
-    again = trainer(tmp_path / "b", critic(kind), max_steps=2, learning_rate=0.0)
+    again = trainer(tmp_path / "b", critic(trained.kind), max_steps=2, learning_rate=0.0)
     again.critic.load(tmp_path / "critic")
     for x, y in zip(made.critic.parameters(), again.critic.parameters(), strict=True):
         assert torch.equal(x, y)
@@ -195,27 +202,31 @@ def test_the_adapter_of_the_critic_is_one_of_peft(tmp_path: Path) -> None:
         assert torch.equal(theirs(input_ids=ids).last_hidden_state, ours)
 
 
-BUFFERS = [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}]
+CUT = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("buffer", BUFFERS, ids=["plain", "two-epochs", "accumulated"])
-def test_resumed_equals_uninterrupted(tmp_path: Path, kind: str, buffer: dict[str, int]) -> None:
-    from rlm_plugins.training.checkpoint import checkpoints
-
-    often = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **buffer}
-    whole = trainer(tmp_path / "whole", critic(kind, warmup_steps=2), **often)
-    whole.train()
-    saved = checkpoints(tmp_path / "whole")
-    assert len(saved) >= 3
-    for checkpoint in saved[:-1]:
-        again = trainer(tmp_path / checkpoint.name, critic(kind, warmup_steps=2), **often)
-        again.train(resume_from_checkpoint=str(checkpoint))
-        end = weights(whole)
-        assert all(torch.equal(x, end[name]) for name, x in weights(again).items()), checkpoint.name
-        for x, y in zip(whole.critic.parameters(), again.critic.parameters(), strict=True):
-            assert torch.equal(x, y), checkpoint.name
+@pytest.mark.parametrize(
+    ("kind", "buffer", "last", "steps"),
+    [
+        ("shared", {}, 6, (1, 3, 5)),
+        ("shared", CUT, 5, (4,)),
+        ("head", {"num_iterations": 2}, 6, (2, 4)),
+        ("separate", {"num_iterations": 2}, 6, (4,)),
+        ("separate", CUT, 5, (1, 4)),
+    ],
+    ids=["shared", "shared-accumulated", "head-two-epochs", "separate-two-epochs", "separate-accumulated"],
+)
+def test_resumed_equals_uninterrupted(
+    tmp_path: Path, kind: str, buffer: dict[str, int], last: int, steps: tuple[int, ...]
+) -> None:
+    """In the warm-up, in the first epoch, where it ends, and in the next one."""
+    often = {"max_steps": last, **OFTEN, **buffer}
+    made = partial(trainer, said=critic(kind, warmup_steps=2), **often)
+    whole, again = interrupted(tmp_path, steps, made)
+    for step, found in again.items():
+        for x, y in zip(whole.critic.parameters(), found.critic.parameters(), strict=True):
+            assert torch.equal(x, y), step
 
 
 def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:

@@ -88,7 +88,13 @@ def test_a_sampler_that_fails_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("indices", "words"), [([], "chose 0 rows"), ([0, 3], "chose row 3"), ([0] * 4, "chose 4 rows")]
+    ("indices", "words"),
+    [
+        ([], "chose 0 rows"),
+        ([0, 3], "chose row 3"),
+        ([0, 1, 2, 0], "chose 4 rows"),
+        ([2, 1, 1], "'it' chose row 1 more than once in epoch 0"),
+    ],
 )
 def test_an_order_that_is_none(indices: list[int], words: str) -> None:
     def order(size: int) -> list[int]:
@@ -96,6 +102,13 @@ def test_an_order_that_is_none(indices: list[int], words: str) -> None:
 
     with pytest.raises(RecipeError, match=words):
         order_of(sampler(order))(3, 0, 0)
+
+
+def test_an_epoch_may_leave_rows_out() -> None:
+    def order(size: int, epoch: int) -> list[int]:
+        return list(range(size))[: epoch + 1]
+
+    assert [order_of(sampler(order))(3, epoch, 0) for epoch in range(3)] == [[0], [0, 1], [0, 1, 2]]
 
 
 def test_the_order_of_a_recipe_without_sampler_is_trls() -> None:

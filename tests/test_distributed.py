@@ -1,69 +1,24 @@
-"""Two processes on the CPU: the same loss as one on the same global batch, and a run that goes through."""
+"""Two processes on the CPU: the same numbers as one on the same global batch, and a run that goes through.
+
+The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`several.py`).
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
+import torch
+from launching import ROOT, launch, logged, python, reinforcement, supervised
+from safetensors.torch import load_file
+from several import train_all
 
-ROOT = Path(__file__).parents[1]
-LESSON = ROOT / "recipes" / "lessons" / "01-addition.yaml"
 REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
+HALVES = ("trainer.per_device_train_batch_size=32",)
 pytestmark = pytest.mark.slow
-
-
-def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
-    """`rlm train`, under `accelerate launch` when there are several processes."""
-    door = [sys.executable, "-m"]
-    if processes > 1:
-        options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
-        door += ["accelerate.commands.launch", *options, "--dynamo_backend", "no", "--main_process_port", "0", "-m"]
-    command = [*door, "rlm_plugins", "train", str(recipe), "--out", str(folder), *overrides]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(command, cwd=folder.parent, env=environment, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return folder
-
-
-def logged(folder: Path, step: int = 1) -> dict[str, float]:
-    """What a run of one stage says of an optimiser step."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return next(line for line in lines if line["step"] == step and "loss" in line)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quickstart's supervised stage, cut short: a start both sides share."""
-    folder = tmp_path_factory.mktemp("start")
-    recipe = yaml.safe_load(LESSON.read_text())
-    recipe["stages"] = recipe["stages"][:1]
-    file = folder / "start.yaml"
-    file.write_text(yaml.safe_dump(recipe))
-    return launch(file, folder / "run", 1, "stages.0.trainer.max_steps=30") / "01-sft" / "model"
-
-
-def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
-    """The quickstart's second stage as a recipe of its own, on canned completions or on its own."""
-    recipe = yaml.safe_load(LESSON.read_text())
-    body = {**{k: v for k, v in recipe.items() if k != "stages"}, **recipe["stages"][1]}
-    body["model"] = {"name": "pretrained", "path": str(start), **body["model"]}
-    body["trainer"] = {**body["trainer"], "learning_rate": 5e-4, "max_steps": 2, "save_strategy": "no"}
-    if canned:
-        body["plugins"] = {"load": [str(ROOT / "tests" / "canned.py")]}
-        body["algorithm"]["rollouts"] = ["canned"]
-        body["rewards"] = ["digits", "accuracy"]
-        body["evaluation"] = {"metric": "digits", "rows": 8, "max_new_tokens": 4}
-    else:
-        body["evaluation"] = {"metric": "accuracy", "rows": 16, "max_new_tokens": 8}
-    file = folder / "rl.yaml"
-    file.write_text(yaml.safe_dump(body))
-    return file
-
 
 SOURCES = (
     "algorithm.rollouts=[{name: greedy, rows: 1}, {name: demonstrations, rows: 1}, canned]",
@@ -71,77 +26,180 @@ SOURCES = (
 )
 """One process holds the greedy row and the demonstration, where the group is cut the other one neither."""
 
+FIRST_STEP = {
+    "lesson": (),
+    "kl-sequence-mean": ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
+    "whitened-filtered": ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
+    "refilled": (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
+    "not-full": (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
+    "gepo": ("algorithm={name: gepo, rollouts: [canned]}",),
+    "sources": SOURCES,
+    "group-cut": (*SOURCES, "trainer.num_generations=64"),
+}
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
-        ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
-        (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
-        (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
-        ("algorithm={name: gepo, rollouts: [canned]}",),
-        SOURCES,
-        (*SOURCES, "trainer.num_generations=64"),
-    ],
-    ids=["lesson", "kl-sequence-mean", "whitened-filtered", "refilled", "not-full", "gepo", "sources", "group-cut"],
+OF_THE_STEP = {
+    "clip-cov": "algorithm.token_weights=[{name: clip_cov, share: 0.2, low: 0.0}]",
+    "top-entropy": "algorithm.token_weights=[{name: top_entropy, share: 0.4}]",
+    "kl-cov": "algorithm.penalties=[{name: kl_cov, beta: 1.0, share: 0.2}]",
+}
+TWICE = ("trainer.num_iterations=2", "trainer.optim=sgd", "trainer.learning_rate=0.1")
+"""Each generation is used twice: on policy KL-Cov is 0."""
+QUARTERS = ("trainer.per_device_train_batch_size=16", "trainer.gradient_accumulation_steps=2")
+
+CUT = (REFILLED, "trainer.num_generations=16")
+"""Three groups of 16 in a batch of 48: the middle one lies on both processes, whichever draw it came from."""
+
+SPO = (
+    "algorithm={name: spo, rollouts: [{name: canned, longest: 7}]}",
+    "trainer.num_generations=1",
+    "environment.train_rows=64",
 )
-def test_first_step_equals_one_process(tmp_path: Path, start: Path, overrides: tuple[str, ...]) -> None:
-    recipe = reinforcement(tmp_path, start, canned=True)
-    one = logged(launch(recipe, tmp_path / "one", 1, *overrides))
-    halves = "trainer.per_device_train_batch_size=32"
-    two = logged(launch(recipe, tmp_path / "two", 2, halves, *overrides))
+"""On as many problems as a generation takes: the second step reads every first answer again."""
+
+ADAPTIVE = (
+    "algorithm.shapers=[{name: adaptive_kl_in_reward, target: 0.87}]",
+    "algorithm.penalties=[{name: adaptive_kl, beta: 0.05, target: 0.22, unit: token}, "
+    "{name: adaptive_entropy, beta: 1.0, target: 0.866, delta: 0.01}]",
+    *("trainer.max_steps=3", "trainer.save_strategy=steps", "trainer.save_steps=3"),
+)
+"""Targets so near to what is measured that the rows of one process alone would say something else."""
+
+AGAIN = ("trainer.num_iterations=2", "trainer.max_steps=3", "trainer.optim=sgd", "trainer.learning_rate=0.02")
+CRITICS = {
+    "shared": ("algorithm={name: ppo, rollouts: [canned]}",),
+    "head": ("algorithm={name: vapo, penalties: {nll: {threshold: 0.1}}, rollouts: [canned]}",),
+    "separate": ("algorithm={name: orz, rollouts: [canned]}", "trainer.target_kl=1e-9"),
+}
+"""Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""
+
+CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    **{name: (said, (), HALVES) for name, said in FIRST_STEP.items()},
+    **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
+    "refilled-cut": (CUT, ("trainer.per_device_train_batch_size=48",), ("trainer.per_device_train_batch_size=24",)),
+    "spo": (SPO, (), HALVES),
+    "adaptive": (ADAPTIVE, (), HALVES),
+    **{
+        kind: (
+            (*said, f"critic={{kind: {kind}, learning_rate: 1e-3}}", *AGAIN),
+            (),
+            QUARTERS if kind == "separate" else HALVES,
+        )
+        for kind, said in CRITICS.items()
+    },
+}
+"""Name → what both sides say, what one process says, what two say."""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return supervised(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
+    """Every case, in the folders `one` and `two`."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = str(reinforcement(folder, start, canned=True))
+    one = [(recipe, str(folder / "one" / name), [*both, *alone]) for name, (both, alone, _) in CASES.items()]
+    two = [(recipe, str(folder / "two" / name), [*both, *halved]) for name, (both, _, halved) in CASES.items()]
+    train_all(one)
+    (folder / "two.json").write_text(json.dumps(two))
+    python(2, str(ROOT / "tests" / "several.py"), str(folder / "two.json"), cwd=folder)
+    return folder
+
+
+def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further: str) -> None:
+    """What both sides log of a step is the same, and something."""
+    one, two = (logged(runs / side / name, step) for side in ("one", "two"))
     assert one["grad_norm"] > 1e-3, "nothing to compare"
-    for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
-        assert two[name] == pytest.approx(one[name], rel=2e-5, abs=1e-7), name
-    if "refill/draws" in one:
+    for what in ("loss", "grad_norm", "entropy", *further):
+        assert two[what] == pytest.approx(one[what], rel=rel, abs=absolute), (step, what)
+
+
+@pytest.mark.parametrize("name", FIRST_STEP)
+def test_first_step_equals_one_process(runs: Path, name: str) -> None:
+    same(runs, name, 1, 2e-5, 1e-7, "reward", "advantage/abs_mean")
+
+
+@pytest.mark.parametrize("name", ["refilled", "not-full", "refilled-cut"])
+def test_draws_are_those_of_one_process(runs: Path, name: str) -> None:
+    """Several until the batch is full, and on from there in the next step; also where a group lies on both."""
+    for step in (1, 2):
+        one, two = (logged(runs / side / name, step) for side in ("one", "two"))
         assert one["refill/draws"] > 1
-        assert {name: two[name] for name in one if "refill" in name} == {n: one[n] for n in one if "refill" in n}
+        assert {what: two[what] for what in one if "refill" in what} == {w: one[w] for w in one if "refill" in w}
+        same(runs, name, step, 2e-5 if step == 1 else 2e-4, 1e-6, "reward", "advantage/abs_mean")
 
 
-@pytest.mark.parametrize(
-    "term",
-    [
-        "algorithm.token_weights=[{name: clip_cov, share: 0.2, low: 0.0}]",
-        "algorithm.token_weights=[{name: top_entropy, share: 0.4}]",
-        "algorithm.penalties=[{name: kl_cov, beta: 1.0, share: 0.2}]",
-    ],
-    ids=["clip-cov", "top-entropy", "kl-cov"],
-)
-def test_statistics_of_the_step_are_those_of_all(tmp_path: Path, start: Path, term: str) -> None:
-    """Two processes of two micro-batches against one of one, each generation used twice (on policy KL-Cov is 0)."""
-    recipe = reinforcement(tmp_path, start, canned=True)
-    shared = (term, "trainer.num_iterations=2", "trainer.optim=sgd", "trainer.learning_rate=0.1")
-    one = launch(recipe, tmp_path / "one", 1, *shared)
-    quarters = ("trainer.per_device_train_batch_size=16", "trainer.gradient_accumulation_steps=2")
-    two = launch(recipe, tmp_path / "two", 2, *quarters, *shared)
+@pytest.mark.parametrize("name", OF_THE_STEP)
+def test_statistics_of_the_step_are_those_of_all(runs: Path, name: str) -> None:
+    """Two processes of two micro-batches against one of one."""
     for step in (1, 2):
-        expected, found = (logged(folder, step) for folder in (one, two))
-        assert expected["grad_norm"] > 1e-3, "nothing to compare"
-        for name in ("loss", "grad_norm", "entropy"):
-            assert found[name] == pytest.approx(expected[name], rel=5e-5, abs=1e-6), (step, name)
+        same(runs, name, step, 5e-5, 1e-6)
 
 
-def test_what_is_remembered_equals_one_process(tmp_path: Path, start: Path) -> None:
-    """SPO on as many problems as a generation takes: the second step reads every first answer again."""
-    recipe = reinforcement(tmp_path, start, canned=True)
-    spo = (
-        "algorithm={name: spo, rollouts: [{name: canned, longest: 7}]}",
-        "trainer.num_generations=1",
-        "environment.train_rows=64",
-    )
-    one = launch(recipe, tmp_path / "one", 1, *spo)
-    two = launch(recipe, tmp_path / "two", 2, "trainer.per_device_train_batch_size=32", *spo)
+@pytest.mark.parametrize("name", ["spo", "adaptive"])
+def test_what_is_remembered_equals_one_process(runs: Path, name: str) -> None:
     for step in (1, 2):
-        expected, found = (logged(folder, step) for folder in (one, two))
-        assert expected["grad_norm"] > 1e-3, "nothing to compare"
-        for name in ("loss", "grad_norm", "reward", "entropy", "advantage/abs_mean"):
-            assert found[name] == pytest.approx(expected[name], rel=2e-4, abs=1e-6), (step, name)
+        same(runs, name, step, 2e-4, 1e-6, "reward", "advantage/abs_mean")
+
+
+def test_what_adapts_measures_all_processes(runs: Path) -> None:
+    """What is paid in each step, on all processes, and what the checkpoint remembers."""
+    one, two = ([logged(runs / side / "adaptive", step) for step in (1, 2, 3)] for side in ("one", "two"))
+    for what in ("penalties/kl_factor", "penalties/entropy_coefficient"):
+        assert [line[what] for line in two] == pytest.approx([line[what] for line in one], rel=1e-5), what
+    factors = [line["penalties/kl_factor"] for line in one]
+    assert all(abs(new / old - 1) < 0.0199 for old, new in pairwise(factors)), "at its bound any KL says the same"
+    paid = [line["penalties/entropy_coefficient"] for line in one]
+    assert paid == pytest.approx([0.01, 0.02, 0.0]), "the entropy was never above its target, or never below"
+    expected, found = (remembered(runs / side / "adaptive" / "01-dapo" / "checkpoint-3") for side in ("one", "two"))
+    assert len(expected) == 3
+    assert expected.keys() == found.keys()
+    for part, memory in expected.items():
+        assert found[part] == pytest.approx(memory, rel=1e-5), part
+
+
+def remembered(checkpoint: Path) -> dict[str, Any]:
+    """What the parts of a checkpoint remember."""
+    return torch.load(checkpoint / "parts.pt", weights_only=True)
+
+
+OF_STEPS = ("reward", "shapers/reward", "advantage/abs_mean", "update/kl", "update/passed_over")
+OF_CRITICS = ("value", "return", "explained_variance", "grad_norm", "learning_rate")
+OF_MICRO_BATCHES = ("penalties/value_loss", "penalties/value_clipped")
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_critics_learn_as_with_one_process(runs: Path, name: str) -> None:
+    """What they say, what is made of it, and what they have become."""
+    names = ["loss", *OF_STEPS, *(f"critic/{what}" for what in OF_CRITICS)]
+    names += OF_MICRO_BATCHES if name != "separate" else ()  # accumulated, these are means of means
+    for step in (1, 2, 3):
+        one, two = (logged(runs / side / name, step) for side in ("one", "two"))
+        assert one["critic/grad_norm"] > 1e-3, "nothing to compare"
+        for what in {*names} & {*one}:
+            assert two[what] == pytest.approx(one[what], rel=2e-4, abs=1e-6), (step, what)
+    assert one["critic/explained_variance"] != 0, "it has learned nothing"
+    files = sorted((runs / "one" / name).glob("*/critic/*.safetensors"))
+    assert len(files) == (1 if name == "head" else 2)
+    for file in files:
+        weights, others = load_file(file), load_file(runs / "two" / file.relative_to(runs / "one"))
+        for weight, x in weights.items():
+            torch.testing.assert_close(others[weight], x, rtol=1e-3, atol=1e-5)
+
+
+def test_a_generation_is_left_alone_by_all_processes(runs: Path) -> None:
+    """The second update on it starts too far off, on the rows of both."""
+    lines = [logged(runs / "two" / "separate", step) for step in (1, 2, 3)]
+    assert [line["update/passed_over"] for line in lines] == [0.0, 1.0, 0.0]
+    assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
 
 
 def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
-    recipe = reinforcement(tmp_path, start, canned=False)
-    folder = launch(recipe, tmp_path / "run", 2, "trainer.per_device_train_batch_size=32")
+    """By the front door."""
+    folder = launch(reinforcement(tmp_path, start, canned=False), tmp_path / "run", 2, *HALVES)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["held_out_rows"] == 16
     assert (folder / "01-dapo" / "adapter" / "adapter_model.safetensors").exists()

@@ -42,6 +42,8 @@ def test_every_built_in_aggregator_begins_with_what_it_does(part: Part) -> None:
         ("reinforce", "loss = mean_i( Σₜ [ −Â · log π ] )"),
         ("grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.04 Ω ] / nᵢ )"),
         ("dapo", "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
+        ("dapo@verl", "loss = Σ [ −min(min(w, 10) Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
+        ("gppo@klear", "loss = Σ [ −b(w; 1 (1−0.2), 1 (1+0.28), 3) · w/sg(w) · Â ] / Σ n"),
         ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
         ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
         ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ]"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_distributed import LESSON, launch
+from launching import LESSON, launch
 
 SHORT = ("stages.0.trainer.max_steps=60", "stages.1.trainer.max_steps=8", "stages.1.trainer.save_steps=2")
 
@@ -46,20 +46,20 @@ def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sign", "more"),
+    ("signs", "more"),
     [
-        ("02-grpo/checkpoint-2", ()),
-        ("02-grpo/checkpoint-6", ()),
-        ("01-sft/done", ()),
-        ("02-grpo/checkpoint-4", ("stages.1.algorithm.filters=[{name: nonzero_spread, refill: 3}]",)),
+        (("01-sft/done", "02-grpo/checkpoint-2", "02-grpo/checkpoint-6"), ()),
+        (("02-grpo/checkpoint-4",), ("stages.1.algorithm.filters=[{name: nonzero_spread, refill: 3}]",)),
     ],
-    ids=["early", "late", "between", "refilled"],
+    ids=["between-early-late", "refilled"],
 )
-def test_killed_and_resumed_equals_left_alone(tmp_path: Path, sign: str, more: tuple[str, ...]) -> None:
+def test_killed_and_resumed_equals_left_alone(tmp_path: Path, signs: tuple[str, ...], more: tuple[str, ...]) -> None:
+    """Killed between the stages, early in the second one and in its second epoch: one run, started again each time."""
     file = recipe(tmp_path)
     whole = launch(file, tmp_path / "whole", 1, *SHORT, *more)
     broken = tmp_path / "broken"
-    kill_at(file, broken, broken / sign, *more)
+    for number, sign in enumerate(signs):
+        kill_at(file, broken, broken / sign, *more, *(["--resume"] if number else []))
     assert not (broken / "summary.json").exists()
     launch(file, broken, 1, *SHORT, *more, "--resume")
     for name in ("01-sft/model/model.safetensors", "02-grpo/adapter/adapter_model.safetensors"):

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_distributed import LESSON, ROOT, launch
+from launching import LESSON, ROOT, launch
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
 
 SHORT = ("stages.0.trainer.max_steps=20", "stages.1.trainer.max_steps=2", "evaluation.rows=16")
 SHORT_STAGES = (*SHORT, "stages.0.evaluation.rows=16")
@@ -62,7 +65,6 @@ def test_second_a_recipe_from_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong", "place", "word"),
     [
@@ -75,10 +77,11 @@ def test_second_a_recipe_from_nothing(tmp_path: Path) -> None:
 )
 def test_second_broken_in_five_ways(tmp_path: Path, right: str, wrong: str, place: str, word: str) -> None:
     assert right in FROM_NOTHING
-    (tmp_path / "mine.yaml").write_text(FROM_NOTHING.replace(right, wrong))
-    result = rlm("check", "mine.yaml", cwd=tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(FROM_NOTHING.replace(right, wrong))
+    result = CliRunner().invoke(app, ["check", str(file)], env={"COLUMNS": "200"})
     told = " ".join(result.stderr.split())
-    assert result.returncode == 2, result.stdout + result.stderr
+    assert result.exit_code == 2, result.output
     assert place in told
     assert word in told
     assert "Traceback" not in told

@@ -66,7 +66,7 @@ def test_optional_data_is_left_out_when_absent() -> None:
 
 def test_a_function_written_for_trl_gets_what_trl_passes() -> None:
     def it(completions, **kwargs):
-        assert completions is CHAT
+        assert completions == CHAT
         assert kwargs["answer"] == ["2", "2"]
         return [1.0, None]
 

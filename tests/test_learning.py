@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_distributed import LESSON, launch
+from launching import LESSON, launch
 
 pytestmark = pytest.mark.slow
 

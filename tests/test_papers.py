@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.builtin import environments
+from rlm_plugins.builtin.replay import Replay
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -25,6 +26,7 @@ from rlm_plugins.training.train import train
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
 CANNED = Path(__file__).parent / "canned.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
+REGISTRY, WITH_CANNED = Registry(), Registry([CANNED])
 MISSING: set[str] = set()
 """Rows without a recipe yet."""
 
@@ -109,22 +111,24 @@ TINY = {
 ELSEWHERE = ("flash_rl", "reinforce_pp_baseline")
 """Recipes that weigh by the probabilities of vLLM; here `canned` reports some, about those of TINY_MODEL."""
 
-SUCCESS = {"prompt": [{"role": "user", "content": "1+1=?"}], "completion": "2", "reward": 1.0}
-"""A line of the pool that a recipe may replay."""
+WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
+"""What two steps are taken on."""
 
 
 @pytest.fixture(autouse=True)
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder to work in with a pool to replay."""
     monkeypatch.chdir(tmp_path)
-    Path("successes.jsonl").write_text(json.dumps(SUCCESS))
+    rows = environments.addition(**WORLD).train
+    entries = [{"prompt": row["prompt"], "completion": "2", "reward": 1.0} for row in rows]
+    Path("successes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
 papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def test_one_recipe_per_row() -> None:
-    rows = {part.name for part in Registry() if part.hook == "rlm_algorithms" and "@" not in part.name}
+    rows = {part.name for part in REGISTRY if part.hook == "rlm_algorithms" and "@" not in part.name}
     files = {file.stem for file in FILES}
     assert rows - files == MISSING
     assert files <= rows
@@ -133,7 +137,7 @@ def test_one_recipe_per_row() -> None:
 
 @papers
 def test_names_knobs_and_settings(file: Path) -> None:
-    (stage,) = compose(recipe.load(file), Registry(), build_world=False)
+    (stage,) = compose(recipe.load(file), REGISTRY, build_world=False)
     assert stage.body["model"]["path"].count("/") == 1
     assert stage.body["environment"]["path"] in PUBLISHED
 
@@ -199,7 +203,8 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
     found = recipe.load(file, ["model=scratch"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
-    (stage,) = compose(found, Registry())
+    monkeypatch.setattr(Replay, "check", lambda self: None)  # the pool is of another world
+    (stage,) = compose(found, REGISTRY)
     assert opened[0] == stage.body["environment"]["split"]
     assert opened[0].startswith("train")
     path, row = stage.body["environment"]["path"], stage.world.train[0]
@@ -230,7 +235,7 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
     changes = [
         f"plugins={{load: [{CANNED}]}}",
         f"model={TINY_MODEL}",
-        "environment={name: addition, digits: 1, train_rows: 16, test_rows: 0}",
+        f"environment={json.dumps({'name': 'addition', **WORLD})}",
         *sizes(file),
         "trainer.max_steps=2",
         "trainer.gradient_checkpointing=false",
@@ -244,7 +249,7 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "reward_model":
         changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
-    run = train(recipe.load(file, changes), Registry([CANNED]), tmp_path / "run")
+    run = train(recipe.load(file, changes), WITH_CANNED, tmp_path / "run")
     steps = [record for record in run.records() if "loss" in record]
     assert [step["step"] for step in steps] == [1, 2]
     assert all(math.isfinite(step["loss"]) for step in steps)

@@ -6,7 +6,6 @@ last bit. Where TRL and the house rules differ on purpose, `tests/test_vectors.p
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,9 +138,22 @@ def compare(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss_type", "accumulation", "iterations", "beta"),
-    list(itertools.product(["grpo", "bnpo", "dr_grpo", "dapo", "luspo"], [1, 2], [1, 2], [0.0, 0.04])),
+    [
+        ("grpo", 1, 1, 0.04),
+        ("grpo", 2, 2, 0.0),
+        ("bnpo", 1, 2, 0.0),
+        ("bnpo", 2, 1, 0.04),
+        ("dr_grpo", 1, 1, 0.0),
+        ("dr_grpo", 2, 2, 0.04),
+        ("dapo", 1, 2, 0.04),
+        ("dapo", 2, 1, 0.0),
+        ("dapo", 2, 2, 0.04),
+        ("luspo", 1, 1, 0.0),
+        ("luspo", 2, 2, 0.04),
+    ],
 )
 def test_loss_types(tmp_path: Path, loss_type: str, accumulation: int, iterations: int, beta: float) -> None:
+    """Every value of one setting meets every value of each other one."""
     compare(
         tmp_path,
         loss_type=loss_type,
@@ -153,9 +165,17 @@ def test_loss_types(tmp_path: Path, loss_type: str, accumulation: int, iteration
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(
+    ("scale", "level", "loss_type"),
+    [
+        ("group", "token", "grpo"),
+        ("group", "sequence", "dapo"),
+        ("batch", "token", "dapo"),
+        ("batch", "sequence", "grpo"),
+        ("none", "token", "grpo"),
+        ("none", "sequence", "dapo"),
+    ],
+)
 def test_scale_and_level(tmp_path: Path, loss_type: str, scale: str, level: str) -> None:
     compare(
         tmp_path, loss_type=loss_type, scale_rewards=scale, importance_sampling_level=level, num_iterations=2, beta=0.04

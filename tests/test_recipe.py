@@ -297,6 +297,16 @@ WRONG = [
         "the key 'beta' is missing",
     ),
     (
+        SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"),
+        "algorithm.penalties[0].beta",
+        "found 'bata': did you mean 'beta'?",
+    ),
+    (
+        SMALL.replace("grpo", "{name: grpo, beta: 0.1}"),
+        "algorithm.beta",
+        "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
+    ),
+    (
         SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, beta: x}]}"),
         "algorithm.penalties[0].beta",
         "a number",

@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trl import GRPOConfig
+from trainers import OFTEN, clipped, interrupted, logged, trainer, weights
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.stage import Reward
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.desk import desk_for, order_of
-from rlm_plugins.training.judge import trl_reward
 from rlm_plugins.training.refill import Draw, FullBatch
 
 REGISTRY = Registry()
@@ -142,53 +137,21 @@ def sieve(target: Any, **beside: Any) -> Bound:
 SPREAD = REGISTRY.find("rlm_filters", "nonzero_spread").target
 
 
-def trainer(
-    folder: Path, filters: list[Bound], observer: Any = None, desk: bool = True, **changes: Any
-) -> EquationTrainer:
+def refilling(folder: Path, filters: list[Bound], observer: Any = None, **changes: Any) -> EquationTrainer:
     """Four groups of four a generation, out of thirty problems."""
-    torch.set_num_threads(1)
-    said = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
-    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **said))
-    reward = Reward("lesson", Part("rlm_rewards", "lesson", "test", lesson).bind({}))
-    parts = Equation(
-        filters=filters,
-        advantage=Part("rlm_advantages", "seen", "test", Seen).bind({}),
-        importance=REGISTRY.find("rlm_importance", "token").bind({}),
-        policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
-        aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
-    )
-    order = order_of(None)
-    data = tiny.problems(30)
-    made = EquationTrainer(
-        equation=parts,
-        rewards=[reward],
-        order=order,
-        desk=desk_for(None, parts.parts(), order, size=len(data), seed=args.seed) if desk else None,
-        observer=observer,
-        model=tiny.model(),
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=data,
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
-    )
-    micro = args.steps_per_generation * args.num_iterations
-    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
-    return made
-
-
-def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in made.model.named_parameters()}
-
-
-def logged(made: EquationTrainer, name: str) -> list[float]:
-    return [line[name] for line in made.state.log_history if name in line]
+    seen = Part("rlm_advantages", "seen", "test", Seen).bind({})
+    settings = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
+    pieces: dict[str, Any] = {"observer": observer}
+    if not any("refill" in sieve.beside for sieve in filters):
+        pieces["desk"] = None  # the data loader hands the problems out
+    equation = clipped(filters=filters, advantage=seen)
+    return trainer(folder, equation, lesson, tiny.problems(30), pieces=pieces, **settings)
 
 
 def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
-    plain = trainer(tmp_path / "plain", [sieve(everything)], desk=False, max_steps=9)  # into the second epoch
+    plain = refilling(tmp_path / "plain", [sieve(everything)], max_steps=9)  # into the second epoch
     plain.train()
-    full = trainer(tmp_path / "full", [sieve(everything, refill=3)], max_steps=9)
+    full = refilling(tmp_path / "full", [sieve(everything, refill=3)], max_steps=9)
     full.train()
     assert logged(full, "refill/draws") == [1.0] * 9
     assert logged(full, "refill/full") == [1.0] * 9
@@ -198,7 +161,7 @@ def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
 
 def test_the_batch_is_full_of_groups_that_teach(tmp_path: Path) -> None:
     shown: list[Any] = []
-    made = trainer(
+    made = refilling(
         tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
     )
     made.train()
@@ -221,9 +184,9 @@ def test_the_batch_is_full_of_groups_that_teach(tmp_path: Path) -> None:
 
 
 def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = trainer(tmp_path / "one", [sieve(SPREAD, refill=1)], max_steps=2)
+    one = refilling(tmp_path / "one", [sieve(SPREAD, refill=1)], max_steps=2)
     one.train()
-    without = trainer(tmp_path / "without", [sieve(SPREAD)], desk=False, max_steps=2)
+    without = refilling(tmp_path / "without", [sieve(SPREAD)], max_steps=2)
     without.train()
     assert logged(one, "refill/full") == logged(one, "filters/kept") == [1.0, 0.5]
     assert "groups teach after 1 draws" in caplog.text
@@ -233,29 +196,28 @@ def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_the_least_bound_counts_and_only_filters_that_refill_are_asked(tmp_path: Path) -> None:
-    made = trainer(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
+    made = refilling(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
     made.train()
     assert logged(made, "refill/draws") == [2.0]
     assert logged(made, "refill/full") == [0.0]
     assert logged(made, "grad_norm") == [0.0]
-    made = trainer(tmp_path, [sieve(everything, refill=5), sieve(nothing)], max_steps=1)
+    made = refilling(tmp_path, [sieve(everything, refill=5), sieve(nothing)], max_steps=1)
     made.train()
     assert logged(made, "refill/draws") == [1.0], "a filter without refill drops rows, but nobody is drawn for them"
     assert logged(made, "grad_norm") == [0.0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("buffer", [{}, {"num_iterations": 2}, {"gradient_accumulation_steps": 2}])
-def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int]) -> None:
-    how = {"max_steps": 8, "save_strategy": "steps", "save_steps": 1, **buffer}
-    whole = trainer(tmp_path / "whole", [sieve(SPREAD, refill=4)], **how)
-    whole.train()
+@pytest.mark.parametrize(
+    ("buffer", "steps"),
+    [({}, (1, 4)), ({"num_iterations": 2}, (2,)), ({"gradient_accumulation_steps": 2}, (3,))],
+    ids=["plain", "two-epochs", "accumulated"],
+)
+def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int], steps: tuple[int, ...]) -> None:
+    """Plain: from the first epoch, and from the second one, which the fourth step reaches."""
+    how = {"max_steps": 6, **OFTEN, **buffer}
+    whole, again = interrupted(tmp_path, steps, lambda folder: refilling(folder, [sieve(SPREAD, refill=4)], **how))
     assert max(logged(whole, "refill/draws")) > 1
-    saved = checkpoints(tmp_path / "whole")
-    assert len(saved) >= 4
-    for checkpoint in saved[:-1]:
-        again = trainer(tmp_path / checkpoint.name, [sieve(SPREAD, refill=4)], **how)
-        again.train(resume_from_checkpoint=str(checkpoint))
-        assert all(torch.equal(p, weights(whole)[name]) for name, p in weights(again).items()), checkpoint.name
-        assert again._desk.state_dict() == whole._desk.state_dict()
-        assert torch.equal(again.equation.advantage.target.problems, whole.equation.advantage.target.problems)
+    for step, found in again.items():
+        assert found._desk.state_dict() == whole._desk.state_dict(), step
+        assert torch.equal(found.equation.advantage.target.problems, whole.equation.advantage.target.problems), step

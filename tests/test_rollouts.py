@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trl import GRPOConfig
+from trainers import trainer
 
 from rlm_plugins.builtin.branches import Branches, fork
 from rlm_plugins.builtin.replay import Replay
@@ -19,22 +19,14 @@ from rlm_plugins.builtin.rollouts import Demonstrations
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.ingredients.scratch import build_tokenizer
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.stage import Reward
-from rlm_plugins.step import Equation
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.writing import reading_temperature
-from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.judge import trl_reward
+from rlm_plugins.training.checkpoint import checkpoints
 from rlm_plugins.training.writing import Writers
 
 REGISTRY = Registry()
 SEEN: list[Any] = []
-
-
-def eighths(completions: list[str]) -> list[float]:
-    """Differs between rows, exact in binary."""
-    return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
 def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
@@ -42,38 +34,21 @@ def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
     return replace(bound, beside={"rows": rows} if rows else {})
 
 
-def trainer(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
+def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
     """Groups of four on two problems, whose answers are the demonstrations; GRPO."""
-    torch.set_num_threads(1)
-    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **{"max_steps": 2, **changes}))
-    reward = Reward("eighths", Part("rlm_rewards", "eighths", "test", eighths).bind({}))
-    made = EquationTrainer(
-        equation=Equation(
-            advantage=REGISTRY.find("rlm_advantages", "group_relative").bind({}),
-            importance=REGISTRY.find("rlm_importance", "token").bind({}),
-            policy_loss=REGISTRY.find("rlm_policy_losses", "clip").bind({}),
-            aggregator=REGISTRY.find("rlm_aggregators", "token_mean").bind({}),
-        ),
-        rewards=[reward],
-        writers=Writers(sources, args.num_generations) if sources else None,
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
-        observer=lambda *seen: SEEN.append(seen),
-        model=tiny.model(),
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=tiny.problems(16).map(lambda row: {"demonstration": row["answer"]}),
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
-    )
-    made.add_callback(SaveWhenBufferIsEmpty(args.steps_per_generation * args.num_iterations, 1))
+    data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
+    pieces = {
+        "writers": Writers(sources, tiny.settings()["num_generations"]) if sources else None,
+        "observer": lambda *seen: SEEN.append(seen),
+    }
     SEEN.clear()
-    return made
+    return trainer(folder, data=data, pieces=pieces, **{"max_steps": 2, **changes})
 
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
     """A trainer that is only asked to write and to read."""
-    return trainer(tmp_path_factory.mktemp("idle"))
+    return writing(tmp_path_factory.mktemp("idle"))
 
 
 def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
@@ -258,6 +233,15 @@ def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str)
         Replay(path=path, **knobs).check()
 
 
+def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
+    part = Replay(path=pool(tmp_path, entry("2*2=", "4")))
+    with pytest.raises(RecipeError, match=r"no prompt of the training rows is in .*pool\.jsonl") as error:
+        part.check(prompts=["2·2=", "3·3="])
+    assert "the first row asks '2·2=', the pool has '2*2='" in str(error.value)
+    part.check(prompts=["3*3=", "2*2="])
+    part.check(prompts=None)  # a stream
+
+
 # ------------------------------------------------------------------ branches
 
 
@@ -324,7 +308,7 @@ def last_batch() -> Any:
 def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
     problems = [row["prompt"] for row in tiny.problems(16)]
     path = pool(tmp_path, *[entry(prompt, text) for prompt in problems for text in ("12", "34", "56")])
-    made = trainer(tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources])
+    made = writing(tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources])
     start = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     made.train()
     assert any(not torch.equal(p, start[name]) for name, p in made.model.named_parameters())
@@ -332,6 +316,7 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
     assert {label: int(own.sum()) for label, own in batch.sources.items()} == rows
     for label, count in rows.items():
         assert log[f"sources/{label}/share"] == count / 8
+        assert log.get(f"sources/{label}/filled") == (None if label == "policy" else 1)
         assert 0 <= log[f"sources/{label}/reward"] <= 1
     if "greedy" in rows:
         assert not batch.mask[batch.sources["greedy"]].any()
@@ -348,15 +333,16 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
 
 
 def test_a_prompt_the_pool_does_not_know_is_left_to_the_policy(tmp_path: Path) -> None:
-    made = trainer(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
+    made = writing(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
     made.train()
     assert last_batch().sources["policy"].all()
     assert made.state.log_history[-2]["sources/replay/share"] == 0
+    assert made.state.log_history[-2]["sources/replay/filled"] == 0
 
 
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Each generation is written and read at the temperature of its step."""
-    made = trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
+    made = writing(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
     made._observer = lambda step, *_: found.append((step, made.temperature, made.generation_config.temperature))
     made.train()
@@ -370,10 +356,10 @@ def test_a_resumed_run_replays_what_the_uninterrupted_one_does(tmp_path: Path) -
     path = pool(tmp_path, *[entry(prompt, str(n)) for prompt in problems for n in range(20)])
     sources = source("replay", 1, path=path), source("policy", temperature=0.8), source("greedy", 1)
     options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    whole = trainer(tmp_path / "whole", *sources, **options)
+    whole = writing(tmp_path / "whole", *sources, **options)
     whole.train()
     texts = [seen[2] for seen in SEEN]
-    again = trainer(tmp_path / "again", *sources, **options)
+    again = writing(tmp_path / "again", *sources, **options)
     again.train(resume_from_checkpoint=str(checkpoints(tmp_path / "whole")[0]))
     assert [seen[2] for seen in SEEN] == texts[2:]
     end = dict(whole.model.named_parameters())

@@ -78,6 +78,11 @@ REFUSED = {
         "did you mean 'demonstration'",
     ),
     "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: there is no pool 'successes.jsonl'", "keep_successes"),
+    "a pool for other prompts": (
+        "{name: grpo, rollouts: [{name: replay, rows: 1, path: other.jsonl}]}",
+        r"algorithm.rollouts\[0\].path.*: no prompt of the training rows is in other.jsonl",
+        "letter for letter",
+    ),
     "an engine without groups": (
         "{name: sft, rollouts: [greedy]}",
         "this engine has no rows to be written",
@@ -89,6 +94,7 @@ REFUSED = {
 @pytest.mark.parametrize(("algorithm", "words", "more"), REFUSED.values(), ids=REFUSED)
 def test_refused(tmp_path: Path, monkeypatch: Any, algorithm: str, words: str, more: str) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.jsonl").write_text('{"prompt": "2*2=", "completion": "4", "reward": 1.0}')
     trainer = "trainer={max_steps: 2}" if "sft" in algorithm else "trainer.max_steps=2"
     with pytest.raises(RecipeError, match=words) as error:
         composed(recipe(tmp_path, algorithm), trainer)
@@ -117,7 +123,7 @@ def test_every_row_explains_itself(row: str) -> None:
 def test_a_checked_recipe_tells_its_sources(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
     assert told.exit_code == 0, told.output
-    assert "demonstrations" in told.output
+    assert "4 answers to a problem = 3 by the policy + 1 by demonstrations; the policy writes what" in told.output
 
 
 def steps(run: Run) -> list[dict[str, Any]]:

@@ -9,21 +9,18 @@ import pytest
 import tiny
 import torch
 from by_hand import row_of
+from trainers import OFTEN, interrupted, logged, trainer
 
 from rlm_plugins.builtin.tracked import TrackedBaseline
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.stage import Reward
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.desk import desk_for, order_of
 from rlm_plugins.training.groups import GRPOConfig
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 
 
-def odd(completions: list[str]) -> list[float]:
+def accuracy(completions: list[str]) -> list[float]:
     """Right or wrong, by something that answers have and lack."""
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
@@ -40,34 +37,12 @@ class Shown(TrackedBaseline):
         super().update(rewards, problem, moved)
 
 
-def trainer(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes: Any) -> EquationTrainer:
+def spo(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes: Any) -> EquationTrainer:
     """Eight answers a generation, to as many problems."""
-    torch.set_num_threads(1)
-    said = {"num_generations": 1, "max_completion_length": 6, "learning_rate": 2e-2, **changes}
-    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **said))
-    reward = Reward("accuracy", Part("rlm_rewards", "odd", "test", odd).bind({}))
     row = row_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
-    chooser: Bound = REGISTRY.find("rlm_samplers", sampler).bind({})
-    order, data = order_of(chooser), tiny.problems(problems)
-    made = EquationTrainer(
-        equation=row,
-        rewards=[reward],
-        order=order,
-        desk=desk_for(chooser, row.parts(), order, size=len(data), seed=args.seed),
-        model=tiny.model(),
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=data,
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
-    )
-    micro = args.steps_per_generation * args.num_iterations
-    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
-    return made
-
-
-def logged(made: EquationTrainer, name: str) -> list[float]:
-    return [line[name] for line in made.state.log_history if name in line]
+    chooser = REGISTRY.find("rlm_samplers", sampler).bind({})
+    settings = {"num_generations": 1, "max_completion_length": 6, "learning_rate": 2e-2, **changes}
+    return trainer(folder, row, accuracy, tiny.problems(problems), chooser, **settings)
 
 
 def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
@@ -82,7 +57,7 @@ def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
 
 
 def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
-    made = trainer(tmp_path)
+    made = spo(tmp_path)
     before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     made.train()
     assert all(norm > 0 for norm in logged(made, "grad_norm"))
@@ -93,7 +68,7 @@ def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
 
 
 def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path) -> None:
-    made = trainer(tmp_path, problems=8, max_steps=3)
+    made = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
     sifted = made._moved
@@ -125,19 +100,14 @@ def _read(made: EquationTrainer, answer: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["prioritised", "curriculum"])
-def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str) -> None:
-    how = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, "problems": 20, "sampler": sampler}
-    whole = trainer(tmp_path / "whole", **how)
-    whole.train()
-    end = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
-    assert any(moved > 0 for _, moves in whole.equation.advantage.target.lessons for moved in moves)
-    for checkpoint in checkpoints(tmp_path / "whole")[:-1]:
-        again = trainer(tmp_path / checkpoint.name, **how)
-        again.train(resume_from_checkpoint=str(checkpoint))
-        assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters()), checkpoint.name
-        assert again._desk.state_dict() == whole._desk.state_dict()
-        assert again._desk.sampler.target.state_dict() == whole._desk.sampler.target.state_dict()
-        assert again.equation.advantage.target.state_dict() == whole.equation.advantage.target.state_dict()
-        step = int(checkpoint.name.split("-")[1])
-        assert again.equation.advantage.target.lessons == whole.equation.advantage.target.lessons[step:]
+@pytest.mark.parametrize(("sampler", "steps"), [("prioritised", (1, 4)), ("curriculum", (3,))])
+def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str, steps: tuple[int, ...]) -> None:
+    how = {"max_steps": 6, **OFTEN, "problems": 20, "sampler": sampler}
+    whole, again = interrupted(tmp_path, steps, lambda folder: spo(folder, **how))
+    lessons = whole.equation.advantage.target.lessons
+    assert any(moved > 0 for _, moves in lessons for moved in moves)
+    for step, found in again.items():
+        assert found._desk.state_dict() == whole._desk.state_dict()
+        assert found._desk.sampler.target.state_dict() == whole._desk.sampler.target.state_dict()
+        assert found.equation.advantage.target.state_dict() == whole.equation.advantage.target.state_dict()
+        assert found.equation.advantage.target.lessons == lessons[step:]

@@ -169,6 +169,19 @@ def test_curriculum_takes_the_band_and_the_new_ones_then_the_nearest() -> None:
     assert len(orders) > 1, "in random order"
 
 
+@pytest.mark.parametrize(("scale", "from_"), [(10.0, 0.0), (2.0, -1.0)])
+def test_curriculum_is_on_the_scale_of_its_reward(scale: float, from_: float) -> None:
+    def on_scale(share: float) -> float:
+        return from_ + scale * share
+
+    one = Curriculum(target=0.5, band=0.2, explore=0.0)
+    other = Curriculum(target=on_scale(0.5), band=scale * 0.2, explore=0.0)
+    for sampler, scores in ((one, [0.5, 0.6, 0.75, 0.1]), (other, [on_scale(x) for x in (0.5, 0.6, 0.75, 0.1)])):
+        sampler.update(torch.arange(4), {"accuracy": torch.tensor(scores)})
+    for draw in range(5):
+        assert one(8, 8, draw, 0) == other(8, 8, draw, 0)
+
+
 def test_curriculum_looks_again_at_what_it_left_behind() -> None:
     sampler = Curriculum(target=0.5, band=0.1, explore=0.25)
     sampler.update(torch.arange(20), {"accuracy": torch.tensor([1.0] * 10 + [0.5] * 10)})

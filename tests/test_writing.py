@@ -181,6 +181,52 @@ def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
         Writers([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: row 0, token 1.*finite numbers"),
+        ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: row 0, token 1"),
+        ({"logprobs": [["a", 0.0]]}, "returned 'a' in its logprobs"),
+        ({"mask": [[True, 2]]}, "returned 2 in its mask: row 0, token 1.*True or False"),
+        ({"mask": [torch.tensor([0.5, 1.0])]}, "returned 0.5 in its mask: row 0, token 0"),
+        ({"mask": [[None, True]]}, "returned None in its mask"),
+        ({"mask": [True]}, "returned a mask of type bool for a row of 2 tokens"),
+    ],
+)
+def test_what_cannot_be_said_of_a_token(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(PartError, match="(?s)guest/it.*" + words):
+        Writers([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+
+
+def test_what_can_be_said_of_a_token() -> None:
+    said = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
+    rows = Writers([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+    assert (rows.logprobs, rows.mask) == ([[None, -1.5]], [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "words"),
+    [
+        ([[1]], "called `write` with 1 prefixes for 2 prompts"),
+        ([[1], ["a"]], r"called `write` with the prefix 1, \['a'\].*a list of token ids from 0 to 199"),
+        ([[1], [2.5]], r"the prefix 1, \[2.5\]"),
+        ([None, [2]], "the prefix 0, None"),
+        ([[1], [3, 200]], r"the prefix 1, \[3, 200\] with the token id 200.*from 0 to 199"),
+    ],
+)
+def test_what_the_policy_cannot_go_on_from(prefixes: Any, words: str) -> None:
+    def forks(prompts: Any, write: Any) -> dict[str, Any]:
+        return {"completion_ids": write(prompts, prefixes=prefixes)}
+
+    with pytest.raises(PartError, match="(?s)guest/forks.*" + words):
+        Writers([source(forks)], 2)(["x", "x"], [{}, {}], 0, Trainer())
+
+
+def test_a_share_is_that_of_the_recipe() -> None:
+    writers = Writers([source(names, rows=1), source(places, rows=2)], 4)
+    assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
+
+
 def test_columns_that_are_no_lists() -> None:
     with pytest.raises(PartError, match="returned dict"):
         Writers([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())

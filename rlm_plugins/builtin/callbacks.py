@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.named import named
+from rlm_plugins.ingredients.named import RewardName, named
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlm_plugins.training.run import Run
 
 
-def stop_at(run: Run, *, score: float, metric: str = "accuracy") -> TrainerCallback:
+def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> TrainerCallback:
     """Ends a stage once the held-out `metric` has reached `score` (see `evaluation:` for how often it is measured)."""
     from transformers import TrainerCallback
 
@@ -57,7 +57,7 @@ def stop_when_nothing_teaches(*, steps: int = 20) -> TrainerCallback:
     return StopWhenNothingTeaches()
 
 
-def keep_successes(run: Run, *, reward: str | None = None, at_least: float = 1.0) -> TrainerCallback:
+def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: float = 1.0) -> TrainerCallback:
     """Keeps every completion of the policy that came to an end and is good enough: a pool for `replay`.
 
     They are written to ``successes.jsonl`` in the run's folder, one JSON line each: stage, step, prompt (as in the data

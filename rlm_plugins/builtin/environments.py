@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist_world
+from rlm_plugins.builtin.verifiers import verifiers
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.addition import Kind, Problem
 from rlm_plugins.ingredients.questions import hold_out, questioner, without
@@ -126,4 +127,4 @@ def dataset(
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {"addition": addition, "dataset": dataset, "gist": gist_world}
+    return {"addition": addition, "dataset": dataset, "verifiers": verifiers, "gist": gist_world}

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.ingredients.arithmetic import Groups
-from rlm_plugins.ingredients.named import named, written_by
+from rlm_plugins.ingredients.named import RewardName, SourceName, named, written_by
 from rlm_plugins.lazy import torch
 
 
@@ -18,7 +18,7 @@ def nonzero_spread(
     named_rewards: dict[str, torch.Tensor],
     group: Int[torch.Tensor, "B"],
     *,
-    reward: str | None = None,
+    reward: RewardName | None = None,
 ) -> Bool[torch.Tensor, "B"]:
     """Keeps the groups whose rewards are not all equal: no spread, no lesson. DAPO, arXiv 2503.14476 §3.2.
 
@@ -39,7 +39,7 @@ def accuracy_band(
     named_rewards: dict[str, torch.Tensor],
     group: Int[torch.Tensor, "B"],
     *,
-    reward: str = "accuracy",
+    reward: RewardName = "accuracy",
     low: float = 0.2,
     high: float = 0.8,
 ) -> Bool[torch.Tensor, "B"]:
@@ -104,9 +104,9 @@ def gate(
     group: Int[torch.Tensor, "B"],
     sources: dict[str, torch.Tensor],
     *,
-    source: str = "demonstrations",
+    source: SourceName = "demonstrations",
     at_most: NonNegativeInt = 0,
-    reward: str | None = None,
+    reward: RewardName | None = None,
     threshold: float = 1.0,
 ) -> Bool[torch.Tensor, "B"]:
     """Keeps of each group either its demonstration or everything else: help is for who cannot do it alone.

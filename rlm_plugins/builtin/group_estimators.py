@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, nanstd
-from rlm_plugins.ingredients.named import written_by
+from rlm_plugins.ingredients.named import SourceName, written_by
 from rlm_plugins.lazy import torch
 
 
@@ -46,7 +46,7 @@ def greedy_baseline(
     mask: Bool[torch.Tensor, "B T"],
     sources: dict[str, torch.Tensor],
     *,
-    source: str = "greedy",
+    source: SourceName = "greedy",
 ) -> Float[torch.Tensor, "B T"]:
     """The reward still to come, seen from what the policy earns on the same prompt without chance.
 

@@ -40,10 +40,10 @@ def clip(
     epsilon_high: NonNegativeFloat | None = None,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B #T"]:
-    """ℓ = −min(w Â, clip(w, 1−ε, 1+ε_high) Â): a token stops pulling once it has moved enough.
+    """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): a token stops pulling once it has moved enough.
 
     PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10.
-    `delta` bounds the loss of tokens that became likely although Â < 0: w is capped there as well. With
+    `delta` (default: `∞`) bounds the loss of tokens that became likely although Â < 0: w is capped there as well. With
     δ > 1 + ε_high this is dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip
     (2505.07291; TRL's `delta`). For a smaller δ this is TRL's formula and no longer verl's.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
@@ -96,12 +96,13 @@ def gradient_preserving(
 ) -> Float[torch.Tensor, "B #T"]:
     """A clip that stops the weight of a token and not its gradient.
 
-    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high)) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its third
-    where Â > 0 and w > 1+ε_high, and sg(w) elsewhere. Both betas 1: GPPO (Klear-Reasoner, arXiv 2508.07629), in value
-    the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`, its β₂ `beta_high`), in value scaled as well.
+    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
+    third where Â > 0 and w > 1+ε_high, sg(w) elsewhere, and where Â < 0 at most its fourth. Both betas 1: GPPO
+    (Klear-Reasoner, arXiv 2508.07629), in value the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`,
+    its β₂ `beta_high`), in value scaled as well.
 
-    `epsilon_high` (default: `epsilon`) is the upper bound. `delta`: where Â < 0, w counts as at most δ, without
-    gradient: dual clip, always on in both authors' code.
+    `epsilon_high` (default: `epsilon`) is the upper bound. `delta` (default: `∞`): where Â < 0, w counts as at most δ,
+    without gradient: dual clip, always on in both authors' code.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> ratio = torch.tensor([[1.5]], requires_grad=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.wording import short
 
 Pool = dict[str, list[str]]
 
@@ -22,7 +23,8 @@ class Replay:
     read, and a completion counts once.
 
     Which ones are drawn depends on (seed, step, prompt) alone, so that a resumed run draws the same; no completion
-    twice in a group. A row for which the pool has nothing (left) is written by the policy.
+    twice in a group. A row for which the pool has nothing (left) is written by the policy: `sources/replay/filled`
+    in the log is the share of the others. A pool that knows none of the prompts is refused.
     """
 
     def __init__(self, *, path: str = "successes.jsonl", at_least: float = 1.0) -> None:
@@ -37,15 +39,23 @@ class Replay:
             rows.append(trainer.answer_ids(prompt, drawn[number]) if number < len(drawn) else None)
         return {"completion_ids": rows}
 
-    def check(self) -> None:
+    def check(self, prompts: Sequence[Any] | None = None) -> None:
         """Reads the pool.
 
+        Args:
+            prompts: Those that will be asked; None: nobody knows (a stream).
+
         Raises:
-            RecipeError: There is none, it cannot be read, or nothing in it is good enough.
+            RecipeError: There is none, it cannot be read, nothing in it is good enough, or nothing answers a prompt.
         """
         if not self.pool:
             problem = f"no completion in {self.path} has a reward of {self.at_least:g} or more"
             raise RecipeError(problem, where="at_least", hint="a lower `at_least`, or a pool of a better run")
+        if prompts is not None and not any(_key(prompt) in self.pool for prompt in prompts):
+            problem = f"no prompt of the training rows is in {self.path}: nothing would be replayed"
+            asked, known = (short(text) for text in (_key(next(iter(prompts))), next(iter(self.pool))))
+            hint = f"a prompt must be the same, letter for letter; the first row asks {asked!r}, the pool has {known!r}"
+            raise RecipeError(problem, where="path", hint=hint)
 
     @cached_property
     def pool(self) -> Pool:

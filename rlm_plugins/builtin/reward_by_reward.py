@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat
 
 from rlm_plugins.ingredients.arithmetic import Groups, nanstd, whiten
-from rlm_plugins.ingredients.named import named
+from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 
 CANCELLED = 1e-3
@@ -21,7 +21,7 @@ def reward_by_reward(
     group: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
     *,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[RewardName, float] | None = None,
     over: Literal["rows", "tokens"] = "rows",
     eps: NonNegativeFloat = 1e-4,
 ) -> Float[torch.Tensor, "B"] | Float[torch.Tensor, "B T"]:

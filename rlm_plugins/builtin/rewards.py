@@ -10,8 +10,10 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist
+from rlm_plugins.builtin.guests import GUESTS
 from rlm_plugins.builtin.learned_reward import LearnedReward
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
+from rlm_plugins.builtin.verifiers import Rubric
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.answers import Untagged, committed, number, same_number, same_text
 
@@ -94,12 +96,5 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {
-        "accuracy": accuracy,
-        "format": format,
-        "length": length,
-        "l1_exact": l1_exact,
-        "l1_max": l1_max,
-        "reward_model": LearnedReward,
-        "gist": gist,
-    }
+    own = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
+    return {**own, **GUESTS, "verifiers": Rubric, "reward_model": LearnedReward, "gist": gist}

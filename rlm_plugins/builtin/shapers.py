@@ -10,10 +10,10 @@ from pydantic import Field, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
-from rlm_plugins.ingredients.named import named
+from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 
-Names = Annotated[Sequence[str], Field(min_length=1)]
+Names = Annotated[Sequence[RewardName], Field(min_length=1)]
 
 
 def overlong(
@@ -62,8 +62,8 @@ def kl_in_reward(
 def sigmoid_shaping(
     named_rewards: dict[str, torch.Tensor],
     *,
-    model: str = "reward_model",
-    verifier: str = "accuracy",
+    model: RewardName = "reward_model",
+    verifier: RewardName = "accuracy",
     alpha: float = 0.5,
 ) -> Float[torch.Tensor, "B"]:
     """A reward model grades, a verifier has the last word: every right answer is worth more than any wrong one.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.ingredients.named import named
+from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.ingredients.tracker import Tracker, numbers, whitened
 from rlm_plugins.lazy import torch
 
@@ -93,7 +93,7 @@ class Prioritised(_Remembers):
     def __init__(
         self,
         *,
-        reward: str = "accuracy",
+        reward: RewardName = "accuracy",
         floor: PositiveFloat = 0.05,
         start: Share = 0.5,
         weight: PositiveFloat = 1.0,
@@ -127,7 +127,7 @@ class Curriculum(_Remembers):
 
     first = {x : |success(x) − target| ≤ band} ∪ {x never met}, in random order, then the others, the nearest to the
     target first. success(x) is the mean of the named `reward` over the visits of x, each counting `keep` times less
-    with every later one.
+    with every later one. `target` and `band` are on the scale of that reward, whatever it is.
 
     A problem that has left the band would be met again only when nothing else is left, and its success rate would age:
     so `explore` of every draw are taken from all problems alike. AdaRFT (arXiv 2504.05520) also takes the problems
@@ -143,9 +143,9 @@ class Curriculum(_Remembers):
     def __init__(
         self,
         *,
-        reward: str = "accuracy",
-        target: Share = 0.5,
-        band: Share = 0.3,
+        reward: RewardName = "accuracy",
+        target: float = 0.5,
+        band: NonNegativeFloat = 0.3,
         keep: Share = 0.5,
         explore: Share = 0.1,
     ) -> None:

@@ -23,7 +23,8 @@ _ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
 class GRPO:
     """Samples groups of completions and follows the equation: TRL's GRPOTrainer with the recipe's parts in it.
 
-    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed); what the equation decides is refused there.
+    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed, and `target_kl`, which is ours); what the
+    equation decides is refused there.
     """
 
     needs_equation = True
@@ -56,7 +57,7 @@ class GRPO:
     }
 
     def config_class(self) -> type[GRPOConfig]:
-        """``trl.GRPOConfig``, but groups may be of one."""
+        """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
         from rlm_plugins.training.groups import GRPOConfig
 
         return GRPOConfig
@@ -67,6 +68,7 @@ class GRPO:
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.training.desk import desk_for, order_of
+        from rlm_plugins.training.fault_book import Faults
         from rlm_plugins.training.judge import introduce, trl_reward
         from rlm_plugins.training.sharing import check_whole_groups, columns_read
         from rlm_plugins.training.writing import Writers
@@ -87,7 +89,7 @@ class GRPO:
             engine.give_address(model, stage)
         data = dataset(stage.world.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
-        parts = stage.equation.parts()
+        parts, faults = stage.equation.parts(), Faults()
         with engine.refusals(stage):
             trainer = EquationTrainer(
                 equation=stage.equation,
@@ -97,10 +99,12 @@ class GRPO:
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
+                faults=faults,
+                note=stage.note,
                 schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
                 model=model,
                 args=args,
-                reward_funcs=[trl_reward(reward) for reward in stage.rewards],
+                reward_funcs=[trl_reward(reward, faults) for reward in stage.rewards],
                 train_dataset=data,
                 processing_class=tokenizer,
                 peft_config=lora,

@@ -14,6 +14,7 @@ from rlm_plugins.commands import formula
 from rlm_plugins.commands.estimate import estimate
 from rlm_plugins.commands.schedule import schedule
 from rlm_plugins.commands.workload import machine_memory, workload
+from rlm_plugins.commands.writers import refills, writers
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.supplies import unsupplied
@@ -69,10 +70,18 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "name": stage.name,
         "parts": [_part(slot, part, registry) for slot, part in parts],
         "data": list(_data(stage, parts)),
-        "batch": schedule(args, problems, stage.settings).words(),
+        "batch": [*schedule(args, problems, stage.settings).words(), *_written(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
         "memory": memory(stage, args),
     }
+
+
+def _written(stage: Stage, args: Any) -> list[str]:
+    """Who writes the rows, and how often a batch is drawn."""
+    if stage.equation is None or not hasattr(args, "num_generations"):
+        return []
+    drawn = refills(stage.equation.filters, args.generation_batch_size)
+    return [*writers(stage.rollouts, args.num_generations), *drawn]
 
 
 def memory(stage: Stage, args: Any) -> Entry:

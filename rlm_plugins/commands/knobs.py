@@ -18,17 +18,18 @@ def knobs(part: Part) -> list[Entry]:
     """Name, type in words, JSON Schema of the type, whether it must be given, and default of every knob."""
     fields = part.knobs.model_fields
     try:
-        schemas = part.knobs.model_json_schema(mode="serialization").get("properties", {})
+        whole = part.knobs.model_json_schema(mode="serialization")
     except pydantic.errors.PydanticInvalidForJsonSchema:
-        schemas = {}
-    return [_knob(name, field, schemas.get(name)) for name, field in fields.items()]
+        whole = {}
+    schemas, defs = whole.get("properties", {}), whole.get("$defs", {})
+    return [_knob(name, field, schemas.get(name), defs) for name, field in fields.items()]
 
 
-def _knob(name: str, field: Any, schema: Entry | None) -> Entry:
+def _knob(name: str, field: Any, schema: Entry | None, defs: Entry) -> Entry:
     plain = {key: value for key, value in (schema or {}).items() if key not in ("title", "default")}
     return {
         "name": name,
-        "type": type_in_words(plain) if schema else getattr(field.annotation, "__name__", str(field.annotation)),
+        "type": type_in_words(plain, defs) if schema else getattr(field.annotation, "__name__", str(field.annotation)),
         "schema": plain,
         "required": field.is_required(),
         "default": (schema or {}).get("default"),
@@ -45,7 +46,8 @@ def type_in_words(schema: Entry, defs: Entry | None = None) -> str:
     """
     if "$ref" in schema:
         target = (defs or {}).get(schema["$ref"].rpartition("/")[2], {})
-        return f"{{{', '.join(target.get('properties', {}))}}}"
+        needed, known = target.get("required", []), target.get("properties", {})
+        return f"{{{', '.join([*needed, '…'] if 0 < len(needed) < len(known) else known)}}}"
     if choices := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(type_in_words(choice, defs) for choice in choices)
     if "enum" in schema or "const" in schema:

@@ -17,6 +17,8 @@ from rlm_plugins.registry.signature import code_of
 from rlm_plugins.schedule import Schedule
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "lam": "λ", "mu": "μ", "tau": "τ"}
+_UNBOUNDED = re.compile(r"min\(([^(),]+), ∞\)")
+"""What has no bound, and so is itself."""
 _DEFAULT = r"`{}` \(default: `([^`]+)`"
 
 
@@ -50,7 +52,7 @@ def with_values(text: str, part: Bound) -> str:
         written = number(value) if not isinstance(value, str) else f"({value})" if len(value) > 1 else value
         for spelling in {knob, spelt(knob)}:
             text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", written, text)
-    return text
+    return _UNBOUNDED.sub(r"\1", text)
 
 
 def number(value: float | Schedule) -> str:

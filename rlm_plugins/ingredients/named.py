@@ -1,11 +1,30 @@
-"""A reward, or the rows of a source, by the name the recipe gives it."""
+"""A reward, or the rows of a source, by the name the recipe gives it; and how a knob says that it holds such a name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.lazy import torch
+
+
+@dataclass(frozen=True)
+class NameOf:
+    """In the annotation of a knob: its text is a name that a recipe gives, so it is checked before anything is loaded.
+
+    Args:
+        kind: Of what: ``reward`` or ``source``.
+    """
+
+    kind: str
+
+
+RewardName = Annotated[str, NameOf("reward")]
+"""The name of a reward, or its label: ``reward: RewardName | None = None``, ``of: Sequence[RewardName]``."""
+SourceName = Annotated[str, NameOf("source")]
+"""The name of a rollout source, or ``policy``."""
 
 
 def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:

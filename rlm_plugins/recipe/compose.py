@@ -10,13 +10,16 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.earlier import check_earlier_stages
+from rlm_plugins.recipe.groups import check_groups, check_refills
+from rlm_plugins.recipe.names import check_reward_names
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.settings import check, check_installed
 from rlm_plugins.recipe.sources import check_rows_fit, check_sources
-from rlm_plugins.recipe.supplies import check_reward_names, check_symbols, standing
+from rlm_plugins.recipe.supplies import check_symbols, standing
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Stage
 from rlm_plugins.world import ModelSource, World
 
@@ -77,11 +80,17 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
         check_sources(plan.slots, plan.place)
         if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
-            labels = [reward.label for reward in plan.rewards]
-            check_reward_names(plan.slots, labels, spell((*plan.place, "algorithm")))
+            check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
+        check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
     _check_critic_is_used(recipe, plans)
     check_earlier_stages(plans)
     return plans
+
+
+def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
+    """The parts that may look at rewards, each with its address."""
+    yield from ((bound, where) for _, bound, where in standing(plan.slots, spell((*plan.place, "algorithm"))))
+    yield from ((bound, spell((*plan.place, "callbacks", i))) for i, bound in enumerate(plan.callbacks))
 
 
 def _check_critic_is_used(recipe: Recipe, plans: list[Plan]) -> None:
@@ -95,7 +104,7 @@ def _check_critic_is_used(recipe: Recipe, plans: list[Plan]) -> None:
 
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     plans = _plans(recipe, registry)
-    configs = [_check_settings(plan) for plan in plans]
+    configs = [_check_settings(plan, registry) for plan in plans]
     worlds: dict[str, World] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
     stages = []
@@ -112,7 +121,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     return stages
 
 
-def _check_settings(plan: Plan) -> Any:
+def _check_settings(plan: Plan, registry: Registry) -> Any:
     """The third wall; returns the engine's config, made once."""
     from rlm_plugins.training.engine import house_settings
 
@@ -133,6 +142,9 @@ def _check_settings(plan: Plan) -> Any:
         house=house_settings(),
     )
     check_rows_fit(plan.slots, config, plan.place)
+    if hasattr(config, "num_generations") and any(_symbols(plan).values()):
+        labels, where = [reward.label for reward in plan.rewards], spell((*plan.place, "algorithm"))
+        check_groups(plan.slots, config.num_generations, labels, where, registry)
     return config
 
 

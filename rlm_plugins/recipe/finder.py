@@ -62,12 +62,24 @@ class Finder:
         if key == "penalties":
             beside["beta"] = coefficient(beside.get("beta"), where)
         knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
-        bound = replace(found.bind(knobs, where=where), beside=beside)
+        try:
+            bound = replace(found.bind(knobs, where=where), beside=beside)
+        except RecipeError as error:
+            raise self._with_owner(error, found, knobs) from error.__cause__
         turned = {name: schedule.plain(value) for name, value in bound.knobs.items()}
         aside = {name: schedule.plain(value) for name, value in beside.items()}
         plain = {"name": stable_name(found), **aside, **pydantic_core.to_jsonable_python(turned, fallback=repr)}
         self.note(plain, steps, f"default of {found.name}")
         return bound, plain
+
+    def _with_owner(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
+        """An error about a knob that `part` does not have says which parts in its place would have it."""
+        unknown = next((knob for knob in knobs if error.where.endswith(f".{knob}")), "")
+        others = [p.name for p in self.registry if p.hook == part.hook and unknown in p.knobs.model_fields]
+        if error.hint or unknown in part.knobs.model_fields or not others:
+            return error
+        hint = f"'{unknown}' is a knob of {', '.join(others)}"
+        return RecipeError(error.problem, where=error.where, allowed=error.allowed, hint=hint)
 
     def same(self, key: str, one: str, other: str, steps: Path) -> bool:
         """Whether two names find the same part."""

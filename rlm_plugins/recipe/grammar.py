@@ -61,10 +61,13 @@ class Model(Keys, extra="allow"):
 
 
 class Reward(Part):
-    """A reward, its weight in the sum, and the label it is logged under."""
+    """A reward, its weight in the sum, the label it is logged under, and what becomes of a run in which it fails."""
 
     label: Text | None = Field(None, alias="as")
     weight: float = 1.0
+    on_error: Literal["stop", "zero", "skip"] = "stop"
+    timeout: float | None = Field(None, gt=0)
+    processes: int | None = Field(None, ge=1, le=64)
 
 
 class Slot(Keys, extra="allow"):

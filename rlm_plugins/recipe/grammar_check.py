@@ -6,7 +6,8 @@ from typing import Any
 
 import pydantic
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.hookspecs import beside
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Critic, Document, Evaluation, Keys, Plugins
 from rlm_plugins.recipe.paths import Path
@@ -81,7 +82,8 @@ def _in_words(draft: Draft, error: Any) -> RecipeError:
     if error["type"] == "extra_forbidden":
         return _unknown_key(draft, path)
     if error["type"] == "missing":
-        return draft.error(f"the key '{path[-1]}' is missing", path)
+        hint = mistyped(str(path[-1]), map(str, value)) if isinstance(value, dict) else ""
+        return draft.error(f"the key '{path[-1]}' is missing", path, hint=hint)
     allowed = _ALLOWED.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
     hint = "write a list: `- {name: …}`" if allowed == "a list" and isinstance(value, dict) else text_number(value)
     return draft.error(f"found {found(value)}", path, allowed=allowed, hint=hint)
@@ -92,7 +94,7 @@ def _unknown_key(draft: Draft, path: Path) -> RecipeError:
     model = _KEYS.get(path[-2] if path[1:] else None, Body)
     names = [field.alias or name for name, field in model.model_fields.items()]
     if model is Algorithm:
-        hint = "a knob stands inside its slot: `policy_loss: {epsilon: 0.3}`"
+        hint = beside(key) or "a knob stands inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:
         hint = f"write it under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
     else:

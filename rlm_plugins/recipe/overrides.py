@@ -16,6 +16,18 @@ from rlm_plugins.wording import found
 COMMAND_LINE = "command line"
 
 
+def said(text: str) -> tuple[str, Any]:
+    """The address and the value of ``key=value``.
+
+    Raises:
+        RecipeError: No ``=``, no address, or a value that is no YAML.
+    """
+    address, equals, written = text.partition("=")
+    if not equals or "" in split(address):
+        raise RecipeError("this is no override", where=f"{COMMAND_LINE}: {text}", allowed="key=value")
+    return address, yaml_strict.parse(written, f"{COMMAND_LINE}: {address}").data
+
+
 def apply(draft: Draft, text: str) -> Path:
     """Sets one value, in place; mappings on the way to it are made, entries of lists must exist.
 
@@ -30,10 +42,7 @@ def apply(draft: Draft, text: str) -> Path:
     Raises:
         RecipeError: No ``=``, a value that is no YAML, or an address that leads nowhere.
     """
-    address, equals, written = text.partition("=")
-    if not equals or "" in split(address):
-        raise RecipeError("this is no override", where=f"{COMMAND_LINE}: {text}", allowed="key=value")
-    value = yaml_strict.parse(written, f"{COMMAND_LINE}: {address}").data
+    address, value = said(text)
     *way, last = split(address)
     here, path = _follow(draft, way)
     key = _key(draft, here, last, path)

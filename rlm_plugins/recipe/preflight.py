@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -143,6 +144,8 @@ def check_rewards(rewards: Sequence[Reward], where: str) -> None:
 def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:
     """Whether every rollout source finds the columns it says it reads, and whatever else it looks for itself.
 
+    A source with a method ``check`` is asked; where that names ``prompts``, it is given those of the training rows.
+
     Raises:
         RecipeError: It names the source, the column, and the columns there are.
     """
@@ -154,7 +157,17 @@ def check_source_columns(world: World, sources: Sequence[Bound], name: str, wher
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if hasattr(source.target, "check"):
             with _stands_at(f"{where}[{number}]"):
-                source.target.check()
+                _look(source.target.check, world)
+
+
+def _look(check: Callable[..., None], world: World) -> None:
+    rows = world.train
+    if "prompts" not in inspect.signature(check).parameters:
+        check()
+    elif not hasattr(rows, "__len__"):
+        check(prompts=None)
+    else:
+        check(prompts=[row["prompt"] for row in rows] if isinstance(rows, Sequence) else rows["prompt"])
 
 
 @contextmanager

@@ -17,10 +17,11 @@ from rlm_plugins.recipe.grammar import MANY
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.row_merge import merge
-from rlm_plugins.recipe.supplies import check_needs
+from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.training.elsewhere import check_processes
 
 
 @dataclass
@@ -106,7 +107,16 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
     listed = []
     for i, spec in enumerate(said):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
-        reward = Reward(spec.get("as") or spec["name"], bound, float(spec.get("weight", 1.0)))
+        reward = Reward(
+            spec.get("as") or spec["name"],
+            bound,
+            float(spec.get("weight", 1.0)),
+            spec.get("on_error") or "stop",
+            spec.get("timeout"),
+            spec.get("processes"),
+        )
+        if reward.processes is not None:
+            check_processes(bound, finder.address("rewards", i))
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(
                 f"two rewards are called '{reward.label}'",
@@ -114,6 +124,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
                 hint="give one of them another label: `as: …`",
             )
         plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
+        plain["on_error"] = reward.on_error
         finder.note(plain, ("rewards", i), "default")
         rewards.append(reward)
         listed.append(plain)
@@ -126,7 +137,9 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
     engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (row {row.name})")
     slots: dict[str, Any] = {}
     plain: dict[str, Any] = {"name": stable_name(row)}
-    for slot, spec in merge(row, said["algorithm"], finder).items():
+    merged = merge(row, said["algorithm"], finder)
+    check_takes_parts(row, engine, merged, here)
+    for slot, spec in merged.items():
         finder.note(spec, ("algorithm", slot), f"row {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))

@@ -32,6 +32,17 @@ _BESIDE_KNOBS: dict[str, Schema] = {
     "rewards": {
         "as": {"type": "string", "description": "the label it is logged under; default: its name"},
         "weight": {"type": "number", "default": 1.0, "description": "its coefficient in the sum of rewards"},
+        "on_error": {
+            "enum": ["stop", "zero", "skip"],
+            "default": "stop",
+            "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
+        },
+        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds one call may take; default: any"},
+        "processes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "processes of its own, killed when they are late",
+        },
     },
     "rollouts": {
         "rows": {

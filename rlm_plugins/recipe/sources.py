@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe.names import names_in
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.training.sharing import labels, owners
@@ -15,7 +15,7 @@ from rlm_plugins.training.sharing import labels, owners
 def check_sources(slots: Mapping[str, Any], place: Path) -> None:
     """Whether every source has a label of its own, and every term that names a source names one of them.
 
-    A term names it by the key ``source``; a shaper, filter or advantage by a knob of that name.
+    A term names it by the key ``source``; a shaper, filter or advantage by a knob that holds such a name.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
@@ -27,15 +27,15 @@ def check_sources(slots: Mapping[str, Any], place: Path) -> None:
     where = spell((*place, "algorithm"))
     known = labels(slots["rollouts"], f"{where}.rollouts")
     for term, address in _terms(slots, where):
-        keys = HOOKS[term.part.hook].keys
-        named = term.beside.get("source") if "source" in keys else term.knobs.get("source")
-        if named is not None and named not in known:
-            raise RecipeError(
-                f"{term.part.name} is for the rows of '{named}', and no source of this recipe goes by that",
-                where=f"{address}.source",
-                allowed=", ".join(known),
-                hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, rows: 1}}]`",
-            )
+        said = [(".source", term.beside["source"])] if "source" in term.beside else []
+        for inside, named in (*said, *names_in(term, "source")):
+            if named not in known:
+                raise RecipeError(
+                    f"{term.part.name} is for the rows of '{named}', and no source of this recipe goes by that",
+                    where=address + inside,
+                    allowed=", ".join(known),
+                    hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, rows: 1}}]`",
+                )
 
 
 def check_rows_fit(slots: Mapping[str, Any], config: Any, place: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.finder import HOOK_OF
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.parts import Bound, Part
 
 _NO_RATIO = "comes from an importance part, and this algorithm has none"
 _NO_ENGINE = "comes from the engine that samples, and transformers reports none"
@@ -69,26 +69,23 @@ def standing(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound,
             yield slot, chosen, f"{where}.{slot}"
 
 
-def check_reward_names(slots: Mapping[str, Any], labels: Sequence[str], where: str) -> None:
-    """Whether there is a reward of the name that a part's knob `reward` says.
+def check_takes_parts(row: Part, engine: Part, merged: Mapping[str, Any], where: str) -> None:
+    """Whether an engine with a loss of its own is given parts of the equation, which it would not look at.
 
     Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        labels: What the rewards of the stage are called.
+        row: Of the recipe; where it chooses parts itself, the engine knows them.
+        engine: That of the row.
+        merged: Key of ``algorithm:`` → what the row and the recipe say there.
         where: Address of the section, for errors.
 
     Raises:
-        RecipeError: It names the part, and the rewards there are.
+        RecipeError: It names the engine and the slot.
     """
-    for _, bound, address in standing(slots, where):
-        name = bound.knobs.get("reward")
-        if isinstance(name, str) and name not in labels:
-            raise RecipeError(
-                f"{bound.part.name} looks at the reward '{name}', and no reward is called that",
-                where=f"{address}.reward",
-                allowed=", ".join(labels),
-                hint=nearest(name, labels) or "the name of a reward, or its label `as: …`",
-            )
+    if getattr(engine.target, "needs_equation", False) or any(row.target.slots().values()):
+        return
+    for slot in (slot for slot, said in merged.items() if said and slot != "rollouts"):
+        problem = f"the engine '{engine.name}' has a loss of its own, and takes no {slot}"
+        raise RecipeError(problem, where=f"{where}.{slot}", hint=f"leave it out, or choose another row than {row.name}")
 
 
 def check_symbols(slots: Mapping[str, Any], rewards: int, place: Path, registry: Registry) -> None:

@@ -8,6 +8,7 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.registry.plugins import Plugin
+from rlm_plugins.rows import plain_row
 
 BUILTIN = "builtin"
 """The plugin whose bare names nobody else can take."""
@@ -53,11 +54,12 @@ class Catalogue:
 
     def _unknown(self, hook: str, name: str, where: str) -> RecipeError:
         plugin, _, bare = name.rpartition("/")
-        names = [other for other in self.names(hook) if "@" in name or "@" not in other]
+        names, conventions = self._meant(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        hints = [nearest(name, [*names, *(p.full_name for p in self if p.hook == hook)])]
+        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
         hints += [f"'{name}' is a part for '{elsewhere[0]}'"] if elsewhere else []
+        hints += [f"computed as {name.partition('@')[2]} does: {', '.join(conventions)}"] if conventions else []
         if plugin in self.blocked:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
         elif plugin and plugin not in self.plugins:
@@ -73,6 +75,21 @@ class Catalogue:
         )
         error.__cause__ = broken[0].error if broken else None
         return error
+
+    def _meant(self, hook: str, name: str) -> tuple[list[str], list[str]]:
+        """The names that could stand where `name` does; of a row's convention also what its library has instead.
+
+        A convention (``row@library``) of a row that exists is one of that row's.
+        """
+        names, (row, _, library) = self.names(hook), name.partition("@")
+        if not library:
+            return [other for other in names if "@" not in other], []
+        same = [other for other in names if other.endswith(f"@{library}")]
+        own = [other for other in names if plain_row(other) == row]
+        return (own, same) if own else (same or names, [])
+
+    def _full(self, hook: str) -> list[str]:
+        return [p.full_name for p in self if p.hook == hook]
 
     def names(self, hook: str) -> list[str]:
         """Every name that finds a part of `hook`, shortest form, built-ins first."""

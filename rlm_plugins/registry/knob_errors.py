@@ -8,7 +8,8 @@ from typing import Any
 
 import pydantic
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.hookspecs import beside
 from rlm_plugins.wording import found, text_number
 
 
@@ -26,13 +27,16 @@ def in_words(
     """
     first = error.errors()[0]
     knob = str(first["loc"][0])
+    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:  # within a knob; its value may be a secret
+        place, key = where + _address(settings, first["loc"]), first["loc"][-1]
+        return RecipeError(f"'{knob}' of '{part}' has no key '{key}'", where=place)
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(knobs) or "no knobs"
-        return RecipeError(
-            f"'{part}' has no knob '{knob}'", where=f"{where}.{knob}", allowed=allowed, hint=nearest(knob, knobs)
-        )
+        hint = beside(knob) or nearest(knob, knobs)
+        return RecipeError(f"'{part}' has no knob '{knob}'", where=f"{where}.{knob}", allowed=allowed, hint=hint)
     if first["type"] == "missing" and len(first["loc"]) == 1:
-        return RecipeError(f"'{part}' needs the knob '{knob}'", where=f"{where}.{knob}")
+        hint = mistyped(knob, [name for name in settings if name not in knobs])
+        return RecipeError(f"'{part}' needs the knob '{knob}'", where=f"{where}.{knob}", hint=hint)
     value = first["input"]
     of_a_union = [e["msg"] for e in error.errors() if e["loc"][0] == knob and e["input"] == value]
     wanted = " or ".join(dict.fromkeys(m.removeprefix("Input should be ") for m in of_a_union or [first["msg"]]))

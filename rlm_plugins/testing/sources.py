@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.testing.laws import Draw, law
 from rlm_plugins.testing.subject import LawBroken, Subject
-from rlm_plugins.training.writing import asked
+from rlm_plugins.training.answered import asked
 
 PROMPTS = ("2*2=", "2*3=", "7*8=")
 COLUMNS = {"demonstration": ("4", "6", "56", None)}

@@ -5,7 +5,8 @@ what the rewards were (`_calculate_rewards`), what the batch looks like after sc
 (`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
 release of TRL changes what is relied on here.
 
-One file per room, each a class on the one before: problems → writing → reading → valuing → scoring → learning.
+One file per room, each a class on the one before: problems → writing → reading → valuing → judging → scoring →
+stopping → learning.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import torch
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.learning import Learning
+from rlm_plugins.training.boundary import Boundary
 from rlm_plugins.training.checkpoint import DurableCheckpoints
+from rlm_plugins.training.memory import Memory
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
@@ -32,6 +35,26 @@ class EquationTrainer(DurableCheckpoints, Learning):
 
     _name = "rlm"
     _tag_names = ("trl", "rlm-plugins")
+    _boundary: Boundary | None = None
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        step = self.state.global_step
+        if self.model.training and (self._boundary is None or self._boundary.step != step):
+            # the critic moves with the step, not with what is written
+            self._boundary = Boundary(step, {n: x for n, x in self._stateful().items() if n != CRITIC})
+        return super()._generate_and_score_completions(inputs)
+
+    def keep(self) -> None:
+        """Saves what was learned up to the last optimiser step, as it was when that step was done."""
+        if self._boundary is not None and self._boundary.step == self.state.global_step:
+            self._boundary.restore(self._stateful())
+        super().keep()
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
+        if self.args.save_strategy != "no":
+            self._check_memories()
+        return super().train(*args, **kwargs)
 
     def save_critic(self, folder: Path) -> None:
         """Writes the critic, where there is one, into a folder of its own."""
@@ -41,11 +64,17 @@ class EquationTrainer(DurableCheckpoints, Learning):
 
     def _stateful(self) -> dict[str, Any]:
         parts = [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
-        found = {f"{i}:{p.part.full_name}": p.target for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        found = {f"{i}:{p.part.full_name}": Memory(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
         own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}
 
+    def _check_memories(self) -> None:
+        for memory in self._stateful().values():
+            if isinstance(memory, Memory):
+                memory.check()
+
     def _write_extras(self, folder: Path) -> None:
+        self._check_memories()
         if parts := self._stateful():
             torch.save({name: part.state_dict() for name, part in parts.items()}, folder / PARTS_FILE)
 

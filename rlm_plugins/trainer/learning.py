@@ -11,11 +11,11 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.trainer.scoring import Scoring
+from rlm_plugins.trainer.stopping import Stopping
 from rlm_plugins.window import window_of
 
 
-class Learning(Scoring):
+class Learning(Stopping):
     """The same, with the loss of the equation.
 
     Args:
@@ -36,15 +36,14 @@ class Learning(Scoring):
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard))
         if self.equation.needs("window") or self.equation.needs("window_rows"):
             batch.window, batch.window_rows = self._window(batch, inputs)
+        self._measure(batch)
         processes = self.accelerator.num_processes
         loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
         if self.aux_loss_enabled:
             loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
         batch.log("entropy", entropy.detach())
         for name, schedule in self._schedules.items():
-            self._metrics["train" if self.model.training else "eval"][f"schedule/{name}"].append(
-                schedule.at(batch.step)
-            )
+            self._ledger[f"schedule/{name}"].append(schedule.at(batch.step))
         return loss
 
     def _learning_batch(
@@ -115,5 +114,4 @@ class Learning(Scoring):
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode][name].append((total[0] / total[1].clamp(min=1.0)).item())
+        self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())

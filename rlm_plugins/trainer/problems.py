@@ -35,6 +35,11 @@ class Problems(GRPOTrainer):  # type: ignore[misc]
         """Who is asked before every generation which problems come next; None: nobody."""
         return None if self._desk is None else self._desk.sampler
 
+    @property
+    def _ledger(self) -> Any:
+        """Name → numbers, of which the mean is logged: those of training, or of an evaluation while there is one."""
+        return self._metrics["train" if self.model.training else "eval"]
+
     def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
         size = len(self.train_dataset if dataset is None else dataset)
         return PromptSampler(

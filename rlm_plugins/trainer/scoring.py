@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.ask import teach
+from rlm_plugins.ask import select, teach
 from rlm_plugins.batch import Batch
 from rlm_plugins.step import compare, sift
+from rlm_plugins.trainer.judging import Judging
 from rlm_plugins.trainer.reading import loss_mask
-from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.refill import Draw, FullBatch, has_rows
+from rlm_plugins.training.writing import Writers
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
 
 
-class Scoring(Valuing):
+class Scoring(Judging):
     """The same, with the advantages of the equation.
 
     Args:
@@ -29,15 +30,6 @@ class Scoring(Valuing):
     def __init__(self, *, observer: Observer | None = None, **rest: Any) -> None:
         self._observer = observer
         super().__init__(**rest)
-
-    def _calculate_rewards(
-        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
-    ) -> torch.Tensor:
-        self._texts = prompts, completions
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
-        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        return self._rewards_per_func
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         mine = self._mine(len(inputs))
@@ -62,7 +54,7 @@ class Scoring(Valuing):
         self._log_advantages(scored)
         self._log_critic(scored)
         if self._observer is not None:
-            self._observer(self.state.global_step, *self._texts, _rows_of(scored, mine))
+            self._observer(self.state.global_step, *self._texts, select(scored, mine))
         return out
 
     def _drawn(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Batch]:
@@ -72,7 +64,9 @@ class Scoring(Valuing):
         out = super()._generate_and_score_completions(inputs)
         if self._written is not None:
             out |= self._said_of_rows(self._written, out["completion_ids"])
-        batch = sift(self._scoring_batch(out), self.equation)
+        batch = self._scoring_batch(out)
+        self._log_rewards(batch)
+        batch = sift(batch, self.equation)
         self._log_sieve(batch)
         if self._sampler is not None and self.model.training:
             teach(self._sampler, batch)
@@ -109,8 +103,7 @@ class Scoring(Valuing):
     def _scoring_batch(self, out: dict[str, Any]) -> Batch:
         """Every row of every process, with what the scoring parts named."""
         generations = self.num_generations if self.model.training else self.num_generations_eval
-        weights = self.reward_weights.to(self._rewards_per_func.device)
-        rewards = (self._rewards_per_func * weights).nansum(1)
+        rewards = self._sum_of_rewards()
         device = rewards.device
         entropy = self._read_before(out)
         return Batch(
@@ -121,7 +114,7 @@ class Scoring(Valuing):
             sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
             step=self.state.global_step,
-            rewards=rewards.masked_fill(self._rewards_per_func.isnan().all(1), torch.nan),
+            rewards=rewards,
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
@@ -132,47 +125,37 @@ class Scoring(Valuing):
         )
 
     def _log_sieve(self, batch: Batch) -> None:
-        metrics = self._metrics["train" if self.model.training else "eval"]
         if self.equation.shapers:
-            metrics["shapers/reward"].append(batch.rewards.nanmean().item())
+            self._ledger["shapers/reward"].append(batch.rewards.nanmean().item())
         if self.equation.filters:
             live = batch.mask.any(1)
-            metrics["filters/kept"].append(((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
+            self._ledger["filters/kept"].append(((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
         if self._writers is not None:
-            self._log_sources(batch, metrics)
+            self._log_sources(batch, self._writers)
 
-    def _log_sources(self, batch: Batch, metrics: Any) -> None:
-        """Per source its share of the rows, their mean reward, and how many of them were cut."""
+    def _log_sources(self, batch: Batch, writers: Writers) -> None:
+        """Per source its share of all rows and of those that are its own, their mean reward, and how many were cut."""
         for label, own in batch.sources.items():
-            metrics[f"sources/{label}/share"].append(own.float().mean().item())
+            share = own.float().mean().item()
+            self._ledger[f"sources/{label}/share"].append(share)
+            if given := writers.share(label):
+                self._ledger[f"sources/{label}/filled"].append(share / given)
             if own.any():
-                metrics[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
-                metrics[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
+                self._ledger[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
+                self._ledger[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
 
     def _log_refill(self, full: FullBatch) -> None:
-        self._metrics["train"]["refill/draws"].append(full.draws)
-        self._metrics["train"]["refill/full"].append(full.filled / full.groups)
+        self._ledger["refill/draws"].append(full.draws)
+        self._ledger["refill/full"].append(full.filled / full.groups)
         if not full.full and self.accelerator.is_main_process:
             found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
             logger.warning("%s: the step is taken on those (step %d)", found, self.state.global_step + 1)
 
     def _log_advantages(self, scored: Batch) -> None:
-        metrics = self._metrics["train" if self.model.training else "eval"]
         live = scored.advantages.expand(scored.mask.shape)[scored.mask]
-        metrics["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
-        metrics["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
+        self._ledger["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
+        self._ledger["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
         table = self._logs["advantages"]
         for _ in range(min(len(table), len(scored.advantages))):
             table.pop()  # TRL's own, which nobody trains on
         table.extend(scored.advantages.mean(1).tolist())
-
-
-def _rows_of(batch: Batch, rows: slice) -> Batch:
-    return Batch(
-        rewards=batch.rewards[rows],
-        advantages=batch.advantages[rows],
-        named_rewards={name: x[rows] for name, x in batch.named_rewards.items()},
-        sources={name: x[rows] for name, x in batch.sources.items()},
-        mask=batch.mask[rows],
-        truncated=batch.truncated[rows],
-    )

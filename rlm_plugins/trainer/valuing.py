@@ -36,7 +36,7 @@ class Valuing(Reading):
         super().__init__(**rest)
         if critic is None:
             return
-        self._refuse_for_a_critic()
+        self._refuse_sharding("a critic cannot be trained", "critic")
         found = _built(critic, self.model, start, self.accelerator.device)
         if self.args.gradient_checkpointing and isinstance(found, SeparateCritic):
             found.trunk.gradient_checkpointing_enable()
@@ -48,12 +48,12 @@ class Valuing(Reading):
             mean=lambda x: self.accelerator.reduce(x, reduction="mean"),
         )
 
-    def _refuse_for_a_critic(self) -> None:
-        """What a critic does not go together with."""
+    def _refuse_sharding(self, problem: str, where: str) -> None:
+        """Where gradients are not the trainer's own to share, to clip or to drop."""
         sharded = {"FSDP": self.is_fsdp_enabled, "DeepSpeed": self.is_deepspeed_enabled, "fp16": self.args.fp16}
         if found := [name for name, on in sharded.items() if on]:
-            hint = "train it on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
-            raise RlmError(f"a critic cannot be trained with {found[0]}", where="critic", hint=hint)
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
+            raise RlmError(f"{problem} with {found[0]}", where=where, hint=hint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """The policy alone: what else reads with its base, such as the critic, has files of its own."""
@@ -119,21 +119,24 @@ class Valuing(Reading):
         self._metrics["train"]["critic/grad_norm"].append(norm)
         self._metrics["train"]["critic/learning_rate"].append(rate)
         if self.state.global_step < self._warmup:
-            for weight in self.model.parameters():
-                weight.grad = None  # the optimiser passes over what has no gradient: not even decay moves it
+            self._hold_policy()
+
+    def _hold_policy(self) -> None:
+        """Keeps the policy where it is for this step."""
+        for weight in self.model.parameters():
+            weight.grad = None  # the optimiser passes over what has no gradient: not even decay moves it
 
     def _log_critic(self, scored: Batch) -> None:
         """How well it foresaw what came."""
         if self.critic is None or scored.values is None or scored.returns is None:
             return
-        metrics = self._metrics["train" if self.model.training else "eval"]
         values, returns = scored.values[scored.mask], scored.returns[scored.mask]
         if len(values) < 2:
             return
-        metrics["critic/value"].append(values.mean().item())
-        metrics["critic/return"].append(returns.mean().item())
+        self._ledger["critic/value"].append(values.mean().item())
+        self._ledger["critic/return"].append(returns.mean().item())
         if (spread := returns.var().item()) > 0:
-            metrics["critic/explained_variance"].append(1 - (returns - values).var().item() / spread)
+            self._ledger["critic/explained_variance"].append(1 - (returns - values).var().item() / spread)
 
 
 def _built(said: stage.Critic, policy: Any, start: Any, device: Any) -> Critic:

@@ -42,6 +42,11 @@ class DurableCheckpoints:
         finally:
             self._aside = None
 
+    def keep(self) -> None:
+        """Saves what was learned up to the last optimiser step, where that is in no checkpoint yet."""
+        if self.state.global_step > latest_step(Path(self.args.output_dir)):  # type: ignore[attr-defined]
+            self._save_checkpoint(self.model)  # type: ignore[attr-defined]
+
     def _write_extras(self, folder: Path) -> None:
         """What else belongs into a checkpoint; called on the main process."""
 

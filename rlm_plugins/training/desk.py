@@ -125,6 +125,12 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
         if not 0 < len(indices) <= size:
             problem = f"the sampler '{sampler.part.name}' chose {len(indices)} rows of {size}"
             raise RecipeError(problem, where="algorithm.sampler", allowed=f"1 to {size} indices")
+        if len(set(indices)) < len(indices):
+            twice = next(row for row in indices if indices.count(row) > 1)
+            problem = f"the sampler '{sampler.part.name}' chose row {twice} more than once in epoch {epoch}"
+            hint = "rows may be left out; to meet some more often name `count`: asked before every generation"
+            allowed = "every row at most once in an epoch"
+            raise RecipeError(problem, where="algorithm.sampler", allowed=allowed, hint=hint)
         return indices
 
     return order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from rlm_plugins.world import ModelSource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+_LOG = logging.getLogger(__name__)
 
 
 def house_settings() -> dict[str, Any]:
@@ -68,11 +71,27 @@ def run(trainer: Trainer, stage: Stage) -> None:
     for watcher in stage.watchers:
         trainer.add_callback(watcher)
     found = checkpoints(stage.folder) if stage.resume else []
-    trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+    with kept(trainer):
+        trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
     trainer.save_model(str(stage.output))
     if trainer.args.should_save:
         trainer.processing_class.save_pretrained(stage.output)
     trainer.accelerator.wait_for_everyone()
+
+
+@contextmanager
+def kept(trainer: Any) -> Iterator[None]:
+    """Where a part fails, what was learned until then is saved; among several processes where all of them know."""
+    try:
+        yield
+    except RlmError as error:
+        alone = trainer.accelerator.num_processes == 1
+        if trainer.state.global_step and (alone or getattr(error, "everywhere", False)):
+            try:
+                trainer.keep()
+            except Exception:  # a full disk, say: what went wrong first is told
+                _LOG.exception("the last step could not be saved")
+        raise
 
 
 def give_address(model: Any, stage: Stage) -> None:

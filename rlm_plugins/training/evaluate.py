@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,9 @@ from typing import Any
 import torch
 
 from rlm_plugins.stage import Reward, Stage
-from rlm_plugins.training.judge import introduce, text_of, trl_reward
+from rlm_plugins.training.fault_book import agree
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.judge import answered, introduce, text_of, trl_reward
 from rlm_plugins.training.processes import processes
 
 Z95 = 1.959964
@@ -88,17 +89,25 @@ def evaluate(
         batch_size: Rows generated at once.
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
+
+    Raises:
+        Fault: A reward failed that stops the run; on every process.
     """
     from accelerate.utils import gather_object
 
     state = processes()
     mine = list(rows)[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
+    fault: Fault | None = None
     with _memory_kept(rewards):
         for start in range(0, len(mine), batch_size):
             share = mine[start : start + batch_size]
             ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
-            samples += _scored(share, ids, tokenizer, rewards)
+            try:
+                samples += _scored(share, ids, tokenizer, rewards) if fault is None else []
+            except Fault as error:
+                fault = error
+    agree(fault)
     samples = gather_object(samples) if state.num_processes > 1 else samples
     scores = {r.label: [s["rewards"][r.label] for s in samples if s["rewards"][r.label] is not None] for r in rewards}
     low, high = interval(scores[metric])
@@ -180,7 +189,7 @@ def _scored(
     completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
     given = {"prompts": [r["prompt"] for r in rows], "completions": completions, "completion_ids": ids, **columns}
     given |= {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore, "environments": None}
-    scores = {reward.label: _call(trl_reward(reward), given) for reward in rewards}
+    scores = {reward.label: answered(trl_reward(reward), given) for reward in rewards}
     return [
         {
             "prompt": text_of(row["prompt"]),
@@ -194,16 +203,3 @@ def _scored(
 
 def _ignore(*_: Any) -> None:
     """A log nobody reads: evaluation reports through its own means."""
-
-
-def _call(reward: Any, given: Mapping[str, Any]) -> Any:
-    result = reward(**given)
-    if inspect.isawaitable(result):
-        import asyncio
-
-        return asyncio.run(_wait(result))
-    return result
-
-
-async def _wait(awaitable: Any) -> Any:
-    return await awaitable

@@ -1,22 +1,21 @@
-"""A reward part as TRL calls it: hands over what the part named, and lets nothing impossible come back.
-
-TRL trains on a dict's keys, turns NaN and infinity into "no training" without a word, and ends with exit code 0 when
-a reward calls `sys.exit`. Here each of these is an error that names the plugin, the step and the sample.
-"""
+"""A reward part as TRL calls it: hands over what the part named, within its time, behind its guard."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from rlm_plugins.batch import SAMPLE
-from rlm_plugins.errors import PartError
 from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.training.deadline import within, within_async
+from rlm_plugins.training.elsewhere import Elsewhere
+from rlm_plugins.training.fault_book import Faults
+from rlm_plugins.training.guard import Columns, Guard, groups_of
 
-LARGEST = 3.4e38
-"""Beyond this a reward is infinite in the float32 that TRL keeps it in."""
+T = TypeVar("T")
 
 
 def introduce(stage: Stage, policy: Any) -> None:
@@ -26,28 +25,58 @@ def introduce(stage: Stage, policy: Any) -> None:
             reward.part.target.meet(policy, stage.results)
 
 
-def trl_reward(reward: Reward) -> Callable[..., Any]:
-    """`reward` as a function TRL accepts; named by its label, asynchronous when the part is."""
-    bound = reward.part
+def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
+    """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
 
-    def given(columns: Mapping[str, Any]) -> dict[str, Any]:
-        if bound.part.takes_everything:
-            return dict(columns)
-        wanted = (*bound.part.needs, *bound.part.welcomes)
-        return {name: _datum(name, columns) for name in wanted if name in SAMPLE or name in columns}
+    Args:
+        reward: With its `timeout` and `on_error`.
+        book: Where its faults are written down; None: one that stops the run is raised at once.
+    """
+    bound, seconds = reward.part, reward.timeout
+    elsewhere = None if reward.processes is None else Elsewhere(reward)
+
+    async def ask(columns: Columns) -> Any:
+        if elsewhere is not None:
+            given = {name: x for name, x in _given(reward, columns).items() if isinstance(x, list)}
+            return elsewhere.ask(given, groups_of(columns["prompts"]))
+        answer = partial(bound.call, _given(reward, columns))
+        return answer() if seconds is None else within(seconds, answer)
+
+    async def ask_async(columns: Columns) -> Any:
+        answer = bound.call(_given(reward, columns))
+        return await (answer if seconds is None else within_async(seconds, answer))
 
     def call(**columns: Any) -> list[float | None]:
-        with _Named(reward, columns):
-            return _checked(reward, bound.call(given(columns)), columns)
+        return _run(Guard(reward, ask, book).scores(columns, _texts(columns)))
 
     async def call_async(**columns: Any) -> list[float | None]:
-        with _Named(reward, columns):
-            return _checked(reward, await bound.call(given(columns)), columns)
+        return await Guard(reward, ask_async, book).scores(columns, _texts(columns))
 
     target = bound.target if inspect.isfunction(bound.target) else type(bound.target).__call__
     function = call_async if inspect.iscoroutinefunction(target) else call
     function.__name__ = reward.label
     return function
+
+
+def answered(function: Callable[..., Any], columns: Columns) -> list[float | None]:
+    """What a function of :func:`trl_reward` says of a batch, asynchronous or not; outside of any event loop."""
+    said = function(**columns)
+    if inspect.isawaitable(said):
+        said = asyncio.run(_awaited(said))
+    return said  # type: ignore[no-any-return]
+
+
+async def _awaited(said: Awaitable[T]) -> T:
+    return await said
+
+
+def _run(steps: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits: one guard serves both kinds of rewards."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a reward that is not asynchronous waited")
 
 
 def text_of(message: Any) -> str:
@@ -69,55 +98,22 @@ def _content(content: Any) -> str:
     return content or ""
 
 
-def _datum(name: str, columns: Mapping[str, Any]) -> Any:
+def _texts(columns: Columns) -> list[str]:
+    return [text_of(message) for message in columns["completions"]]
+
+
+def _given(reward: Reward, columns: Columns) -> dict[str, Any]:
+    """What the part named; one written for TRL gets everything, in lists of its own."""
+    part = reward.part.part
+    if part.takes_everything:
+        return {name: list(x) if isinstance(x, list) else x for name, x in columns.items()}
+    wanted = (*part.needs, *part.welcomes)
+    return {name: _datum(name, columns) for name in wanted if name in SAMPLE or name in columns}
+
+
+def _datum(name: str, columns: Columns) -> Any:
     """One named piece of data; lists are copied, so that a part cannot change what TRL goes on to use."""
     if name in ("prompts", "completions"):
         return [text_of(message) for message in columns[name]]
     value = columns[{"prompt_messages": "prompts", "completion_messages": "completions"}.get(name, name)]
     return list(value) if isinstance(value, list) else value
-
-
-def _checked(reward: Reward, scores: Any, columns: Mapping[str, Any]) -> list[float | None]:
-    count = len(columns["completions"])
-    allowed = f"a list of {count} numbers (None: does not apply)"
-    if hasattr(scores, "tolist"):
-        scores = scores.tolist()
-    if not isinstance(scores, Sequence) or isinstance(scores, str):
-        raise PartError(f"returned {type(scores).__name__}", allowed=allowed)
-    if len(scores) != count:
-        raise PartError(f"returned {len(scores)} scores for {count} completions", allowed=allowed)
-    return [_number(score, row, columns, allowed) for row, score in enumerate(scores)]
-
-
-def _number(score: Any, row: int, columns: Mapping[str, Any], allowed: str) -> float | None:
-    if score is None:
-        return None
-    if hasattr(score, "item"):
-        score = score.item()
-    if not isinstance(score, int | float):
-        raise PartError(f"returned {score!r} ({type(score).__name__}) for sample {row}", allowed=allowed)
-    if not math.isfinite(score) or abs(score) > LARGEST:
-        text = text_of(columns["completions"][row])
-        raise PartError(f"returned {score} for sample {row}, whose completion begins {text[:80]!r}", allowed=allowed)
-    return float(score)
-
-
-class _Named:
-    """Whatever a reward raises leaves with the reward's name, file and step; `sys.exit` cannot end a run quietly."""
-
-    def __init__(self, reward: Reward, columns: Mapping[str, Any]) -> None:
-        state = columns.get("trainer_state")
-        step = f", step {state.global_step}" if state is not None else ""
-        part = reward.part.part
-        self._where = f"reward '{reward.label}' (plugin '{part.plugin}', {part.file}){step}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PartError) and not error.where:
-            raise PartError(
-                error.problem, where=self._where, allowed=error.allowed, hint=error.hint
-            ) from error.__cause__
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, PartError):
-            raise PartError(f"raised {type(error).__name__}: {error}", where=self._where) from error

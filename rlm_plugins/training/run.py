@@ -7,6 +7,7 @@
       manifest.json    versions of Python, of the packages and of the plugins the run used
       metrics.jsonl    one line per logged step: {"stage", "step", …}
       samples.jsonl    completions with every reward's share
+      faults.jsonl     samples on which a reward failed: what it said, or raised
       successes.jsonl  every good completion, where the callback `keep_successes` keeps them: a pool to replay
       curve.png        held-out score and reward over the steps
       summary.json     held-out score before and after, seconds
@@ -111,6 +112,11 @@ class Run:
                     "advantage": batch.advantages[row].mean().item(),
                 },
             )
+
+    def note(self, stage: Stage, faults: Sequence[Mapping[str, Any]]) -> None:
+        """Appends samples on which a reward failed to faults.jsonl."""
+        for fault in faults:
+            self.append("faults.jsonl", {"stage": stage.name, **fault})
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
         """The lines of a ledger, oldest first; one that a killed process left half written is passed over."""

@@ -22,6 +22,7 @@ from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Stage
 from rlm_plugins.training import engine
 from rlm_plugins.training.checkpoint import latest_step
+from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.plot import learning_curve
 from rlm_plugins.training.processes import processes
 from rlm_plugins.training.run import Run
@@ -77,12 +78,23 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
     own = [_watcher(part, run) for part in stage.callbacks]
     screen = Screen(stage, title, curve, console)
     stage.watchers = [Ledger(run, stage), curve, screen, *own]
-    stage.observer = lambda *seen: run.observe(stage, *seen)
+    stage.observer, stage.note = (lambda *seen: run.observe(stage, *seen)), (lambda faults: run.note(stage, faults))
     try:
         stage.engine(stage)
+    except Fault as fault:
+        raise _told(run, stage, fault) from fault.__cause__
     finally:
         screen.close()
     return curve
+
+
+def _told(run: Run, stage: Stage, fault: Fault) -> Fault:
+    """A fault with its samples in the run folder, and a word on how to go on."""
+    run.note(stage, fault.records)
+    hint = [fault.hint, f"the sample is in {run.folder / 'faults.jsonl'}"] if fault.records else [fault.hint]
+    if (step := latest_step(stage.folder)) > 0:
+        hint.append(f"`rlm train {run.folder} --resume` goes on from step {step}")
+    return fault.but(hint="; ".join(filter(None, hint)))
 
 
 def _watcher(part: Bound, run: Run) -> TrainerCallback:

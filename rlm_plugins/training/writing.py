@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_plugins.ask import blamed, place
-from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.training.sharing import label, labels, owners
-
-OF_TOKENS = ("logprobs", "mask")
-"""What a source may say of each token of a row."""
+from rlm_plugins.training.answered import OF_TOKENS, asked, guarded
+from rlm_plugins.training.sharing import POLICY, label, labels, owners
 
 
 @dataclass
@@ -53,6 +48,11 @@ class Writers:
         self.owners = owners(sources, generations)
         self._places = [self.owners[:row].count(owner) for row, owner in enumerate(self.owners)]
 
+    def share(self, name: str) -> float:
+        """The share of the rows of a group that the recipe gives to who goes by `name`, the policy apart."""
+        owned = [number for number, source in enumerate(self.sources, 1) if label(source) == name != POLICY]
+        return sum(self.owners.count(number) for number in owned) / len(self.owners)
+
     def __call__(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]], first: int, trainer: Any) -> Rows:
         """Has every row written.
 
@@ -76,6 +76,7 @@ class Writers:
             mine = [i for i in range(n) if self.owners[in_group[i]] == number]
             given = {
                 **_given(trainer),
+                "write": guarded(source, trainer.write, vocabulary),
                 "prompts": [prompts[i] for i in mine],
                 "inputs": [inputs[i] for i in mine],
                 "place": [self._places[in_group[i]] for i in mine],
@@ -90,56 +91,11 @@ class Writers:
 
 def _given(trainer: Any) -> dict[str, Any]:
     return {
-        "write": lambda *args, **options: trainer.write(*args, **options)[0],
         "tokenizer": trainer.tokenizer,
         "step": trainer.state.global_step,
         "seed": trainer.args.seed,
         "trainer": trainer,
     }
-
-
-def asked(source: Bound, given: Mapping[str, Any], vocabulary: int | None = None) -> dict[str, list[Any]]:
-    """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens.
-
-    Args:
-        source: The part.
-        given: What it may name: :data:`rlm_plugins.hookspecs.WRITING`.
-        vocabulary: How many tokens the model can read; None: nobody knows.
-
-    Raises:
-        PartError: It failed, or answered something else.
-    """
-    with blamed(source):
-        named = (*source.part.needs, *source.part.welcomes)
-        found = source.call({name: given[name] for name in named}, given["step"])
-    size = len(given["prompts"])
-    listed = found if isinstance(found, Mapping) else {}
-    sizes = {name: len(values) for name, values in listed.items() if hasattr(values, "__len__")}
-    if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(listed):
-        said = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(found).__name__
-        needed = f"completion_ids (and whatever else): a list of {size} rows each"
-        raise PartError(f"returned {said}", where=place(source), allowed=needed)
-    rows = {("mask" if name == "env_mask" else name): list(values) for name, values in listed.items()}
-    rows["completion_ids"] = [_token_ids(source, row, vocabulary) for row in rows["completion_ids"]]
-    for name in (name for name in OF_TOKENS if name in rows):
-        for ids, marks in zip(rows["completion_ids"], rows[name], strict=True):
-            if ids and marks is not None and len(marks) != len(ids):
-                problem = f"returned a {name} of {len(marks)} entries for a row of {len(ids)} tokens"
-                raise PartError(problem, where=place(source), allowed="one entry per token, or None for the row")
-    return rows
-
-
-def _token_ids(source: Bound, row: Any, vocabulary: int | None) -> list[int] | None:
-    """A row as the tokens of the model; None: it is left open."""
-    allowed = "None, or a list of token ids" + (f" from 0 to {vocabulary - 1}" if vocabulary else "")
-    try:
-        ids = None if row is None else [operator.index(token) for token in row]
-    except TypeError:
-        raise PartError(f"returned the row {row!r:.80}", where=place(source), allowed=allowed) from None
-    for token in ids or ():
-        if token < 0 or (vocabulary and token >= vocabulary):
-            raise PartError(f"returned a row with the token id {token}", where=place(source), allowed=allowed)
-    return ids
 
 
 def _cut(found: dict[str, list[Any]], longest: int) -> dict[str, list[Any]]:

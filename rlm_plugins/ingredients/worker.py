@@ -9,27 +9,46 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 STARTING = 120.0
-"""Seconds a worker may take to import sympy."""
+"""Seconds a worker may take to import what it needs."""
+BARE = ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""What every program needs of our environment: no tokens, no settings."""
 
 
-def _kept() -> dict[str, str]:
-    """What a worker needs of our environment: no tokens, no settings."""
-    return {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")}
+@dataclass(frozen=True)
+class Program:
+    """What a worker runs: it says ``ready``, then answers each line of JSON with one line; ``failed …`` ends it.
+
+    Args:
+        script: The file, run by path.
+        arguments: Of its command line.
+        name: What it is called in an error.
+        hint: What to do where it does not start.
+        environment: Names of the variables it is given; None: all.
+    """
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    name: str = "worker"
+    hint: str = ""
+    environment: tuple[str, ...] | None = BARE
 
 
 class Worker:
     """One process; `busy` is the number of its question, -1 while it starts, None when it waits for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        kept = program.environment
+        given = {k: v for k, v in os.environ.items() if kept is None or k in kept}
         paths = [str(Path(path or ".").resolve()) for path in sys.path]
         # a session of its own: Ctrl-C is for the trainer, which then ends its workers by closing their input
         self._process = subprocess.Popen(
-            [sys.executable, "-B", "-P", str(Path(__file__).with_name("worker.py"))],
-            env={**_kept(), "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            [sys.executable, "-B", "-P", str(program.script), *program.arguments],
+            env={**given, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

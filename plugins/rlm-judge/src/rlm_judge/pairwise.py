@@ -1,0 +1,169 @@
+"""r: completions compared two by two, each pair in both orders (hook ``rlm_rewards``)."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from rlm_judge import verdicts
+from rlm_judge.bench import Log
+from rlm_judge.bench import verdicts as heard
+from rlm_judge.fence import says_something
+from rlm_judge.spec import Judge
+from rlm_judge.talk import Question
+from rlm_judge.wording import Thinking, Wording, column
+
+Count = Annotated[int, Field(ge=1)]
+Letters = Annotated[int, Field(ge=100)]
+
+
+async def judge_pairwise(
+    completions: Sequence[str],
+    prompts: Sequence[str],
+    reference: Sequence[object] | None = None,
+    log_metric: Log | None = None,
+    trainer_state: object | None = None,
+    *,
+    judge: Judge,
+    against: Literal["group", "reference"] = "group",
+    opponents: Count | None = None,
+    instructions: str = "",
+    template: str | None = None,
+    reason: bool = True,
+    votes: Count = 1,
+    thinking: Thinking = "hide",
+    longest: Letters = 20_000,
+) -> list[float | None]:
+    """How often the completion is preferred: rᵢ = mean over opponents j of ½ (v(i, j) + 1 − v(j, i)).
+
+    v(first, second) is 1 where the judge prefers the first, 0 the second, ½ neither. Each pair is asked in both
+    orders, so a judge who likes what stands first likes nobody: rᵢ = ½ for all. How often the orders contradict each
+    other is ``judge_pairwise/contradictions``.
+
+    `against` the "group": everybody meets everybody else, or `opponents` others each (on a ring, in an order that
+    depends on their texts alone; an odd number becomes the next even one). Equal texts share their verdicts and tie.
+    `against` the "reference": each meets the column `reference`. An answer without a letter or digit loses unasked.
+    A comparison of which one order failed counts for nobody; a row without any is not scored: None, and so is a
+    group of one. Further knobs as of ``judge_score``; a template has ``{first}`` and ``{second}``.
+    Source: both orders, LLM-as-a-judge, arXiv 2306.05685 §3.4.
+    """
+    wording = Wording(instructions, template, reason, thinking, longest)
+    said = [wording.said(completion) for completion in completions]
+    right = column(reference, prompts)
+    rows = [Row(task, text, ref) for task, text, ref in zip(prompts, said, right, strict=True)]
+    groups = _groups(rows) if against == "group" else []
+    pairs = [pair for group in groups for pair in _pairs(group, opponents)]
+    if against == "reference":
+        pairs = [Pair(row.task, row.text, row.reference) for row in rows if row.reference]
+    beats = await _beats(list(dict.fromkeys(pairs)), wording, judge, votes, log_metric, trainer_state)
+    if against == "reference":
+        return [beats.get(Pair(row.task, row.text, row.reference)) if row.reference else None for row in rows]
+    scores = {key: score for group in groups for key, score in _rates(group, beats).items()}
+    return [scores[row.task, row.text] for row in rows]
+
+
+class Row(NamedTuple):
+    """A completion as it is compared."""
+
+    task: str
+    text: str
+    reference: str
+
+
+class Pair(NamedTuple):
+    """Two answers to one task."""
+
+    task: str
+    first: str
+    second: str
+
+    @property
+    def turned(self) -> Pair:
+        """The same in the other order."""
+        return Pair(self.task, self.second, self.first)
+
+
+class Group(NamedTuple):
+    """The answers to one task, each text once, and how often each was given."""
+
+    task: str
+    texts: list[str]
+    times: Counter[str]
+
+
+def _groups(rows: Sequence[Row]) -> list[Group]:
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        found.setdefault(row.task, Counter())[row.text] += 1
+    return [Group(task, sorted(times, key=_place), times) for task, times in found.items()]
+
+
+def _place(text: str) -> bytes:
+    """Where a text stands on the ring: whatever its row, and unrelated to how good it is."""
+    return hashlib.blake2b(text.encode("utf-8", "replace")).digest()
+
+
+def _pairs(group: Group, opponents: int | None) -> Iterator[Pair]:
+    """Who meets whom."""
+    count = len(group.texts)
+    reach = count if opponents is None else (opponents + 1) // 2
+    for i in range(count):
+        for j in range(i + 1, count):
+            if min(j - i, count - (j - i)) <= reach:
+                yield Pair(group.task, group.texts[i], group.texts[j])
+
+
+async def _beats(
+    pairs: Sequence[Pair], wording: Wording, judge: Judge, votes: int, log: Log | None, state: object
+) -> dict[Pair, float]:
+    """How far the first of each pair beats the second, from both orders; pairs without verdict are left out."""
+    known = {pair: _plain(pair) for pair in pairs}
+    asked = [pair for pair in pairs if known[pair] is None]
+    both = [order for pair in asked for order in (pair, pair.turned)]
+    questions = [_question(wording, pair) for pair in both]
+    found = iter(await heard("judge_pairwise", judge, questions, votes, log, state))
+    torn = 0
+    for pair, there, back in zip(asked, found, found, strict=True):
+        if there is not None and back is not None:
+            known[pair] = (there + 1.0 - back) / 2.0
+            torn += (there - 0.5) * (back - 0.5) > 0
+    if log is not None:
+        log("judge_pairwise/contradictions", torn / len(asked) if asked else 0.0)
+    return {pair: beaten for pair, beaten in known.items() if beaten is not None}
+
+
+def _plain(pair: Pair) -> float | None:
+    """The verdict nobody need be asked for: who says nothing loses."""
+    one, other = says_something(pair.first), says_something(pair.second)
+    if pair.first == pair.second or not (one or other):
+        return 0.5
+    return None if one and other else float(one)
+
+
+def _question(wording: Wording, pair: Pair) -> Question:
+    ask = (
+        "Which answer to the task is better, A (the first) or B (the second)? Neither the order nor the length of the "
+        "answers matters."
+    )
+    read = functools.partial(verdicts.word, values={"A": 1.0, "B": 0.0, "TIE": 0.5})
+    texts = {"task": pair.task, "first": pair.first, "second": pair.second}
+    return wording.question(texts, ask, "A, B or TIE", read)
+
+
+def _rates(group: Group, beats: Mapping[Pair, float]) -> dict[tuple[str, str], float | None]:
+    """(task, text) → how often the text wins; each opponent counts as often as it was written."""
+    rates: dict[tuple[str, str], float | None] = {}
+    for text in group.texts:
+        won, met = 0.5 * (group.times[text] - 1), group.times[text] - 1
+        for other in group.texts:
+            pair = Pair(group.task, text, other)
+            beaten = beats[pair] if pair in beats else 1.0 - beats[pair.turned] if pair.turned in beats else None
+            if other != text and beaten is not None:
+                won, met = won + beaten * group.times[other], met + group.times[other]
+        rates[group.task, text] = won / met if met else None
+    return rates

@@ -1,0 +1,213 @@
+"""The rewards: the laws of their hook, each formula by hand, and what a failing judge does to a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+from rlm_judge import fake, judge_pairwise, judge_rubric, judge_score, judge_verify
+from rlm_judge.fake import Fake, verdict
+from rlm_judge.rude import Rude, completion, http
+from rlm_judge.spec import ServerSpec
+
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.testing import conformance
+
+SUMS = Fake().start()
+"""Judges for the whole module; its thread ends with the process."""
+SPEC = {"url": SUMS.url, "model": "sums"}
+TASKS, TEXTS = ["2+2=", "12+30="], ["<answer>4</answer>", "5", "42", "<think>4</think>44", "<think>", ":"]
+CRITERIA = {"It is right": 3.0, "It is short": 1.0, "It is rude": -1.0}
+RUBRICS = [None, {"right": 2, "polite": 1.5}, [{"criterion": "right", "points": 1}], {}]
+known: dict[str, Any] = {"prompts": TASKS, "completions": TEXTS}
+
+test_score_laws = conformance("rlm_rewards", judge_score, knobs={"judge": SPEC}, columns=known)
+test_verify_laws = conformance(
+    "rlm_rewards", judge_verify, knobs={"judge": SPEC}, columns={**known, "answer": ["4", 42, None, ""]}
+)
+test_rubric_laws = conformance(
+    "rlm_rewards", judge_rubric, knobs={"judge": SPEC, "criteria": CRITERIA}, columns={**known, "rubric": RUBRICS}
+)
+test_pairwise_laws = conformance("rlm_rewards", judge_pairwise, knobs={"judge": SPEC}, columns=known)
+test_ring_laws = conformance("rlm_rewards", judge_pairwise, knobs={"judge": SPEC, "opponents": 1}, columns=known)
+test_reference_laws = conformance(
+    "rlm_rewards",
+    judge_pairwise,
+    knobs={"judge": SPEC, "against": "reference"},
+    columns={**known, "reference": ["4", None, "it is 42"]},
+)
+
+
+def score(reward: Callable[..., Any], texts: Sequence[str], *, task: str = "2+2=", **more: Any) -> Any:
+    """What a reward says of some answers to one task; columns and knobs by name."""
+    judge = ServerSpec(**{**SPEC, "retries": 0, **more.pop("server", {})})
+    return asyncio.run(reward(list(texts), [task] * len(texts), judge=judge, **more))
+
+
+def test_a_mark_is_brought_to_zero_and_one() -> None:
+    assert score(judge_score, ["4", "5", ":"]) == [1.0, 0.0, 0.0]
+    assert score(judge_score, ["42", "12"], task="12+30=", scale="raw") == [10.0, 3.0]  # 1 + round(9 · ½ · ½)
+    with Fake(lambda system, user: "3") as three:
+        said = {"template": "{answer}?", "lowest": 0, "highest": 4}
+        assert score(judge_score, ["4"], server={"url": three.url}, **said) == [0.75]
+
+
+def test_the_mean_of_the_votes_that_were_given() -> None:
+    replies = [http(200, completion(text)) for text in ("8", "6", "hm")]
+    with Rude(*replies) as rude:
+        server = {"url": rude.url, "temperature": 1.0, "concurrency": 1}
+        assert score(judge_score, ["4"], server=server, votes=3, template="{answer}", scale="raw") == [7.0]
+        assert [request.get("seed") for request in rude.requests] == [None, 1, 2]
+    with pytest.raises(PartError, match="3 votes of a judge that says the same"):
+        score(judge_score, ["4"], votes=3)
+
+
+def test_a_template_must_show_what_is_judged() -> None:
+    with pytest.raises(PartError, match="does not show 'answer'"):
+        score(judge_score, ["4"], template="how good is {completion}?")
+
+
+def test_verified_by_the_data_sets_answer() -> None:
+    assert score(judge_verify, ["so 4", "so 5", "", "4"], answer=["4", "4", "4", None]) == [1.0, 0.0, 0.0, None]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ('{"1": true, "2": true, "3": false}', 1.0),
+        ('{"1": false, "2": true, "3": false}', 0.25),
+        ('{"1": 0.5, "2": 1, "3": true}', (1.5 + 1 - 1) / 4),
+        ('{"1": false, "2": false, "3": true}', 0.0),
+        ('```json\n{"1": {"why": "{}", "met": true}, "2": {"score": 0}, "3": false}\n```\nHope this helps!', 0.75),
+        ('{"1": true, "2": true}', None),
+        ('{"1": "yes", "2": true, "3": false}', None),
+        ('{"1": 2, "2": true, "3": false}', None),
+        ('{"1": NaN, "2": true, "3": false}', None),
+        ('{"1": true, "2": true, "3": fal', None),
+        ('[{"1": true, "2": true, "3": false}', 1.0),
+        ("[" * 9999 + "{" * 9999, None),
+        ("I cannot judge this.", None),
+    ],
+)
+def test_a_rubric_is_a_weighted_mean(said: str, expected: float | None) -> None:
+    with Fake(lambda system, user: said) as one:
+        knobs: dict[str, Any] = {"criteria": CRITERIA, "template": "{answer}\n{ask}", "server": {"url": one.url}}
+        assert score(judge_rubric, ["4"], **knobs) == [expected]
+
+
+def test_a_rows_own_rubric_comes_first() -> None:
+    rows = [{"a": 1}, [{"criterion": "a", "points": 1}, {"criterion": "b", "points": 2}], None]
+    before = len(SUMS.heard)
+    assert score(judge_rubric, ["4"] * 3, rubric=rows, criteria={"c": 1.0, "d": 1.0, "e": 1.0}) == [1.0] * 3
+    forms = {request["messages"][1]["content"].rpartition("Verdict")[2].count("…") for request in SUMS.heard[before:]}
+    assert forms == {1, 2, 3}
+    assert score(judge_rubric, ["4"]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("rubric", "told"), [({"a": -1}, "positive weight"), ({"a": "much"}, "its rubric is"), ([1], "its rubric is")]
+)
+def test_what_is_no_rubric_is_told(rubric: Any, told: str) -> None:
+    with pytest.raises(PartError, match=f"sample 0.*{told}"):
+        score(judge_rubric, ["4"], rubric=[rubric])
+
+
+def pairwise(opinion: Callable[[str, str], float], texts: Sequence[str], **knobs: Any) -> Any:
+    logged: dict[str, float] = {}
+    with Fake(lambda system, user: verdict(user, opinion)) as judge:
+        found = score(judge_pairwise, texts, log_metric=logged.__setitem__, server={"url": judge.url}, **knobs)
+    return found, logged
+
+
+def by_value(task: str, answer: str) -> float:
+    return float(answer)
+
+
+def test_everybody_meets_everybody() -> None:
+    found, logged = pairwise(by_value, ["1", "2", "4", "3"])
+    assert found == [0.0, 1 / 3, 1.0, 2 / 3]
+    assert logged["judge_pairwise/asked"] == 12  # six pairs, both orders
+    assert logged["judge_pairwise/contradictions"] == 0
+
+
+def test_equal_answers_tie_and_count_as_often_as_they_were_given() -> None:
+    found, logged = pairwise(by_value, ["1", "2", "2", "2"])
+    assert found == [0.0, 2 / 3, 2 / 3, 2 / 3]  # beats one, ties with two
+    assert logged["judge_pairwise/asked"] == 2
+    assert pairwise(by_value, ["1", "1"])[0] == [0.5, 0.5]
+    assert pairwise(by_value, ["1"])[0] == [None]
+    assert pairwise(by_value, ["1", "…", "…"])[0] == [1.0, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("favourite", ["A", "B"])
+def test_a_judge_who_likes_a_place_likes_nobody(favourite: str) -> None:
+    logged: dict[str, float] = {}
+    with Fake(lambda system, user: favourite) as judge:
+        knobs: dict[str, Any] = {"template": "{first} or {second}?", "server": {"url": judge.url}}
+        found = score(judge_pairwise, ["1", "2", "3"], log_metric=logged.__setitem__, **knobs)
+    assert found == [0.5] * 3
+    assert logged["judge_pairwise/contradictions"] == 1.0
+
+
+def test_a_ring_is_fair_and_cheap() -> None:
+    texts = [str(number) for number in range(9)]
+    found, logged = pairwise(by_value, texts, opponents=4)
+    assert logged["judge_pairwise/asked"] == 9 * 4  # 9 · 4 / 2 pairs, both orders
+    assert sum(found) == pytest.approx(4.5)
+    assert (found[0], found[8]) == (0.0, 1.0)
+    for order in list(permutations(range(9)))[999:3000:999]:
+        assert pairwise(by_value, [texts[i] for i in order], opponents=4)[0] == [found[i] for i in order]
+
+
+def test_against_a_reference() -> None:
+    found, _ = pairwise(by_value, ["1", "2", "3", "2"], against="reference", reference=["2", "2", "2", None])
+    assert found == [0.0, 0.5, 1.0, None]
+
+
+def test_a_comparison_of_which_one_order_fails_counts_for_nobody() -> None:
+    def faulty(system: str, user: str) -> str:
+        first = user.partition(" or ")[0]
+        return "hm" if first == "3" else "B" if first < user.partition(" or ")[2][0] else "A"
+
+    with Fake(faulty) as judge:
+        knobs: dict[str, Any] = {"template": "{first} or {second}?", "server": {"url": judge.url}}
+        assert score(judge_pairwise, ["1", "2", "3"], **knobs) == [0.0, 1.0, None]
+
+
+def test_a_failing_judge_does_not_poison_the_batch() -> None:
+    logged: dict[str, float] = {}
+
+    def moody(system: str, user: str) -> str:
+        return "no comment" if "13" in user else verdict(user)
+
+    with Fake(moody) as judge:
+        found = score(judge_score, ["4", "13", "5"], log_metric=logged.__setitem__, server={"url": judge.url})
+    assert found == [1.0, None, 0.0]
+    assert (logged["judge_score/asked"], logged["judge_score/failed"]) == (3, 1)
+
+
+KNOBS: list[tuple[dict[str, Any], str]] = [
+    ({}, "needs the knob 'judge'"),
+    ({"judge": {"model": "m"}}, r"judge: found .*a judge: \{url"),
+    ({"judge": {"url": "localhost:8000", "model": "m"}}, "judge.url.*an address such as"),
+    ({"judge": {"url": "https://me:pw@host/v1", "model": "m"}}, "judge.url.*without a password"),
+    ({"judge": {"url": "http://h/v1", "model": "m", "api_key_env": "NO_SUCH_KEY"}}, "judge.api_key_env.*is set"),
+    ({"judge": {"url": "http://h/v1", "model": "m", "api_key": "sk-x"}}, "judge.api_key: .* has no key 'api_key'"),
+    ({"judge": {**SPEC, "retries": -1}}, "judge.retries.*greater than or equal to 0"),
+    ({"judge": {"policy": "old"}}, "judge.policy.*'base' or 'current'"),
+]
+
+
+@pytest.mark.parametrize(("knobs", "told"), KNOBS)
+def test_what_a_recipe_gets_wrong_is_told(knobs: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecipeError, match=f"(?s){told}") as error:
+        Part("rlm_rewards", "judge_score", "judge", judge_score).bind(knobs)
+    assert "sk-x" not in str(error.value)
+
+
+def test_the_fake_counts_right_digits() -> None:
+    assert fake.arithmetic("347+285=?", "<answer>132</answer>") == pytest.approx(1 / 3)

@@ -1,0 +1,36 @@
+"""Programs as people write them: every one comes to what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rlm_sandbox import Limits, Local, Program, Stdin, same, same_text
+from rlm_sandbox.measured.honest import HONEST
+
+PATIENT = Limits(seconds=30.0)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Local]:
+    made = Local(2)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_it_comes_to_what_it_should(name: str, sandbox: Local) -> None:
+    source, cases = HONEST[name]
+    outputs = list(sandbox.run(Program(source), [given for given, _ in cases], PATIENT))
+    for output, (given, expected) in zip(outputs, cases, strict=True):
+        if output.status == "error":
+            assert isinstance(expected, str), output
+            assert output.error.startswith(expected), output
+        else:
+            assert output.status == "ok", output
+            fits = same_text if isinstance(given, Stdin) else same
+            assert fits(output.value, expected), output  # type: ignore[operator]
+
+
+def test_they_are_more_than_the_laboratory_had() -> None:
+    assert len(HONEST) >= 28

@@ -1,0 +1,90 @@
+"""Every attack, as whoever runs the tests and as an ordinary user; and that the attacks are attacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_sandbox import Limits, Local, Program
+from rlm_sandbox.crew import Crew
+from rlm_sandbox.keeper import PACKAGE, Zygote, interpreter
+from rlm_sandbox.measured.attacks_on_the_machine import ONE_LINERS
+from rlm_sandbox.measured.siege import ATTACKS, CHECK, besiege
+
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+def readable_python() -> str | None:
+    """A Python that any user may run: ours, or the system's."""
+    for path in (interpreter(), shutil.which("python3", path="/usr/bin:/usr/local/bin")):
+        check = "import sys; sys.exit(sys.version_info < (3, 11))"
+        with suppress(OSError):
+            if path and subprocess.run([path, "-c", check], cwd="/", **NOBODY).returncode == 0:
+                return path
+    return None
+
+
+@pytest.fixture(scope="module")
+def sieges() -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """A siege by whoever runs the tests and one by an ordinary user, at the same time: most of it is waiting."""
+    with tempfile.TemporaryDirectory() as folder:  # a checkout may lie where nobody may read
+        Path(folder).chmod(0o755)
+        shutil.copytree(PACKAGE, Path(folder) / "rlm_sandbox")
+        command, environment = ["-m", "rlm_sandbox.measured.siege", "tests"], {"PYTHONPATH": folder}
+        running = {"self": begun([sys.executable, *command], env=environment)}
+        python = readable_python() if os.getuid() == 0 else None
+        if python:
+            running["nobody"] = begun([python, *command], env=environment, **NOBODY)
+        yield running
+        for siege in running.values():
+            siege.kill()
+            siege.communicate()
+
+
+def begun(command: list[str], **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user", ["self", "nobody"])
+def test_none_succeeds(user: str, sieges: dict[str, subprocess.Popen[str]]) -> None:
+    if user not in sieges:
+        pytest.skip("is an ordinary user already, or there is no Python 3.11 that user nobody may run")
+    said, complaints = sieges[user].communicate(timeout=600)
+    assert said, complaints[-2000:]
+    report = json.loads(said)
+    assert report["succeeded"] == []
+    assert report["sandboxed"]
+    assert report["user"] == (os.getuid() if user == "self" else NOBODY["user"])
+    assert report["attacks"] == len(ATTACKS) >= 60
+
+
+def test_they_succeed_where_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without seccomp, and with Landlock and the ordinary user still there, what they do not cover gets through."""
+    sandbox = Local(1)
+    monkeypatch.setattr(sandbox, "_crew", Crew(1, lambda: Zygote((), [], unlocked=True)))
+    harmless = ["stat_home", "udp_loopback", "memfd", "machine_code", "socketpair", "outlive", "host_facts", "fork"]
+    got = besiege(sandbox, harmless, ways=("tests", "calls"))
+    sandbox.close()
+    assert {line.split()[0] for line in got} == set(harmless), got
+
+
+def test_the_attacks_are_programs() -> None:
+    """An attack that breaks before it begins would prove nothing: they load, and get as far as being refused."""
+    sandbox = Local(1)
+    for name in ONE_LINERS:
+        program = ATTACKS[name]
+        for word in ("TCP", "UDP", "TRAINER"):
+            program = program.replace(word, "1")
+        (output,) = sandbox.run(Program(program), [CHECK], Limits(seconds=10))
+        assert output.error.startswith("AssertionError"), (name, output)
+    sandbox.close()

@@ -1,0 +1,140 @@
+"""x and r: environments and rubrics of `verifiers` (versions 0.1 to 0.3), their rubric on the answers of one turn.
+
+A rubric of verifiers logs what its functions raise, and scores it 0. Here they are called one by one, and what they
+raise is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.ingredients.borrowed import borrow, called, settled
+from rlm_plugins.world import World
+
+Address = Annotated[str, Field(min_length=1)]
+Options = dict[str, Any] | None
+COLUMNS = ("prompt", "answer", "info", "task", "example_id")
+GROUP = {"states", "prompts", "completions", "answers", "tasks", "infos"}
+"""Names by which verifiers tells a function that is called with a whole group."""
+
+
+def verifiers(*, id: Address, options: Options = None) -> World:
+    """An environment of verifiers that takes one turn: its data set, and its evaluation data set as held-out rows.
+
+    `id`: one that ``verifiers.load_environment`` knows (an installed environment), or the address of a function that
+    makes one (``my_env:load_environment``, ``./my_env.py:load_environment``), called with `options`. Its rubric is
+    the reward `verifiers` with the same `id`.
+    """
+    made = _loaded(id, json.dumps(options or {}, sort_keys=True))
+    if not any(kind.__name__ == "SingleTurnEnv" for kind in type(made).__mro__):
+        problem = f"'{id}' is a {type(made).__name__}: its turns, tools and users cannot be played here"
+        raise RecipeError(problem, where="environment.id", allowed="a SingleTurnEnv")
+    train, test = _rows(made.get_dataset), _rows(getattr(made, "get_eval_dataset", None))
+    prompts = {json.dumps(row["prompt"], sort_keys=True) for row in test}
+    return World(train=[r for r in train if json.dumps(r["prompt"], sort_keys=True) not in prompts] or train, test=test)
+
+
+class Rubric:
+    """A rubric of verifiers, or that of one of its environments.
+
+    r = Σₖ wₖ · fₖ(prompt, completion, answer, state, info, task, parser, …), fₖ and wₖ its functions and weights; a
+    function that names plurals is called with whole groups. `id` as of the environment `verifiers`, or the address of
+    a rubric (``my_env:rubric``), or of what makes one, called with `options`.
+    """
+
+    def __init__(self, *, id: Address, options: Options = None) -> None:
+        made = _loaded(id, json.dumps(options or {}, sort_keys=True))
+        self._terms = list(_terms(getattr(made, "rubric", made)))
+        if not self._terms:
+            raise RecipeError(f"'{id}' has no reward functions", where="id", allowed="a rubric, or an environment")
+
+    def __call__(
+        self,
+        prompt_messages: Sequence[Any],
+        completion_messages: Sequence[Any],
+        answer: Any = None,
+        info: Any = None,
+        task: Any = None,
+        log_metric: Callable[[str, float], None] | None = None,
+    ) -> list[float]:
+        rows = range(len(completion_messages))
+        states = [
+            {
+                "prompt": prompt_messages[row],
+                "completion": completion_messages[row],
+                "answer": "" if answer is None else answer[row],
+                "info": _mapping(None if info is None else info[row]),
+                "task": "default" if task is None else task[row],
+                "trajectory": [],
+            }
+            for row in rows
+        ]
+        total = [0.0] * len(states)
+        for function, weight, objects in self._terms:
+            scores = _of_groups(function, objects, states) if _plural(function) else _of_rows(function, objects, states)
+            if log_metric is not None:
+                log_metric(getattr(function, "__name__", "function"), sum(scores) / len(scores))
+            total = [sofar + weight * score for sofar, score in zip(total, scores, strict=True)]
+        return total
+
+
+def _of_rows(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(x) for x in settled([called(function, {**objects, **state, "state": state}) for state in states])]
+
+
+def _of_groups(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
+    groups: list[list[Mapping[str, Any]]] = []
+    for state in states:
+        if not groups or groups[-1][0]["prompt"] != state["prompt"]:
+            groups.append([])
+        groups[-1].append(state)
+    names = ("prompt", "completion", "answer", "task", "info")
+    known = [{**{f"{name}s": [s[name] for s in group] for name in names}, "states": group} for group in groups]
+    said = settled([called(function, {**objects, **each}) for each in known])
+    return [float(x) for scores in said for x in scores]
+
+
+def _plural(function: Any) -> bool:
+    import inspect
+
+    return bool(GROUP & set(inspect.signature(function).parameters))
+
+
+def _terms(rubric: Any) -> Iterator[tuple[Any, float, dict[str, Any]]]:
+    """Function, weight and further arguments; of a group of rubrics, those of each."""
+    if hasattr(rubric, "rubrics"):
+        for each in rubric.rubrics:
+            yield from _terms(each)
+        return
+    functions = getattr(rubric, "funcs", None) or getattr(rubric, "reward_funcs", None) or ()
+    weights = getattr(rubric, "weights", None) or getattr(rubric, "reward_weights", None) or [1.0] * len(functions)
+    objects = {"parser": getattr(rubric, "parser", None), **(getattr(rubric, "class_objects", None) or {})}
+    for function, weight in zip(functions, weights, strict=True):
+        yield function, float(weight), objects
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(id: str, options: str) -> Any:
+    """What stands behind an id; world and reward of one recipe are handed the same."""
+    if ":" not in id:
+        load = borrow("verifiers:load_environment", where="id")
+        return load(id, **json.loads(options))
+    found = borrow(id, where="id")
+    made = hasattr(found, "rubric") or hasattr(found, "rubrics") or hasattr(found, "funcs")
+    return found if made or not callable(found) else found(**json.loads(options))
+
+
+def _rows(data: Callable[[], Any] | None) -> list[dict[str, Any]]:
+    found = data() if data is not None else None
+    return [] if found is None else [{name: row[name] for name in COLUMNS if name in row} for row in found]
+
+
+def _mapping(info: Any) -> Any:
+    """Newer versions keep `info` as JSON in the data set."""
+    return json.loads(info) if isinstance(info, str) and info else info or {}

@@ -1,0 +1,1 @@
+"""A look at a reward before it teaches anybody: what scores, what must not, and how it behaves."""

@@ -1,0 +1,190 @@
+"""Asks a reward about completions whose worth is known, and about the same ones again in other ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.probing.cases import FORMS, Row, golds, traps
+from rlm_plugins.stage import Reward
+from rlm_plugins.training.judge import answered, trl_reward
+
+PATIENCE = 60.0
+"""Seconds a call may take where the recipe says no `timeout`."""
+Scores = list[float | None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a reward said of one batch.
+
+    Args:
+        scores: Of each row; empty where it failed.
+        seconds: One call.
+        error: How it failed.
+    """
+
+    scores: Scores
+    seconds: float
+    error: str = ""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Mean, range, and how many had none."""
+        numbers = [x for x in self.scores if x is not None]
+        rows = max(len(self.scores), 1)
+        return {
+            "mean": sum(numbers) / len(numbers) if numbers else None,
+            "low": min(numbers, default=None),
+            "high": max(numbers, default=None),
+            "unscored": len(self.scores) - len(numbers),
+            "milliseconds": 1000 * self.seconds / rows,
+            **({"error": self.error} if self.error else {}),
+        }
+
+
+class Probe:
+    """A reward and rows to ask it about.
+
+    Args:
+        rewards: The one that is looked at, then those it is compared with.
+        rows: With a ``prompt``.
+        answer: The column with the right answer; None: there is none.
+        forms: Name → how an answer may be written down.
+    """
+
+    def __init__(
+        self,
+        rewards: Sequence[Reward],
+        rows: Sequence[Row],
+        *,
+        answer: str | None = "answer",
+        forms: Mapping[str, str] = FORMS,
+    ) -> None:
+        patient = [replace(r, timeout=r.timeout or PATIENCE, on_error="stop") for r in rewards]
+        self._reward, self._others = patient[0], patient[1:]
+        self._rows, self._answer, self._forms = list(rows), answer, forms
+
+    def report(self) -> dict[str, Any]:
+        """Everything that was found, as plain data: see :func:`rlm_plugins.probing.telling.tell`."""
+        rows, column = self._rows, self._answer
+        right = golds(rows, column, self._forms) if column else {}
+        paid = {name: self.ask(self._reward, rows, texts) for name, texts in right.items()}
+        best = max(paid, key=lambda name: _height(paid[name]), default=None)
+        form = self._forms.get(best or "") or next(iter(self._forms.values()))
+        if best == "demonstration":  # the traps are written in what scores best beside it
+            form = self._forms[max((n for n in paid if n != best), key=lambda name: _height(paid[name]))]
+        wrong = traps(rows, column, form)
+        unpaid = {name: self.ask(self._reward, rows, texts) for name, texts in wrong.items()}
+        gold = paid[best].scores if best else []
+        texts = {**({"gold": right[best]} if best else {}), **wrong}
+        return {
+            "reward": self._reward.label,
+            "full_name": self._reward.part.part.full_name,
+            "file": self._reward.part.part.file,
+            "rows": len(rows),
+            "answer": column,
+            "best_form": best,
+            "gold": {name: asked.told for name, asked in paid.items()},
+            "traps": {
+                name: {**asked.told, "as_good_as_gold": _as_good(asked.scores, gold)} for name, asked in unpaid.items()
+            },
+            "behaviour": self._behaviour(texts["gold"] if best else wrong["the prompt, echoed"]),
+            "agreement": [self._agreement(other, texts) for other in self._others],
+        }
+
+    def ask(self, reward: Reward, rows: Sequence[Row], texts: Sequence[str]) -> Asked:
+        """What it says of one completion per row."""
+        began = time.perf_counter()
+        try:
+            scores = answered(trl_reward(reward), _columns(rows, texts))
+        except RlmError as error:
+            return Asked([], time.perf_counter() - began, error.problem)
+        return Asked(scores, time.perf_counter() - began)
+
+    def _behaviour(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Whether it says the same again, in another order, alone; and what it says where there is no answer."""
+        reward, rows = self._reward, self._rows
+        first = self.ask(reward, rows, texts)
+        again = self.ask(reward, rows, texts)
+        back = self.ask(reward, rows[::-1], texts[::-1])
+        single = [self.ask(reward, [row], [text]) for row, text in zip(rows, texts, strict=True)]
+        found: dict[str, Any] = {
+            "same_twice": first.scores == again.scores,
+            "same_in_another_order": first.scores == back.scores[::-1],
+            "same_alone": first.scores == [x for asked in single for x in asked.scores],
+            "milliseconds_alone": 1000 * max(asked.seconds for asked in single),
+        }
+        if self._answer is not None:
+            blank = [{**row, self._answer: None} for row in rows]
+            found["without_answer"] = _in_words(self.ask(reward, blank, texts))
+        return found
+
+    def _agreement(self, other: Reward, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """How far another reward says the same of the same completions."""
+        pairs: list[tuple[str, float, float]] = []
+        for name, each in texts.items():
+            one, two = (self.ask(reward, self._rows, each).scores for reward in (self._reward, other))
+            pairs += [(name, a, b) for a, b in zip(one, two, strict=False) if a is not None and b is not None]
+        sides = [_side([a for _, a, _ in pairs]), _side([b for _, _, b in pairs])]
+        apart = [name for (name, *_), a, b in zip(pairs, *sides, strict=True) if a != b]
+        return {
+            "with": other.label,
+            "samples": len(pairs),
+            "correlation": _correlation([a for _, a, _ in pairs], [b for _, _, b in pairs]),
+            "same_verdict": 1 - len(apart) / len(pairs) if pairs else None,
+            "apart_on": list(dict.fromkeys(apart)),
+        }
+
+
+def _columns(rows: Sequence[Row], texts: Sequence[str]) -> dict[str, Any]:
+    """Rows as TRL hands them over."""
+    chat = not isinstance(rows[0]["prompt"], str)
+    data = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
+    return {
+        **data,
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
+        "completion_ids": [list(text.encode()) for text in texts],
+        "trainer_state": None,
+        "log_extra": lambda column, values: None,
+        "log_metric": lambda name, value: None,
+        "environments": None,
+    }
+
+
+def _height(asked: Asked) -> float:
+    mean = asked.told["mean"]
+    return float("-inf") if mean is None else mean
+
+
+def _as_good(scores: Scores, gold: Scores) -> int | None:
+    """Rows for which a trap is paid what the right answer is."""
+    if not gold:
+        return None
+    return sum(a is not None and b is not None and a >= b for a, b in zip(scores, gold, strict=False))
+
+
+def _in_words(asked: Asked) -> str:
+    if asked.error:
+        return asked.error
+    kinds = {"not scored (None)" if x is None else f"scored {x:g}" for x in asked.scores}
+    return " or ".join(sorted(kinds))
+
+
+def _side(values: Sequence[float]) -> list[bool]:
+    """Above the middle of their range?"""
+    middle = (min(values) + max(values)) / 2 if values else 0.0
+    return [value > middle for value in values]
+
+
+def _correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Pearson's; None where one of them never changes."""
+    if not x:
+        return None
+    a, b = ([value - sum(each) / len(each) for value in each] for each in (x, y))
+    size = (sum(v * v for v in a) * sum(v * v for v in b)) ** 0.5
+    return sum(v * w for v, w in zip(a, b, strict=True)) / size if size else None

@@ -1,0 +1,97 @@
+"""A reward in processes of its own (`processes` beside it): on several cores, and killed when its time is up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+
+from rlm_plugins.batch import SAMPLE
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.ingredients.pool import Pool, shared
+from rlm_plugins.ingredients.worker import Program
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.stage import Reward
+from rlm_plugins.training.faults import Fault
+
+HERE_ONLY = ("trainer_state", "environments", "log_extra", "log_metric")
+"""What cannot be sent to another process."""
+FOREVER = 86_400.0
+
+
+class Elsewhere:
+    """Asks the processes of a reward, one group at a time.
+
+    Args:
+        reward: With its `processes`, and the `timeout` of one group.
+    """
+
+    def __init__(self, reward: Reward) -> None:
+        self._seconds = reward.timeout or FOREVER
+        self._program, self._size = program(reward.part, reward.label), reward.processes or 1
+
+    def ask(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
+        """A score per row; in place of the scores of a group that failed, its fault.
+
+        Args:
+            given: What the part named, as columns.
+            groups: Rows that are asked about together.
+        """
+        pool: Pool = shared(self._program, self._size)
+        questions = [({name: [x[row] for row in rows] for name, x in given.items()},) for rows in groups]
+        said: list[Any] = []
+        for reply, rows in zip(pool.ask(questions, self._seconds), groups, strict=True):
+            said += self._read(reply, len(rows))
+        return said
+
+    def _read(self, reply: str, rows: int) -> list[Any]:
+        if reply == "late":
+            problem = f"gave no answer within {self._seconds:g} s, and was killed"
+            return [Fault(problem, hint="a longer `timeout` beside it", narrow=False)] * rows
+        if reply == "died":
+            return [Fault("ended its process: out of memory, a crash, or an exit")] * rows
+        answer = json.loads(reply)
+        if "raised" in answer:
+            return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * rows
+        if answer["kind"] != "list" or len(answer["scores"]) != rows:
+            problem = f"returned {answer['brief']} for {rows} completions"
+            return [Fault(problem, allowed=f"a list of {rows} numbers (None: does not apply)")] * rows
+        return list(answer["scores"])
+
+
+def program(part: Bound, label: str) -> Program:
+    """What the processes of a reward run: they find the part as this process did."""
+    module = sys.modules.get(part.part.target.__module__)
+    file = getattr(module, "__file__", None) if part.part.target.__module__.startswith("rlm_file_") else None
+    job = {
+        "load": [file] if file else [],
+        "name": part.part.full_name,
+        "knobs": pydantic_core.to_jsonable_python(part.knobs, fallback=repr),
+    }
+    script = Path(__file__).with_name("reward_worker.py")
+    return Program(
+        script, (json.dumps(job, sort_keys=True),), name=f"process for the reward '{label}'", environment=None
+    )
+
+
+def check_processes(part: Bound, where: str) -> None:
+    """Whether a reward can live in other processes.
+
+    Raises:
+        RecipeError: It has a memory, is asynchronous, or needs what cannot be sent.
+    """
+    import inspect
+
+    reason = ""
+    if hasattr(part.target, "state_dict"):
+        reason = "it has a memory, which would be torn apart"
+    elif inspect.iscoroutinefunction(part.target) or inspect.iscoroutinefunction(type(part.target).__call__):
+        reason = "it is asynchronous: it waits, and does not compute"
+    elif missing := [name for name in part.part.needs if name in HERE_ONLY]:
+        reason = f"it needs {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent there"
+    if reason:
+        raise RecipeError(f"'{part.part.name}' cannot have processes of its own: {reason}", where=f"{where}.processes")

@@ -1,0 +1,31 @@
+"""Several recipes, one after the other, in the processes that are there: from a test, or `python several.py JOBS.json`.
+
+A process takes longer to start than a tiny run to train; so whoever compares runs on one and on two starts two once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rlm_plugins.commands.reading import read
+from rlm_plugins.training.processes import leave
+from rlm_plugins.training.train import train
+
+Job = tuple[str, str, Sequence[str]]
+"""A recipe, the folder of its run, overrides."""
+
+
+def train_all(jobs: Iterable[Job]) -> None:
+    """Trains one recipe after the other."""
+    for recipe, folder, overrides in jobs:
+        train(*read(Path(recipe), overrides), Path(folder))
+
+
+if __name__ == "__main__":
+    try:
+        train_all(json.loads(Path(sys.argv[1]).read_text()))
+    finally:
+        leave()

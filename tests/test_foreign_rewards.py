@@ -1,0 +1,257 @@
+"""Rewards of TRL, verl, OpenRLHF and verifiers by one line of a recipe: stand-ins first, then the real ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Reward
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.judge import answered, trl_reward
+
+SCORES = """
+import torch
+
+
+def trl_style(completions, solution, **kwargs):
+    assert kwargs["prompts"] and kwargs["completion_ids"]
+    return [None if s == "" else float(c[0]["content"] == s) for c, s in zip(completions, solution)]
+
+
+async def trl_async(prompts, completions, solution):
+    return [float(c[0]["content"] == s) for c, s in zip(completions, solution)]
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
+    assert extra_info == {"num_turns": None, "index": 3}
+    return {"score": (solution_str == ground_truth) + bonus, "acc": solution_str == ground_truth, "source": data_source}
+
+
+async def compute_score_async(solution_str, ground_truth, **kwargs):
+    return float(solution_str == ground_truth), "why"
+
+
+def compute_scores(data_sources, solution_strs, ground_truths, extra_infos):
+    return [float(s == g) for s, g in zip(solution_strs, ground_truths)]
+
+
+def reward_func(queries, prompts, labels, **kwargs):
+    assert all(query.startswith(prompt) for query, prompt in zip(queries, prompts))
+    right = torch.tensor([float(q[len(p):] == label) for q, p, label in zip(queries, prompts, labels)])
+    return {"rewards": right, "scores": right, "extra_logs": {"accuracy": right.mean(), "dummy": right}}
+
+
+def plain_tensor(queries, prompts, labels):
+    return torch.tensor([0.0, 1.0])
+
+
+def breaks(solution_str, ground_truth):
+    raise KeyError(ground_truth)
+
+
+number = 3
+"""
+ENVIRONMENT = '''
+class Parser:
+    def parse_answer(self, completion):
+        return completion[-1]["content"]
+
+
+class Rubric:
+    """As verifiers has it: functions, weights, a parser, further objects."""
+
+    def __init__(self, funcs, weights=None, parser=None):
+        self.funcs, self.weights = funcs, weights or [1.0] * len(funcs)
+        self.parser = parser or Parser()
+        self.class_objects = {"parser": self.parser, "scale": 2.0}
+
+
+class RubricGroup:
+    def __init__(self, rubrics):
+        self.rubrics = rubrics
+
+
+def right(completion, answer, parser):
+    return float(parser.parse_answer(completion) == answer)
+
+
+async def short(completion, state, scale, **kwargs):
+    assert state["completion"] is completion and kwargs["info"] == {"n": 1}
+    return scale * (len(completion[-1]["content"]) < 2)
+
+
+def alone(completions, answers):
+    texts = [c[-1]["content"] for c in completions]
+    return [float(texts.count(t) == 1) for t in texts]
+
+
+class Environment:
+    def __init__(self, rubric, rows):
+        self.rubric, self.rows = rubric, rows
+
+    def get_dataset(self):
+        return self.rows
+
+    def get_eval_dataset(self):
+        return self.rows[:1]
+
+
+class SingleTurnEnv(Environment):
+    pass
+
+
+class MultiTurnEnv(Environment):
+    pass
+
+
+rubric = RubricGroup([Rubric([right], [0.5]), Rubric([short, alone], [1.0, 0.1])])
+
+
+def load_environment(rows=3, turns=1):
+    data = [{"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n), "info": '{"n": 1}', "task": "t"}
+            for n in range(rows)]
+    return (SingleTurnEnv if turns == 1 else MultiTurnEnv)(rubric, data)
+'''
+COLUMNS: dict[str, Any] = {
+    "prompts": [[{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]] * 2,
+    "completions": [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": "five"}]],
+    "completion_ids": [[1], [2]],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("foreign")
+    (folder / "scores.py").write_text(SCORES)
+    (folder / "env.py").write_text(ENVIRONMENT)
+    return {"scores": str(folder / "scores.py"), "env": str(folder / "env.py")}
+
+
+def said(name: str, knobs: dict[str, Any], **columns: Any) -> tuple[list[float | None], dict[str, float]]:
+    """What a reward of the registry says of the two completions, and what it logs."""
+    logged: dict[str, float] = {}
+    bound = Registry().find("rlm_rewards", name).bind(knobs)
+    given = {**COLUMNS, "log_metric": logged.__setitem__, **columns}
+    return answered(trl_reward(Reward(name, bound)), given), logged
+
+
+def test_trl(files: dict[str, str]) -> None:
+    for function in ("trl_style", "trl_async"):
+        scores, _ = said("trl", {"function": f"{files['scores']}:{function}"}, solution=["4", "5"])
+        assert scores == [1.0, 0.0]
+    scores, _ = said("trl", {"function": f"{files['scores']}:trl_style"}, solution=["", "five"])
+    assert scores == [None, 1.0]
+    with pytest.raises(Fault, match="solution"):
+        said("trl", {"function": f"{files['scores']}:trl_style"})
+
+
+def test_verl(files: dict[str, str]) -> None:
+    knobs = {"function": f"{files['scores']}:compute_score", "data_source": "here"}
+    index = [{"index": 3}] * 2
+    assert said("verl", knobs, reward_model=[{"ground_truth": "4"}] * 2, extra_info=index) == ([1.0, 0.0], {"acc": 0.5})
+    assert said("verl", {**knobs, "options": {"bonus": 0.5}}, answer=["4"] * 2, extra_info=index)[0] == [1.5, 0.5]
+    for function in ("compute_score_async", "compute_scores"):
+        knobs = {"function": f"{files['scores']}:{function}"}
+        assert said("verl", knobs, ground_truth=["4", "4"])[0] == [1.0, 0.0]
+    with pytest.raises(Fault, match="no column 'ground_truth'"):
+        said("verl", knobs)
+    with pytest.raises(Fault, match=r"reward 'verl'.*raised KeyError: '4'"):
+        said("verl", {"function": f"{files['scores']}:breaks"}, answer=["4", "4"])
+
+
+def test_openrlhf(files: dict[str, str]) -> None:
+    knobs = {"function": f"{files['scores']}:reward_func"}
+    assert said("openrlhf", knobs, label=["4", "4"]) == ([1.0, 0.0], {"accuracy": 0.5, "dummy": 0.5})
+    assert said("openrlhf", knobs, answer=["5", "five"], prompts=["2+2?"] * 2)[0] == [0.0, 1.0]
+    assert said("openrlhf", {"function": f"{files['scores']}:plain_tensor"}, answer=["", ""])[0] == [0.0, 1.0]
+
+
+def test_verifiers(files: dict[str, str]) -> None:
+    columns = {"answer": ["4", "4"], "info": ['{"n": 1}'] * 2}
+    for place in ("rubric", "load_environment"):
+        scores, logged = said("verifiers", {"id": f"{files['env']}:{place}"}, **columns)
+        assert scores == pytest.approx([0.5 + 2.0 + 0.1, 0.1])
+        assert logged == {"right": 0.5, "short": 1.0, "alone": 1.0}
+    make = Registry().find("rlm_environments", "verifiers")
+    world = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 5}}).call({})
+    assert [row["answer"] for row in world.train] == ["1", "2", "3", "4"], "without the row that is held out"
+    assert [row["answer"] for row in world.test] == ["0"]
+    with pytest.raises(RecipeError, match="MultiTurnEnv"):
+        make.bind({"id": f"{files['env']}:load_environment", "options": {"turns": 2}}).call({})
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("compute_score", "is no address"),
+        ("scores.py:f", "cannot be loaded: FileNotFoundError"),
+        ("no_such_module:f", "cannot be loaded: ModuleNotFoundError"),
+        ("SCORES:compute_scor", "did you mean 'compute_score'"),
+        ("SCORES:number", "is a int"),
+    ],
+)
+def test_an_address_that_leads_nowhere(address: str, words: str, files: dict[str, str]) -> None:
+    part = Registry().find("rlm_rewards", "verl")
+    with pytest.raises(RecipeError, match=re.escape(words)):
+        part.bind({"function": address.replace("SCORES", files["scores"])})
+
+
+# ------------------------------------------------------------------ the real ones, where they are installed
+
+
+def test_of_trl_itself() -> None:
+    knobs = {"function": "trl.rewards:think_format_reward"}
+    texts = [[{"role": "assistant", "content": t}] for t in ("<think>so</think>4", "4")]
+    assert said("trl", knobs, completions=texts)[0] == [1.0, 0.0]
+    pytest.importorskip("math_verify", reason="trl.rewards.accuracy_reward needs math-verify")
+    boxed = [[{"role": "assistant", "content": t}] for t in (r"\boxed{4}", r"\boxed{5}")]
+    knobs = {"function": "trl.rewards:accuracy_reward"}
+    assert said("trl", knobs, completions=boxed, solution=[r"$4$", r"$4$"])[0] == [1.0, 0.0]
+
+
+def _file_of(package: str, *path: str) -> Path:
+    """A file of an installed package, without importing it: verl imports ray first."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{package} is not installed")
+    return Path(next(iter(spec.submodule_search_locations)), *path)
+
+
+def test_of_verl_itself() -> None:
+    file = _file_of("verl", "utils", "reward_score", "gsm8k.py")
+    texts = [[{"role": "assistant", "content": t}] for t in ("2+2\n#### 4", "#### 5")]
+    knobs = {"function": f"{file}:compute_score"}
+    found = said("verl", knobs, completions=texts, reward_model=[{"style": "rule", "ground_truth": "4"}] * 2)
+    assert found[0] == [1.0, 0.0]
+    assert said("verl", {**knobs, "options": {"format_score": 0.1}}, completions=texts, answer=["4"] * 2)[0] == [
+        1.0,
+        0.1,
+    ]
+
+
+def test_of_verifiers_itself() -> None:
+    vf: Any = pytest.importorskip("verifiers", reason="verifiers is not installed")
+    if not hasattr(vf, "Rubric"):
+        pytest.skip(f"verifiers {vf.__version__} has no Rubric: versions 0.1 to 0.3 do")
+
+    def right(parser: Any, completion: Any, answer: str) -> float:
+        return float(parser.parse_answer(completion) == answer)
+
+    parser = vf.XMLParser(["think", "answer"], answer_field="answer")
+    rubric = vf.Rubric(funcs=[right, parser.get_format_reward_func()], weights=[1.0, 0.2], parser=parser)
+    module = type(sys)("rlm_real_rubric")
+    module.rubric = rubric  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    texts = ["<think>\nso\n</think>\n<answer>\n4\n</answer>", "4"]
+    chats = [[{"role": "assistant", "content": t}] for t in texts]
+    scores, logged = said("verifiers", {"id": "rlm_real_rubric:rubric"}, completions=chats, answer=["4", "4"])
+    assert scores[0] == pytest.approx(1.2)
+    assert scores[1] < 0.2
+    assert logged["right"] == 0.5
