@@ -88,7 +88,7 @@ def memory(stage: Stage, args: Any) -> Entry:
     """The estimate in bytes, the load it is for, and what this machine has; ``problem`` where none can be made."""
     try:
         load = workload(stage, args)
-        found = estimate(stage.source.config, stage.lora, load)
+        found = estimate(stage.source.config, stage.lora, load, stage.critic)
     except RlmError:
         raise
     except Exception as error:  # no condition for a run: a model may be of a kind this has never heard of

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +22,9 @@ from rlm_plugins.training.tutor import Tutor
 class Valuing(Reading):
     """The same, with a critic where parts name `values`.
 
-    The equation sees the values as leaves: its backward pass says what the loss wants of them, and the critic then
-    passes that on through its own graph, with its own adapter on. So policy and critic never share a backward pass.
+    The equation sees the values as leaves: its backward pass says what the loss wants of them. Only then, when the
+    policy's activations are gone, the critic reads the rows with a graph and passes that on, with its own adapter on.
+    So policy and critic never share a backward pass, and never the memory for two.
 
     Args:
         critic: What the recipe says of it; None: no part asks for one.
@@ -29,7 +32,8 @@ class Valuing(Reading):
 
     def __init__(self, *, critic: stage.Critic | None = None, **rest: Any) -> None:
         self._tutor: Tutor | None = None
-        self._said: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._said: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
+        self._as_scored = False
         self._warmup = critic.warmup_steps if critic is not None else 0
         separate = critic is not None and critic.kind == "separate"
         start = copy.deepcopy(rest["model"].base_model) if separate else None  # before an adapter is put into it
@@ -75,10 +79,13 @@ class Valuing(Reading):
         rows, size = len(out["completion_ids"]), self.args.per_device_train_batch_size
         with torch.no_grad():
             pieces = [self._values(out, slice(first, first + size)) for first in range(0, rows, size)]
+        self._as_scored = self.model.training
         return torch.cat(pieces)
 
     def _values_now(self, inputs: dict[str, Any], heard: list[torch.Tensor] | None = None) -> torch.Tensor | None:
         """The values of a micro-batch (B, T) as a leaf; what the loss wants of it is passed on after the backward pass.
+
+        Until the critic moves, they are those the rows were scored with.
 
         Args:
             inputs: The micro-batch.
@@ -86,10 +93,16 @@ class Valuing(Reading):
         """
         if self.critic is None:
             return None
-        said = self._values(inputs) if heard is None else self.critic.of(torch.cat(heard), _width(inputs))
+        if heard is not None:
+            said = self.critic.of(torch.cat(heard), _width(inputs))
+        elif self._as_scored and self.model.training:
+            said = inputs["old_values"]
+        else:
+            with torch.no_grad():
+                said = self._values(inputs)
         leaf = said.detach().requires_grad_()
         if self.model.training:
-            self._said.append((said, leaf))
+            self._said.append((partial(self._values, inputs) if heard is None else lambda: said, leaf))
         return leaf
 
     def _values(self, inputs: dict[str, Any], rows: slice = slice(None)) -> torch.Tensor:
@@ -106,9 +119,9 @@ class Valuing(Reading):
         """TRL's, and then the critic's: it learns from every micro-batch, and moves when the policy does."""
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if self._tutor is not None:
-            for said, leaf in self._said:
+            for read, leaf in self._said:
                 if leaf.grad is not None:
-                    self._tutor.critic.learn(said, leaf.grad)
+                    self._tutor.critic.learn(read(), leaf.grad)
             self._said.clear()
             if self.accelerator.sync_gradients:
                 self._move_critic(self._tutor)
@@ -116,6 +129,7 @@ class Valuing(Reading):
 
     def _move_critic(self, tutor: Tutor) -> None:
         norm, rate = tutor.step(self.state.global_step)
+        self._as_scored = False
         self._metrics["train"]["critic/grad_norm"].append(norm)
         self._metrics["train"]["critic/learning_rate"].append(rate)
         if self.state.global_step < self._warmup:
