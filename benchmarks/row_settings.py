@@ -83,6 +83,7 @@ OWN: dict[str, Own] = {
 
 LEFT_OUT: dict[str, str] = {}
 """Rows that cannot say anything on this task, with the reason."""
+LEFT_OUT["reward_model"] = "makes a reward, not a policy"
 
 READING = (
     "As in the quickstart there is one update per generation: the policy that learns is the one that wrote, so w = 1 "

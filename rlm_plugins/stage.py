@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,7 @@ class Stage:
         critic: What it is like, where a part asks for one.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
+        results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
         observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
         note: Is handed the samples on which a reward failed, as plain data.
@@ -116,6 +117,7 @@ class Stage:
     critic: Critic | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
+    results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
     note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None

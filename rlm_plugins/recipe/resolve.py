@@ -73,7 +73,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body |= section
     body["trainer"] = dict(said.get("trainer") or {})
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
-    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), rewards)
+    labels = _labels(finder, engine, rewards)
+    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), labels)
     return Plan(
         name=f"{number + 1:02d}-{title}",
         place=place,
@@ -147,16 +148,25 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
     return engine.bind({}, where=here), slots, plain
 
 
+def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
+    """What a stage can be judged by: its rewards, or what its engine measures."""
+    own = list(getattr(engine.target, "metrics", ()))
+    if own and rewards:
+        problem = f"the engine '{engine.part.name}' learns from its columns alone, and has no use for rewards"
+        hint = "say `rewards:` in the stages that use them, or `rewards: []` here"
+        raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
+    return own or [reward.label for reward in rewards]
+
+
 def _evaluation(
-    finder: Finder, said: Mapping[str, Any] | None, rewards: list[Reward]
+    finder: Finder, said: Mapping[str, Any] | None, labels: list[str]
 ) -> tuple[Evaluation | None, dict[str, Any] | None]:
-    labels = [reward.label for reward in rewards]
     if said is None or not labels:
         return None, None
     chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
     if chosen.metric not in labels:
         raise RecipeError(
-            f"no reward is called '{chosen.metric}'",
+            f"nothing it is judged by is called '{chosen.metric}'",
             where=finder.address("evaluation", "metric"),
             allowed=", ".join(labels),
             hint=nearest(chosen.metric, labels),

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlm_plugins import stage
+from rlm_plugins.adapters import listed
 from rlm_plugins.batch import Batch
 from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.critic_adapter import SharedCritic
@@ -59,9 +60,9 @@ class Valuing(Reading):
             raise RlmError(f"{problem} with {found[0]}", where=where, hint=hint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """The policy alone: `save_critic` and the checkpoints' own file hold the critic."""
-        if isinstance(self.critic, SharedCritic):
-            state_dict = self.critic.left_out_of(self.model.state_dict() if state_dict is None else state_dict)
+        """The policy alone: what else reads with its base, such as the critic, has files of its own."""
+        if hasattr(self.model, "peft_config"):
+            state_dict = listed(self.model, self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, state_dict)
 
     # -- what it expects
