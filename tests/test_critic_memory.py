@@ -82,7 +82,6 @@ def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, c
     for name in ("parameters", "gradients", "optimiser"):
         assert expected[name] == found[name], name
     assert expected["peak"] == pytest.approx(found["peak"], rel=close)
-    assert found["rss"] > 0
 
 
 def build_model(vocabulary: int) -> Any:
