@@ -33,7 +33,7 @@ ALONE = ["trainer.num_generations=1", "critic.learning_rate=2.5e-3", "critic.war
 CRITIC = (
     "is compared with a critic and with no other row: 64 problems with one answer each; the critic learns five times "
     "as fast as the policy (as in Open-Reasoner-Zero's script), and the first 5 steps are the critic's alone: the "
-    "policy has 5 fewer"
+    "policy has 5 fewer. Both were chosen on seed 0 of this task"
 )
 
 OWN: dict[str, Own] = {
@@ -74,16 +74,15 @@ OWN: dict[str, Own] = {
     "vapo": Own(
         [*ALONE, "algorithm.advantage.by_length=3.0"],
         f"{CRITIC}; its α of 0.05 is meant for rows of thousands of tokens: to one of 33 it gives λ = 0.39. α is 3, so "
-        "that λ = 0.99 is what the paper's gives to 2,000",
+        "that λ = 0.99 is what the paper's gives to 2,000 (with 0.05 seed 0 ended at 0.773)",
     ),
     "luffy": Own([CAREFUL], SHOWN),
     "srft": Own([CAREFUL], SHOWN),
     "hpt": Own([CAREFUL], f"{SHOWN} (the paper: 8 and 1)"),
 }
 
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {"reward_model": "makes a reward, not a policy"}
 """Rows that cannot say anything on this task, with the reason."""
-LEFT_OUT["reward_model"] = "makes a reward, not a policy"
 
 READING = (
     "As in the quickstart there is one update per generation: the policy that learns is the one that wrote, so w = 1 "
