@@ -75,6 +75,25 @@ class Critic:
     warmup_steps: int = 0
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Which of the short cuts are taken that change no sample and no gradient.
+
+    Args:
+        packed: Rows are read without padding, each prompt once for its group.
+        skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
+        regroup: Micro-batches are dealt out group by group, within an optimiser step.
+    """
+
+    packed: bool = True
+    skip: bool = True
+    regroup: bool = True
+
+
+NO_SPEED = Speed(packed=False, skip=False, regroup=False)
+"""As TRL does it."""
+
+
 @dataclass
 class Stage:
     """A stage, checked and bound; no weight is loaded yet.
@@ -93,6 +112,7 @@ class Stage:
         sampler: Which problem next; None: the engine's shuffle.
         rollouts: Who writes rows beside the policy.
         critic: What it is like, where a part asks for one.
+        speed: Which short cuts are taken.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
         results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
@@ -115,6 +135,7 @@ class Stage:
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
+    speed: Speed = Speed()
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
     results: Mapping[str, Path] = field(default_factory=dict)

@@ -95,6 +95,7 @@ class GRPO:
                 equation=stage.equation,
                 rewards=stage.rewards,
                 critic=stage.critic,
+                speed=stage.speed,
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),

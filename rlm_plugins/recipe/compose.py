@@ -183,6 +183,7 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         sampler=plan.slots["sampler"],
         rollouts=plan.slots["rollouts"],
         critic=plan.critic,
+        speed=plan.speed,
         callbacks=plan.callbacks,
     )
 

@@ -20,7 +20,7 @@ from rlm_plugins.recipe.row_merge import merge
 from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward, Speed
 from rlm_plugins.training.elsewhere import check_processes
 
 
@@ -39,6 +39,7 @@ class Plan:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         evaluation: None when the recipe wants none, or has no rewards.
         critic: None when no part asks for one.
+        speed: Which short cuts are taken.
         callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
@@ -51,6 +52,7 @@ class Plan:
     slots: dict[str, Any]
     evaluation: Evaluation | None
     critic: Critic | None
+    speed: Speed
     callbacks: list[Bound]
     body: dict[str, Any] = field(repr=False)
 
@@ -71,6 +73,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     engine, slots, body["algorithm"] = _algorithm(finder, said)
     critic, section = critic_of(finder, said.get("critic"), slots, body["model"].get("lora"))
     body |= section
+    speed, section = _speed(finder, said.get("speed"), slots)
+    body |= section
     body["trainer"] = dict(said.get("trainer") or {})
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
     labels = _labels(finder, engine, rewards)
@@ -85,9 +89,19 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         slots=slots,
         evaluation=evaluation,
         critic=critic,
+        speed=speed,
         callbacks=callbacks,
         body=body,
     )
+
+
+def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
+    """The short cuts, and the same as the recipe's section; nothing where no equation is trained."""
+    speed = Speed(**(said or {}))
+    if slots.get("policy_loss") is None:
+        return speed, {}
+    finder.note(vars(speed), ("speed",), "default")
+    return speed, {"speed": dict(vars(speed))}
 
 
 def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:

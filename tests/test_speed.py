@@ -1,0 +1,99 @@
+"""The short cuts of the trainer: the same samples, losses and weights with them and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from by_hand import row_of
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOConfig
+
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.speed.silent import silent
+from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.judge import trl_reward
+
+REGISTRY = Registry()
+ROWS = sorted(
+    part.name
+    for part in REGISTRY
+    if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
+)
+SPOKEN = {"rewards", "advantage/abs_mean", "frac_reward_zero_std", "completions/mean_length", "loss", "grad_norm"}
+
+
+def seldom(completions: list[str]) -> list[float]:
+    """1 for a text with an `a`: some groups have one in every row, or in none."""
+    return [float("a" in text[:4]) for text in completions]
+
+
+def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
+    """Three steps of a row."""
+    torch.set_num_threads(1)
+    sampler = REGISTRY.find("rlm_samplers", "shuffled").target
+    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
+    equation = row_of(row)
+    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp")), **changes}
+    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **settings))
+    reward = Reward("seldom", Part("rlm_rewards", "seldom", "test", seldom).bind({}))
+    made = EquationTrainer(
+        equation=equation,
+        rewards=[reward],
+        order=sampler,
+        speed=speed,
+        model=tiny.model(),
+        args=args,
+        reward_funcs=[trl_reward(reward)],
+        train_dataset=tiny.problems(16),
+        processing_class=tiny.tokenizer(),
+        peft_config=tiny.lora(),
+    )
+    made.remove_callback(PrinterCallback)
+    made.train()
+    return made
+
+
+def weights(made: EquationTrainer) -> torch.Tensor:
+    return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
+
+
+def compared(folder: Path, row: str, speed: Speed = Speed(), **changes: Any) -> list[dict[str, float]]:
+    """Trains with short cuts and without, demands the same, and says what was logged with them."""
+    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, speed, **changes)
+    start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
+    moved = weights(slow) - start
+    assert moved.norm() > 0.01
+    assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved.norm()
+    for one, other in zip(slow.state.log_history, fast.state.log_history, strict=True):
+        for name in SPOKEN & one.keys():
+            assert other[name] == pytest.approx(one[name], rel=2e-4, abs=2e-6), name
+    return [line for line in fast.state.log_history if "loss" in line]
+
+
+@pytest.mark.parametrize("row", ["dr_grpo", "gspo"])
+def test_rows_without_advantage_are_skipped(tmp_path: Path, row: str) -> None:
+    assert any(0 < line["speed/skipped"] < 1 for line in compared(tmp_path, row))
+
+
+@pytest.mark.parametrize("row", ["grpo", "gfpo"])
+def test_a_term_that_sees_every_row_keeps_them(tmp_path: Path, row: str) -> None:
+    """KL to the reference, an entropy bonus: packed, and nothing skipped."""
+    assert not any("speed/skipped" in line for line in compared(tmp_path, row))
+
+
+def test_several_updates_per_generation(tmp_path: Path) -> None:
+    compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
+
+
+def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", mask_truncated_completions=True, max_completion_length=6)
+
+
+def test_checkpointing(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
