@@ -20,6 +20,7 @@ def tell(stage: Entry) -> str:
         + titled("data", columns(data))
         + titled("batch", "\n".join(f"  {line}" for line in stage["batch"]))
         + titled("objective", objective(stage["objective"], stage["legend"]))
+        + (titled("speed", "\n".join(f"  {line}" for line in stage["speed"])) if stage["speed"] else "")
         + titled("memory", _memory(stage["memory"]))
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.step import Equation
 from rlm_plugins.training.refill import has_rows
 
 MicroBatch = dict[str, Any]
@@ -36,6 +37,11 @@ def _sorted(step: Sequence[MicroBatch]) -> list[MicroBatch]:
     order = torch.argsort(rows["group"] + dead * (rows["group"].max() + 1), stable=True)
     pieces = {name: x[order].chunk(len(step)) for name, x in rows.items()}
     return [{**piece, **{name: parts[i] for name, parts in pieces.items()}} for i, piece in enumerate(step)]
+
+
+def counts_by_step(equation: Equation) -> bool:
+    """Whether the loss is a sum over the optimiser step, and no mean of means of its micro-batches."""
+    return not equation.needs("micro_batches")
 
 
 def teaches(advantages: torch.Tensor) -> torch.Tensor:

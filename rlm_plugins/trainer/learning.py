@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.speed.regroup import regroup, teaches
+from rlm_plugins.speed.regroup import counts_by_step, regroup, teaches
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.step import objective
 from rlm_plugins.trainer.stopping import Stopping
@@ -44,9 +44,7 @@ class Learning(Stopping):
     def _may_regroup(self, inputs: dict[str, Any]) -> bool:
         """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
         whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
-        return (
-            self._speed.regroup and whole and "pixel_values" not in inputs and not self.equation.needs("micro_batches")
-        )
+        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""

@@ -29,9 +29,7 @@ class Reading(Writing):
         speed: Which short cuts are taken.
     """
 
-    def __init__(
-        self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any
-    ) -> None:
+    def __init__(self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any) -> None:
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
         self._past: Past | None = None
