@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from by_hand import row_of
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig
 
+from rlm_plugins.batch import Batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
+from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.judge import trl_reward
 
@@ -63,9 +67,9 @@ def weights(made: EquationTrainer) -> torch.Tensor:
     return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
 
 
-def compared(folder: Path, row: str, speed: Speed = Speed(), **changes: Any) -> list[dict[str, float]]:
+def compared(folder: Path, row: str, **changes: Any) -> list[dict[str, float]]:
     """Trains with short cuts and without, demands the same, and says what was logged with them."""
-    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, speed, **changes)
+    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, Speed(), **changes)
     start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
     moved = weights(slow) - start
     assert moved.norm() > 0.01
@@ -97,3 +101,78 @@ def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
 
 def test_checkpointing(tmp_path: Path) -> None:
     compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
+
+
+# ------------------------------------------------------------------ who may be skipped
+
+KEEP_ALL = {
+    "grpo": "KL",
+    "gfpo": "KL and entropy",
+    "clip_cov": "covariances",
+    "kl_cov": "covariances",
+    "sft": "imitates whatever it is shown",
+}
+
+
+LABELS = ("greedy", "demonstrations", "replay")
+
+
+def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
+    """Scored rows of four groups of four, ragged, two groups without advantage; and which rows those are."""
+    draw = torch.Generator().manual_seed(seed)
+    rows, width = 16, 6
+
+    def some() -> torch.Tensor:
+        return -2 * torch.rand(rows, width, generator=draw)
+
+    dead = torch.arange(rows) % 4 < 2
+    mask = torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=draw)
+    made = Batch(
+        group=torch.arange(rows) % 4,
+        mask=mask,
+        truncated=torch.zeros(rows, dtype=torch.bool),
+        sources={name: torch.rand(rows, generator=draw) < 0.5 for name in ("policy", *LABELS)},
+        max_completion_length=width,
+        step=0,
+        rewards=some()[:, 0],
+        advantages=some()[:, :1].where(~dead.unsqueeze(1), 0.0),
+        expected_logp=some()[:, 0],
+        tokens=mask.sum().float(),
+        rows=torch.tensor(float(rows)),
+        all_rows=torch.tensor(float(rows)),
+        micro_batches=torch.tensor(1.0),
+    )
+    for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
+        setattr(made, name, some())
+    return made, dead
+
+
+def gradient(batch: Batch, made: Equation) -> torch.Tensor:
+    logp = batch.logp.detach().requires_grad_()
+    return torch.autograd.grad(objective(replace(batch, logp=logp), made), logp)[0]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_is_skipped_teaches_nothing(name: str) -> None:
+    """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
+    made = row_of(name)
+    verdict = silent(made, 0, LABELS)
+    assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
+    for seed in range(3 if verdict else 0):
+        batch, dead = drawn(seed)
+        muted = batch.old_logp.where(dead.unsqueeze(1), batch.logp)
+        read, left_out = gradient(batch, made), gradient(replace(batch, logp=muted), made)
+        assert not read[dead].any()
+        torch.testing.assert_close(left_out[~dead], read[~dead], rtol=0, atol=0)
+
+
+def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
+    for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
+        assert silent(row_of(name), 0), name
+
+
+def test_a_coefficient_that_comes_later_counts_later() -> None:
+    late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
+    made = row_of("dr_grpo", penalties=[late])
+    assert silent(made, 0)
+    assert not silent(made, 5)

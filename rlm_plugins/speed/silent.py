@@ -57,14 +57,14 @@ def _made_up(step: int, sources: Iterable[str]) -> tuple[Batch, torch.Tensor]:
         step=step,
         rewards=some()[:, 0],
         advantages=torch.tensor([[0.7], [-0.7], [0.0], [0.0]]),
-        expected_logp=some()[:, 0],  # type: ignore[arg-type]
+        expected_logp=some()[:, 0],
         tokens=3 * one,
         rows=one,
         all_rows=one,
         micro_batches=one / 4,
-        **{name: some() for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy")},
-        **{name: some() for name in ("values", "old_values", "returns")},
     )
+    for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
+        setattr(made, name, some())
     return made, dead
 
 

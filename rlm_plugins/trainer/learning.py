@@ -24,6 +24,8 @@ class Learning(Stopping):
         schedules: Name → schedule of a knob, to be logged.
     """
 
+    _buffered_inputs: Any
+
     def __init__(self, *, schedules: Mapping[str, Schedule] | None = None, **rest: Any) -> None:
         self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
@@ -37,8 +39,8 @@ class Learning(Stopping):
         is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
         if is_new and self._may_regroup(inputs):
-            self._buffered_inputs = regroup(self._buffered_inputs, self.args.gradient_accumulation_steps)
-            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+            dealt = regroup(self._buffered_inputs, self.args.gradient_accumulation_steps)
+            self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
         return inputs
 
     def _may_regroup(self, inputs: dict[str, Any]) -> bool:
