@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlm_plugins.speed.layout import Layout
+from rlm_plugins.speed.layout import Layout, Tree
 
 USUAL = ("sdpa", "eager")
 """The implementations it can stand in for."""
@@ -81,10 +81,28 @@ def over(
         trunk = slice(*tree.trunk)
         q, k, v = query[:, :, trunk], key[:, :, trunk], value[:, :, trunk]
         found.append(attend(q, k, v, is_causal=True, scale=scale))
-        for (first, last), mask in zip(tree.branches, tree.masks, strict=True):
-            if first == last:
-                continue
-            own = slice(first, last)
-            keys, values = torch.cat([k, key[:, :, own]], 2), torch.cat([v, value[:, :, own]], 2)
-            found.append(attend(query[:, :, own], keys, values, attn_mask=mask, scale=scale))
+        if tree.places.numel():
+            found.append(_branches(tree, query, (k, key), (v, value), scale))
     return torch.cat(found, 2).transpose(1, 2).contiguous()
+
+
+def _branches(
+    tree: Tree,
+    query: torch.Tensor,
+    keys: tuple[torch.Tensor, torch.Tensor],
+    values: tuple[torch.Tensor, torch.Tensor],
+    scale: float | None,
+) -> torch.Tensor:
+    """All completions of a prompt side by side, padded only here: (1, heads, their tokens, d)."""
+    rows = len(tree.places)
+
+    def side_by_side(x: torch.Tensor) -> torch.Tensor:
+        return x[0][:, tree.places].transpose(0, 1)
+
+    def after_the_trunk(trunk: torch.Tensor, all_of_it: torch.Tensor) -> torch.Tensor:
+        return torch.cat([trunk.expand(rows, -1, -1, -1), side_by_side(all_of_it)], 2)
+
+    seen = attend(
+        side_by_side(query), after_the_trunk(*keys), after_the_trunk(*values), attn_mask=tree.sees, scale=scale
+    )
+    return seen.transpose(0, 1).flatten(1, 2)[None, :, tree.live]

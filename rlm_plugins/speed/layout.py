@@ -15,9 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
-
-Span = tuple[int, int]
+from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -26,13 +24,15 @@ class Tree:
 
     Args:
         trunk: First token of the prompt, and one past its last.
-        branches: The same of each completion without its last token; may be empty, for a completion of one token.
-        masks: Per branch, which of trunk and branch each of its tokens sees, (L, P + L).
+        places: The completions without their last tokens side by side, one a line; past an end stands any place.
+        live: Which of the flattened `places` are no padding, in the order in which they are packed.
+        sees: Which tokens of trunk and line the tokens of a line see.
     """
 
-    trunk: Span
-    branches: tuple[Span, ...]
-    masks: tuple[torch.Tensor, ...]
+    trunk: tuple[int, int]
+    places: Int[torch.Tensor, "n L"]
+    live: Int[torch.Tensor, "M"]  # noqa: F821
+    sees: Bool[torch.Tensor, "L P+L"]
 
 
 @dataclass(frozen=True)
@@ -122,22 +122,20 @@ def _layout(
         positions.append(columns[start - shown : start])
         trunk = (at, at + shown)
         at = trunk[1]
-        branches = []
+        lengths = [after[row] - 1 for row in rows]
+        trees.append(_tree(trunk, lengths, ids.device))
         for row in rows:
             end = start + after[row]
             branch = (at, at + after[row] - 1)
             at = branch[1]
-            branches.append(branch)
             tokens.append(ids[row, start : end - 1])
             positions.append(columns[start : end - 1])
             read += [columns.new_tensor([trunk[1] - 1]), torch.arange(*branch, device=ids.device)]
             target.append(ids[row, start:end])
             place.append(columns[: after[row]] + row * width)
-        masks = tuple(_sees(shown, last - first, ids.device) for first, last in branches)
-        trees.append(Tree(trunk, tuple(branches), masks))
     if not trees:  # a model is asked something all the same: its wrappers count on every process taking part
         tokens, positions = [ids[0, :1]], [columns[:1]]
-        trees.append(Tree((0, 1), (), ()))
+        trees.append(_tree((0, 1), [], ids.device))
     empty = columns[:0]
     return Layout(
         ids=torch.cat(tokens).unsqueeze(0),
@@ -150,5 +148,14 @@ def _layout(
     )
 
 
-def _sees(shown: int, written: int, device: torch.device) -> torch.Tensor:
-    return torch.ones(written, shown + written, dtype=torch.bool, device=device).tril(shown)
+def _tree(trunk: tuple[int, int], lengths: Sequence[int], device: torch.device) -> Tree:
+    shown, longest = trunk[1] - trunk[0], max(lengths, default=0)
+    size = torch.tensor(lengths, dtype=torch.long, device=device).unsqueeze(1)
+    column = torch.arange(longest, device=device)
+    first = trunk[1] + size.cumsum(0) - size
+    return Tree(
+        trunk=trunk,
+        places=(first + column).clamp(max=trunk[1] + sum(lengths) - 1),
+        live=(column < size).flatten().nonzero().squeeze(1),
+        sees=torch.ones(longest, shown + longest, dtype=torch.bool, device=device).tril(shown),
+    )
