@@ -10,18 +10,16 @@ import pytest
 import tiny
 import torch
 from by_hand import row_of
-from transformers.trainer_callback import PrinterCallback
-from trl import GRPOConfig
+from critical import KINDS, critic
+from trainers import trainer
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
-from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 ROWS = sorted(
@@ -29,7 +27,7 @@ ROWS = sorted(
     for part in REGISTRY
     if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
 )
-SPOKEN = {"rewards", "advantage/abs_mean", "frac_reward_zero_std", "completions/mean_length", "loss", "grad_norm"}
+SPOKEN = {"reward", "advantage/abs_mean", "completions/mean_length", "loss", "grad_norm", "critic/value"}
 
 
 def seldom(completions: list[str]) -> list[float]:
@@ -39,26 +37,12 @@ def seldom(completions: list[str]) -> list[float]:
 
 def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
     """Three steps of a row."""
-    torch.set_num_threads(1)
-    sampler = REGISTRY.find("rlm_samplers", "shuffled").target
-    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
     equation = row_of(row)
-    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp")), **changes}
-    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **settings))
-    reward = Reward("seldom", Part("rlm_rewards", "seldom", "test", seldom).bind({}))
-    made = EquationTrainer(
-        equation=equation,
-        rewards=[reward],
-        order=sampler,
-        speed=speed,
-        model=tiny.model(),
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=tiny.problems(16),
-        processing_class=tiny.tokenizer(),
-        peft_config=tiny.lora(),
-    )
-    made.remove_callback(PrinterCallback)
+    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
+    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
+    kind = changes.pop("critic", None)
+    pieces = {"speed": speed, "critic": kind and critic(kind)}
+    made = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
     made.train()
     return made
 
@@ -73,7 +57,7 @@ def compared(folder: Path, row: str, **changes: Any) -> list[dict[str, float]]:
     start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
     moved = weights(slow) - start
     assert moved.norm() > 0.01
-    assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved.norm()
+    assert (weights(fast) - weights(slow)).norm() < 5e-4 * moved.norm()
     for one, other in zip(slow.state.log_history, fast.state.log_history, strict=True):
         for name in SPOKEN & one.keys():
             assert other[name] == pytest.approx(one[name], rel=2e-4, abs=2e-6), name
@@ -101,6 +85,13 @@ def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
 
 def test_checkpointing(tmp_path: Path) -> None:
     compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_critic_reads_packed_rows_too(tmp_path: Path, kind: str) -> None:
+    logged = compared(tmp_path, "orz", critic=kind)
+    assert not any("speed/skipped" in line for line in logged)
+    assert any(line["critic/value"] for line in logged)
 
 
 # ------------------------------------------------------------------ who may be skipped

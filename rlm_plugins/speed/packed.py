@@ -25,14 +25,7 @@ def read(
         entropy_gradient: Whether the entropy carries a gradient.
     """
     with _reading_head(model, layout, temperature, entropy_gradient):
-        found = model(
-            input_ids=layout.ids,
-            position_ids=layout.positions,
-            attention_mask=_no_mask(layout),
-            use_cache=False,
-            logits_to_keep=layout.read,
-            layout=layout,
-        ).logits
+        found = model(**inputs_of(layout), logits_to_keep=layout.read).logits
     logp, entropy = found.squeeze(0).unbind(-1)
     return logp, entropy
 
@@ -60,9 +53,11 @@ def _reading_head(model: Any, layout: Layout, temperature: float, entropy_gradie
         del head.forward
 
 
-def _no_mask(layout: Layout) -> torch.Tensor:
-    """What tells transformers to make no mask of its own: one in four dimensions, which it hands on as it is."""
-    return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=layout.ids.device)
+def inputs_of(layout: Layout) -> dict[str, Any]:
+    """What a transformers model is called with. A mask in four dimensions tells it to make none of its own."""
+    no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=layout.ids.device)
+    where = {"position_ids": layout.positions, "attention_mask": no_mask, "layout": layout}
+    return {"input_ids": layout.ids, **where, "use_cache": False}
 
 
 def causal_model(model: Any) -> Any:

@@ -50,7 +50,7 @@ class Learning(Stopping):
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""
-        if not (self._speed.skip and self.model.training and self.critic is None):
+        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
             return None
         if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
             labels = [] if self._writers is None else self._writers.labels

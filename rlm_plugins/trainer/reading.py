@@ -39,12 +39,13 @@ class Reading(Writing):
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
+        ids, there, width = padded_rows(inputs)
         known = inspect.signature(Writing._get_per_token_logps_and_entropies).parameters
         return self._get_per_token_logps_and_entropies(
             model,
-            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
-            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
-            inputs["completion_ids"].shape[1],
+            ids,
+            there,
+            width,
             batch_size=batch_size,
             **{name: inputs[name] for name in known if name in inputs},
             **options,
@@ -68,8 +69,7 @@ class Reading(Writing):
             live: Whether a row is asked for at all; None: all are.
         """
         rows = input_ids, attention_mask, logits_to_keep
-        plain = self._is_plain() and not compute_aux_loss and all(x is None for x in images.values())
-        if not (self._speed.packed and plain and self._reader().takes(*rows)):
+        if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
             return super()._get_per_token_logps_and_entropies(
                 model, *rows, batch_size, compute_entropy, compute_aux_loss, **images
             )
@@ -93,9 +93,12 @@ class Reading(Writing):
                 logger.warning("rows are read padded: %s", self._packed.reason)
         return self._packed
 
-    def _is_plain(self) -> bool:
-        """Whether weights are whole on each device, and the language head is the model's own."""
-        return not (self.is_fsdp_enabled or self.is_deepspeed_enabled or self.args.cast_lm_head_to_fp32)
+    def _reads_packed(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> bool:
+        """Whether rows of text are read without padding: weights are whole on each device, the head is the model's."""
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if not self._speed.packed or sharded or self.args.cast_lm_head_to_fp32 or self.aux_loss_enabled:
+            return False
+        return self._reader().takes(ids, there, width)
 
     def _read_padded(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> torch.Tensor:
         model = self.accelerator.unwrap_model(self.model)
@@ -145,6 +148,12 @@ class Reading(Writing):
         """Every part that may have a memory, but the sampler, which learns draw by draw."""
         sources = self._writers.sources if self._writers is not None else ()
         return [*(reward.part for reward in self._rewards), *self.equation.parts(), *sources]
+
+
+def padded_rows(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The rows of TRL's dictionary: token ids (B, W), 1 where there is a token, and the width of the completions."""
+    ids, there = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
+    return ids, there, inputs["completion_ids"].shape[1]
 
 
 def loss_mask(out: dict[str, Any]) -> torch.Tensor:

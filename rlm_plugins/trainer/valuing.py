@@ -15,7 +15,8 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.critic_adapter import SharedCritic
 from rlm_plugins.errors import RlmError
-from rlm_plugins.trainer.reading import Reading
+from rlm_plugins.speed.layout import layouts
+from rlm_plugins.trainer.reading import Reading, padded_rows
 from rlm_plugins.training.tutor import Tutor
 
 
@@ -94,7 +95,7 @@ class Valuing(Reading):
         if self.critic is None:
             return None
         if heard is not None:
-            said = self.critic.of(torch.cat(heard), _width(inputs))
+            said = self._heard(self.critic, torch.cat(heard), inputs)
         elif self._as_scored and self.model.training:
             said = inputs["old_values"]
         else:
@@ -109,9 +110,20 @@ class Valuing(Reading):
         assert self.critic is not None
         if "pixel_values" in inputs:
             raise RlmError("a critic reads text, and these rows have images", where="critic")
-        ids, there = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
+        ids, there, width = padded_rows(inputs)
         with self.accelerator.autocast():
-            return self.critic.values(ids[rows], there[rows], _width(inputs))
+            if not self._reads_packed(ids, there, width):
+                return self.critic.values(ids[rows], there[rows], width)
+            (layout,) = layouts(ids[rows], there[rows], width)
+            return self.critic.packed_values(layout)
+
+    def _heard(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """The values (B, T) of the hidden states of the policy's pass over a micro-batch."""
+        ids, there, width = padded_rows(inputs)
+        if not self._reads_packed(ids, there, width):
+            return critic.of(hidden[:, -width - 1 : -1])
+        (layout,) = layouts(ids, there, width)
+        return layout.padded(critic.of(hidden[0, layout.read]))
 
     # -- how it learns
 
@@ -167,7 +179,3 @@ def _built(said: stage.Critic, policy: Any, start: Any, device: Any) -> Critic:
     if said.kind == "shared":
         return SharedCritic(policy, said.lora or {}, device)
     return HeadCritic(base.base_model, width, device) if said.kind == "head" else SeparateCritic(start, width, device)
-
-
-def _width(inputs: dict[str, Any]) -> int:
-    return int(inputs["completion_ids"].shape[1])
