@@ -77,7 +77,7 @@ class Critic:
 
 @dataclass(frozen=True)
 class Speed:
-    """Which of the short cuts are taken that change no sample and no gradient.
+    """Which of the short cuts are taken that change no gradient.
 
     Args:
         packed: Rows are read without padding, each prompt once for its group.
@@ -85,12 +85,12 @@ class Speed:
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
     """
 
-    packed: bool = True
-    skip: bool = True
-    regroup: bool = True
+    packed: bool = False
+    skip: bool = False
+    regroup: bool = False
 
 
-NO_SPEED = Speed(packed=False, skip=False, regroup=False)
+NO_SPEED = Speed()
 """As TRL does it."""
 
 

@@ -13,15 +13,20 @@ from by_hand import row_of
 from critical import KINDS, critic
 from trainers import trainer
 
+from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
+from rlm_plugins.commands.shortcuts import shortcuts
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.engine import arguments
 
 REGISTRY = Registry()
+ALL = Speed(packed=True, skip=True, regroup=True)
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -53,7 +58,7 @@ def weights(made: EquationTrainer) -> torch.Tensor:
 
 def compared(folder: Path, row: str, **changes: Any) -> list[dict[str, float]]:
     """Trains with short cuts and without, demands the same, and says what was logged with them."""
-    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, Speed(), **changes)
+    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, ALL, **changes)
     start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
     moved = weights(slow) - start
     assert moved.norm() > 0.01
@@ -167,3 +172,46 @@ def test_a_coefficient_that_comes_later_counts_later() -> None:
     made = row_of("dr_grpo", penalties=[late])
     assert silent(made, 0)
     assert not silent(made, 5)
+
+
+# ------------------------------------------------------------------ what rlm check says of it
+
+RECIPE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [accuracy]
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 4}}
+algorithm: dr_grpo
+trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulation_steps: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("speed={packed: true, skip: true, regroup: true}", ["without padding", "are left out", "group by group"]),
+        ("speed={packed: true}", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
+        ("speed={skip: true}", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
+        ("algorithm=grpo", ["without padding", "kl sees them", "group by group"]),
+        ("algorithm=orz", ["without padding", "the critic learns from them", "group by group"]),
+        ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
+        ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
+        (
+            "model.lora.lora_dropout=0.1",
+            ["read padded: `lora_dropout` is on", "they are read padded", "group by group"],
+        ),
+    ],
+)
+def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    every = [] if said.startswith("speed") else ["speed={packed: true, skip: true, regroup: true}"]
+    (stage,) = compose(recipe.load(file, [*every, said]), REGISTRY)
+    lines = shortcuts(stage, arguments(stage))
+    assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+def test_a_recipe_that_asks_for_none_is_told_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file), REGISTRY)
+    assert shortcuts(stage, arguments(stage)) == []

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
 
 
 def shortcuts(stage: Stage, args: Any) -> list[str]:
-    """One line each; none where no equation is trained.
+    """One line each; none where a recipe asks for none.
 
     Args:
         stage: Composed.
         args: The engine's config.
     """
-    if stage.equation is None:
+    if stage.equation is None or stage.speed == NO_SPEED:
         return []
     padded = _padded_because(stage, args)
     return [
@@ -46,24 +46,26 @@ def _padded_because(stage: Stage, args: Any) -> str | None:
 
 
 def _skip(stage: Stage, equation: Equation, padded: str | None) -> str:
+    labels = [source.beside.get("as") or source.part.name for source in stage.rollouts]
+    reasons = {
+        "`speed.skip` is off": not stage.speed.skip,
+        "they are read padded": padded is not None,
+        "the critic learns from them": stage.critic is not None,
+        "`target_kl` measures all rows": stage.settings.get("target_kl") is not None,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), _who_sees(equation, labels)):
+        return f"rows without advantage are read by the update: {reason}"
+    return "rows without advantage are left out of the update: no term has a gradient there"
+
+
+def _who_sees(equation: Equation, labels: list[str]) -> str | None:
+    """Who learns from rows without advantage; None: nobody."""
     from rlm_plugins.speed.silent import silent
 
-    kept = "rows without advantage are read by the update"
-    if not stage.speed.skip or padded or stage.critic is not None:
-        why = (
-            "`speed.skip` is off"
-            if not stage.speed.skip
-            else "the critic learns from them"
-            if stage.critic
-            else "padded"
-        )
-        return f"{kept}: {why}"
-    labels = [source.beside.get("as") or source.part.name for source in stage.rollouts]
     if silent(equation, 0, labels):
-        return "rows without advantage are left out of the update: no term has a gradient there"
+        return None
     terms = [term for term in equation.penalties if not silent(replace(equation, penalties=[term]), 0, labels)]
-    names = ", ".join(f"'{term.part.name}'" for term in terms) or "statistics over rows, or the policy loss,"
-    return f"{kept}: {names} see{'s' if len(terms) == 1 else ''} them"
+    return f"{', '.join(term.part.name for term in terms) or 'the policy loss, or a statistic over rows,'} sees them"
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:

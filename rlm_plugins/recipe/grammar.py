@@ -147,9 +147,9 @@ class Critic(Keys):
 class Speed(Keys):
     """What may be left out because it changes nothing: the fields of :class:`rlm_plugins.stage.Speed`."""
 
-    packed: bool = True
-    skip: bool = True
-    regroup: bool = True
+    packed: bool = False
+    skip: bool = False
+    regroup: bool = False
 
 
 class Evaluation(Keys):
