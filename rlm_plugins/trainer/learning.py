@@ -166,8 +166,8 @@ class Learning(Stopping):
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        if total[1] > 0:
-            self._ledger[name].append((total[0] / total[1]).item())
+        if total[1] > 0 or not self._speed.skip:  # a micro-batch that was skipped whole has nothing to say
+            self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())
 
 
 def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
