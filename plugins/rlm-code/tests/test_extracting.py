@@ -20,7 +20,7 @@ ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
         (f"{ONE}\n```python\nx = ", "last", "wrong", None),
         ("```python\nx = 1", "last", "whole", None),
         ("```\nx = 1\n```", "last", "wrong", "x = 1\n"),
-        ("  ```python\n  x = 1\n  ```", "last", "wrong", "  x = 1\n  "),
+        ("  ```python\n  x = 1\n  ```", "last", "wrong", "x = 1\n"),
         ("x = 1", "last", "wrong", None),
         ("x = 1", "last", "whole", "x = 1"),
         ("  \n", "last", "whole", None),

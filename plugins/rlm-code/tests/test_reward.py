@@ -103,9 +103,7 @@ def test_limits_of_time_and_memory() -> None:
 
 def test_modules_must_be_asked_for() -> None:
     pytest.importorskip("numpy")
-    source = (
-        "import numpy as np\ndef add(a, b): return (np.array(a, dtype=object) + b).item() if type(a) is int else a + b"
-    )
+    source = "import numpy as np\ndef add(a, b): return np.array([a, b], dtype=object).sum()"
     assert score(source, ADD) == 0
     assert score(source, ADD, modules=["numpy"], workers=1) == 1
 

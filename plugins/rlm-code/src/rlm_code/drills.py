@@ -42,7 +42,8 @@ def code_drills(*, train_rows: Count = 4096, test_rows: Count = 100, slip: Share
     >>> row["prompt"][0]["content"], row["demonstration"]
     ('add 2;add 4', 'def f(x):\\n x=x+2\\n return x+4')
     """
-    tasks = [*product(product(STEPS, NUMBERS), repeat=2)]
+    steps = [*product(STEPS, NUMBERS)]
+    tasks = [*product(steps, steps)]
     trained = [task for task in tasks if not _held_out(task)]
     tested = [task for task in tasks if _held_out(task)]
     random.Random("code drills").shuffle(tested)

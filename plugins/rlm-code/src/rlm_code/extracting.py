@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import dedent
 from typing import Literal
 
 Block = Literal["last", "first", "only"]
@@ -55,6 +56,6 @@ def _blocks(text: str) -> tuple[list[str], bool]:
             opened = mark.end() + 1, mark[1].lower()
         elif not mark[1]:  # a fence with a language inside a block is part of it
             start, language = opened
-            found += [text[start : mark.start()]] if language in _PYTHON else []
+            found += [dedent(text[start : mark.start()])] if language in _PYTHON else []
             opened = None
     return found, opened is None
