@@ -3,10 +3,13 @@
 # ruff: noqa: E501  (rows of data sets, as they are)
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
 import pickle
+import shutil
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -168,6 +171,19 @@ def test_a_pickle_that_would_run_something_is_refused() -> None:
     assert unpacked(packed([{"input": "1"}])) == [{"input": "1"}]
 
 
+def laws(name: str) -> Any:
+    """The battery of a preset, on a table of its shape."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    knobs = {"path": written(folder, SHAPES[name][0]), "split": "train", "tried": 0}
+    return conformance("rlm_environments", WORLDS[name], knobs=knobs)
+
+
+test_laws_of_human_eval = laws("human_eval")
+test_laws_of_mbpp = laws("mbpp")
+test_laws_of_kodcode = laws("kodcode")
+test_laws_of_livecodebench = laws("livecodebench")
+test_laws_of_code_table = laws("code_table")
 test_laws_of_code_drills = conformance("rlm_environments", code_drills)
 
 
