@@ -102,7 +102,7 @@ def test_more_threads_than_places(sandbox: Local) -> None:
 def test_many_samples_leave_nothing_behind(sandbox: Local) -> None:
     stress(sandbox, 40)
     before = left()
-    wrong, _ = stress(sandbox, 400)
+    wrong, _ = stress(sandbox, 250)
     after = left()
     assert wrong == 0
     assert (after.children, after.descriptors) == (before.children, before.descriptors)
