@@ -83,11 +83,13 @@ class Speed:
         packed: Rows are read without padding, each prompt once for its group.
         skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
+        reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
     """
 
     packed: bool = False
     skip: bool = False
     regroup: bool = False
+    reuse: bool = False
 
 
 NO_SPEED = Speed()

@@ -71,6 +71,8 @@ class Learning(Stopping):
                 compute_aux_loss=self.aux_loss_enabled,
                 live=None if live is None else live.tolist(),
             )
+        if self._old_comes_later():
+            inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
