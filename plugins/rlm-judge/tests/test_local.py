@@ -127,7 +127,7 @@ def test_who_has_not_been_lent_cannot_judge() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_nobody_lends")
-@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml"])
+@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml", "recipes/coevolving.yaml"])
 def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm_judge.fake import Fake
 
