@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,8 +85,6 @@ def check_processes(part: Bound, where: str) -> None:
     Raises:
         RecipeError: It has a memory, is asynchronous, or needs what cannot be sent.
     """
-    import inspect
-
     reason = ""
     if hasattr(part.target, "state_dict"):
         reason = "it has a memory, which would be torn apart"
