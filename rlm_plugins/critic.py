@@ -19,6 +19,9 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.speed import attention
+from rlm_plugins.speed.layout import Layout
+from rlm_plugins.speed.packed import inputs_of
 
 HEAD = "value_head.safetensors"
 
@@ -65,12 +68,19 @@ class Critic:
         """
         with self.reading():
             hidden = self.trunk(input_ids=ids, attention_mask=there, use_cache=False).last_hidden_state
-        return self.of(hidden, tokens)
+        return self.of(hidden[:, -tokens - 1 : -1])
 
-    def of(self, hidden: Float[torch.Tensor, "B P H"], tokens: int) -> Float[torch.Tensor, "B tokens"]:
+    def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B tokens"]:
+        """The same, of rows that are read packed; 0 at padding."""
+        attention.install(self.trunk)
+        with self.reading():
+            hidden = self.trunk(**inputs_of(layout)).last_hidden_state
+        return layout.padded(self.of(hidden[0, layout.read]))
+
+    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """The values of hidden states."""
         with torch.autocast(hidden.device.type, enabled=False):
-            found: torch.Tensor = self.head(hidden[:, -tokens - 1 : -1].float()).squeeze(-1)
+            found: torch.Tensor = self.head(hidden.float()).squeeze(-1)
         return found
 
     def learn(self, values: Float[torch.Tensor, "B T"], gradient: Float[torch.Tensor, "B T"]) -> None:
@@ -131,9 +141,9 @@ class Critic:
 class HeadCritic(Critic):
     """Reads the hidden states of the policy's own passes; its gradient stops there."""
 
-    def of(self, hidden: Float[torch.Tensor, "B P H"], tokens: int) -> Float[torch.Tensor, "B tokens"]:
+    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """The values of hidden states, which learn nothing from it."""
-        return super().of(hidden.detach(), tokens)
+        return super().of(hidden.detach())
 
     @contextmanager
     def listening(self) -> Iterator[list[torch.Tensor]]:

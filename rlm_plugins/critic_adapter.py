@@ -51,10 +51,6 @@ class SharedCritic(Critic):
         """The adapter."""
         return {name: x for name, x in self._base.named_parameters() if f".{ADAPTER}." in name}
 
-    def left_out_of(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The weights of the model without the adapter."""
-        return {name: x for name, x in weights.items() if f".{ADAPTER}." not in name}
-
     def _save_body(self, folder: Path) -> None:
         from safetensors.torch import save_file
 

@@ -165,7 +165,9 @@ def rlm_rewards() -> Parts:
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
     ``None`` means "does not apply here". `async def` works. A function that ends in ``**kwargs`` is taken for one
     written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
-    say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``::
+    say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
+    before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
+    its first score (``results``: name of an earlier stage → where its result lies)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
@@ -343,7 +345,9 @@ def rlm_trainers() -> Parts:
 
     An engine is a class: ``config_class()`` gives the dataclass that the recipe's ``trainer:`` fills, ``refused``
     maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains. It may say
-    ``needs_equation = True`` (it cannot run a row without symbols) and ``columns`` (those it learns from)::
+    ``needs_equation = True`` (it cannot run a row without symbols) and ``columns`` (those it learns from). One that
+    makes no policy says what it ``leaves`` (the next stage then starts where this one did), what its ``metrics`` are,
+    and judges by ``evaluate(stage, rows, model=None)``, None being what it has saved::
 
         class DryRun:
             \"\"\"Builds everything, trains nothing.\"\"\"

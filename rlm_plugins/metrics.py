@@ -63,6 +63,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("held_out/rows", "n", "Held-out problems that were answered.", "Constant; the interval narrows as 1/√n."),
     Metric(
+        "held_out/pair_accuracy",
+        "share of held-out pairs with r(x, y⁺) > r(x, y⁻), ties counted half",
+        "How many preferences a reward model foretells that it has not seen.",
+        "From 0.5 to the share on which readers agree. It says nothing of answers unlike those in the pairs.",
+    ),
+    Metric(
         "held_out/<label>",
         "mean over held-out rows of the reward `label`, on greedy answers",
         "How good the model is on problems it is never trained on. The number a run is about.",
@@ -193,6 +199,26 @@ METRICS: tuple[Metric, ...] = (
         "Large at first, then small. Always above the clip: rewards are large; scale them, or clip higher.",
     ),
     Metric("critic/learning_rate", "the critic's at this step", "How far its step goes.", "As the recipe says."),
+    # -- what a reward model has learned
+    Metric(
+        "accuracy",
+        "share of the pairs of a batch with r(x, y⁺) > r(x, y⁻)",
+        "How many pairs a reward model tells apart that it learns from.",
+        "Rises above 0.5, to the share on which readers agree with each other. Far above `held_out/pair_accuracy`: "
+        "it memorises; fewer epochs, more pairs.",
+    ),
+    Metric(
+        "margin",
+        "mean r(x, y⁺) − r(x, y⁻) over pairs of a batch",
+        "How sure a reward model is of the pairs it learns from.",
+        "Rises, and levels off where readers disagree. Rising without end: it is too sure; fewer steps.",
+    ),
+    Metric(
+        "<min|mean|max>_reward",
+        "least, mean and largest score of a batch of pairs",
+        "Where the scores of a reward model lie.",
+        "Near 0, a few units wide. The zero means nothing: `center_rewards_coefficient` keeps it in place.",
+    ),
     # -- what the step did
     Metric(
         "loss",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,25 @@ class Critic:
     warmup_steps: int = 0
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Which of the short cuts are taken that change no gradient.
+
+    Args:
+        packed: Rows are read without padding, each prompt once for its group.
+        skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
+        regroup: Micro-batches are dealt out group by group, within an optimiser step.
+    """
+
+    packed: bool = False
+    skip: bool = False
+    regroup: bool = False
+
+
+NO_SPEED = Speed()
+"""As TRL does it."""
+
+
 @dataclass
 class Stage:
     """A stage, checked and bound; no weight is loaded yet.
@@ -93,8 +112,10 @@ class Stage:
         sampler: Which problem next; None: the engine's shuffle.
         rollouts: Who writes rows beside the policy.
         critic: What it is like, where a part asks for one.
+        speed: Which short cuts are taken.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
+        results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
         observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
         note: Is handed the samples on which a reward failed, as plain data.
@@ -114,8 +135,10 @@ class Stage:
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
+    speed: Speed = Speed()
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
+    results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
     note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None

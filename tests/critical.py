@@ -7,7 +7,6 @@ from typing import Any
 
 import tiny
 import torch
-from trl import GRPOConfig
 
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
@@ -15,6 +14,7 @@ from rlm_plugins.stage import Critic, Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
+from rlm_plugins.training.groups import GRPOConfig
 from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
@@ -54,7 +54,8 @@ def trainer(folder: Path, said: Critic | None, made: Equation | None = None, **c
     torch.set_num_threads(1)
     model = changes.pop("model", None) or tiny.model()
     lora = changes.pop("lora", tiny.lora())
-    score = changes.pop("score", eighths)
+    score, words = changes.pop("score", eighths), changes.pop("words", None) or tiny.tokenizer()
+    problems = changes.pop("problems", None) or tiny.problems(12)
     args = GRPOConfig(**tiny.settings(**{"output_dir": str(folder), "per_device_train_batch_size": 16, **changes}))
     reward = Reward("score", Part("rlm_rewards", "score", "test", score).bind({}))
     found = EquationTrainer(
@@ -65,8 +66,8 @@ def trainer(folder: Path, said: Critic | None, made: Equation | None = None, **c
         model=model,
         args=args,
         reward_funcs=[trl_reward(reward)],
-        train_dataset=tiny.problems(12),
-        processing_class=tiny.tokenizer(),
+        train_dataset=problems,
+        processing_class=words,
         peft_config=lora,
     )
     micro = args.steps_per_generation * args.num_iterations

@@ -175,9 +175,8 @@ def test_what_is_told(examined: list[dict[str, Any]]) -> None:
     assert "rlm_plugins/builtin/advantages.py" in told
     memory = examined[1]["memory"]
     assert f"about {size(memory['peak'])} at its peak" in told
-    assert memory["peak"] == sum(memory["always"].values()) + max(
-        sum(memory["writing"].values()), sum(memory["learning"].values())
-    )
+    turns = (sum(memory[when].values()) for when in ("writing", "learning", "valuing"))
+    assert memory["peak"] == sum(memory["always"].values()) + max(turns)
     assert memory["machine"] == machine_memory() > 2**30
 
 

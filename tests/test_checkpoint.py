@@ -103,14 +103,14 @@ def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
     part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
     part.target.how = how  # type: ignore[attr-defined]
     with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
-        Memory(part).state_dict()
+        Memory(part).check()
 
 
 def test_a_memory_that_cannot_be_kept_is_told_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
-    made = trainer(tmp_path)
+    made = remembering(tmp_path)
     with pytest.raises(PartError, match="test/running"):
         made.train()
     assert made.state.global_step == 0

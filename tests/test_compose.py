@@ -581,7 +581,7 @@ def test_stages_survive_too(tmp_path: Path) -> None:
 
 
 def test_the_lessons_of_the_repository_compose_and_survive(tmp_path: Path) -> None:
-    lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").glob("*.yaml"))
+    lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").rglob("*.yaml"))
     assert lessons
     for lesson in lessons:
         found = recipe.load(lesson)

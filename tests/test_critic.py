@@ -166,6 +166,23 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
         torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-4, atol=1e-7)
 
 
+def test_it_reads_with_a_graph_only_when_the_policy_has_learned(tmp_path: Path) -> None:
+    """Two micro-batches per generation, each an update, twice: never are the activations of both in memory."""
+    halves = {"per_device_train_batch_size": 8, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
+    made = trainer(tmp_path, critic(), **halves)
+    policy = [x for name, x in made.model.named_parameters() if x.requires_grad and ".critic." not in name]
+    read, seen = made.critic.values, []
+
+    def watched(*given: Any) -> torch.Tensor:
+        seen.append((torch.is_grad_enabled(), any(x.grad is not None for x in policy)))
+        return read(*given)
+
+    made.critic.values = watched
+    made.train()
+    scoring, now, learning = (False, False), (False, False), (True, True)
+    assert seen == [scoring, scoring, learning, *3 * [now, learning]], "before it first moves, as the rows were scored"
+
+
 def test_files_hold_the_critic(tmp_path: Path, trained: Trained) -> None:
     made = trained.trainer
     made.save_model(str(tmp_path / "adapter"))

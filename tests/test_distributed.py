@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from launching import ROOT, launch, logged, python, reinforcement, supervised
+from safetensors.torch import load_file
 from several import train_all
 
 REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
@@ -63,12 +64,28 @@ ADAPTIVE = (
 )
 """Targets so near to what is measured that the rows of one process alone would say something else."""
 
+AGAIN = ("trainer.num_iterations=2", "trainer.max_steps=3", "trainer.optim=sgd", "trainer.learning_rate=0.02")
+CRITICS = {
+    "shared": ("algorithm={name: ppo, rollouts: [canned]}",),
+    "head": ("algorithm={name: vapo, penalties: {nll: {threshold: 0.1}}, rollouts: [canned]}",),
+    "separate": ("algorithm={name: orz, rollouts: [canned]}", "trainer.target_kl=1e-9"),
+}
+"""Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""
+
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **{name: (said, (), HALVES) for name, said in FIRST_STEP.items()},
     **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
     "refilled-cut": (CUT, ("trainer.per_device_train_batch_size=48",), ("trainer.per_device_train_batch_size=24",)),
     "spo": (SPO, (), HALVES),
     "adaptive": (ADAPTIVE, (), HALVES),
+    **{
+        kind: (
+            (*said, f"critic={{kind: {kind}, learning_rate: 1e-3}}", *AGAIN),
+            (),
+            QUARTERS if kind == "separate" else HALVES,
+        )
+        for kind, said in CRITICS.items()
+    },
 }
 """Name → what both sides say, what one process says, what two say."""
 
@@ -147,6 +164,37 @@ def test_what_adapts_measures_all_processes(runs: Path) -> None:
 def remembered(checkpoint: Path) -> dict[str, Any]:
     """What the parts of a checkpoint remember."""
     return torch.load(checkpoint / "parts.pt", weights_only=True)
+
+
+OF_STEPS = ("reward", "shapers/reward", "advantage/abs_mean", "update/kl", "update/passed_over")
+OF_CRITICS = ("value", "return", "explained_variance", "grad_norm", "learning_rate")
+OF_MICRO_BATCHES = ("penalties/value_loss", "penalties/value_clipped")
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_critics_learn_as_with_one_process(runs: Path, name: str) -> None:
+    """What they say, what is made of it, and what they have become."""
+    names = ["loss", *OF_STEPS, *(f"critic/{what}" for what in OF_CRITICS)]
+    names += OF_MICRO_BATCHES if name != "separate" else ()  # accumulated, these are means of means
+    for step in (1, 2, 3):
+        one, two = (logged(runs / side / name, step) for side in ("one", "two"))
+        assert one["critic/grad_norm"] > 1e-3, "nothing to compare"
+        for what in {*names} & {*one}:
+            assert two[what] == pytest.approx(one[what], rel=2e-4, abs=1e-6), (step, what)
+    assert one["critic/explained_variance"] != 0, "it has learned nothing"
+    files = sorted((runs / "one" / name).glob("*/critic/*.safetensors"))
+    assert len(files) == (1 if name == "head" else 2)
+    for file in files:
+        weights, others = load_file(file), load_file(runs / "two" / file.relative_to(runs / "one"))
+        for weight, x in weights.items():
+            torch.testing.assert_close(others[weight], x, rtol=1e-3, atol=1e-5)
+
+
+def test_a_generation_is_left_alone_by_all_processes(runs: Path) -> None:
+    """The second update on it starts too far off, on the rows of both."""
+    lines = [logged(runs / "two" / "separate", step) for step in (1, 2, 3)]
+    assert [line["update/passed_over"] for line in lines] == [0.0, 1.0, 0.0]
+    assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
 
 
 def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:

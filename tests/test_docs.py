@@ -24,7 +24,7 @@ from rlm_plugins.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted([*(ROOT / "plugins").glob("*/README.md"), *(ROOT / "recipes").glob("*/README.md")])
+PAGES += sorted([*(ROOT / "plugins").glob("*/README.md"), *(ROOT / "recipes").rglob("README.md")])
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 

@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.estimate import Load, estimate, skeleton
+from rlm_plugins.commands.estimate import Load, estimate
+from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
 
 LORA = {"r": 4, "target_modules": "all-linear"}
@@ -123,9 +124,13 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
     two, three = (
         estimate(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, load).learning["activations"] for n in (2, 3)
     )
-    assert deep - shallow == three - two
+    assert deep - shallow == three - two == two / 2
     block = Block.of(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
-    assert two - 2 * (three - two) == rows * width * block.kept(width, False), "and one layer has all of it"
+    whole = estimate(config(dtype=dtype), LORA, dataclasses.replace(load, checkpointing=False))
+    passing = block.hidden_states(rows * width, False)
+    assert block.layer(load) - passing == whole.learning["activations"] / 2, "and one layer has all of it"
+    largest = max(block.layer(load), block.head(load))
+    assert sum(estimate(config(dtype=dtype), LORA, load).learning.values()) == two + largest, "when the logits are gone"
 
 
 def test_the_cache() -> None:

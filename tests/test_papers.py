@@ -63,6 +63,15 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "solution": r"It is $\boxed{2}$.",
         "messages": [{"role": "user", "content": "What is $1+1$?"}],
     },
+    "HuggingFaceH4/ultrafeedback_binarized": {
+        "prompt": "What is $1+1$?",
+        "prompt_id": "1",
+        "chosen": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
+        "rejected": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "3"}],
+        "messages": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
+        "score_chosen": 8.0,
+        "score_rejected": 2.0,
+    },
 }
 """A row as each data set has it on the hub: the columns that the recipes map."""
 
@@ -196,11 +205,14 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
     monkeypatch.setattr(Replay, "check", lambda self: None)  # the pool is of another world
     (stage,) = compose(found, REGISTRY)
-    assert opened[0] == "train"
+    assert opened[0] == stage.body["environment"]["split"]
+    assert opened[0].startswith("train")
     path, row = stage.body["environment"]["path"], stage.world.train[0]
     assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
     if not stage.rewards:
-        assert row["demonstration"] == PUBLISHED[path]["solution"]
+        wanted = {"sft": "solution", "dft": "solution"}
+        for column in stage.engine.columns:
+            assert row[column] == PUBLISHED[path][wanted.get(file.stem, column)]
         return
     completions = [ANSWER % 2, ANSWER % 3]
     assert row["prompt"][-1]["content"].endswith(r"\boxed{}.")
@@ -235,6 +247,8 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
         changes += ["rewards=[{name: coin, as: accuracy}]"]
     if file.stem in ELSEWHERE:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
+    if file.stem == "reward_model":
+        changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
     run = train(recipe.load(file, changes), WITH_CANNED, tmp_path / "run")
     steps = [record for record in run.records() if "loss" in record]
     assert [step["step"] for step in steps] == [1, 2]

@@ -40,6 +40,13 @@ def test_micro_batches_and_passes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_generation_that_may_be_left_early() -> None:
+    plan = Generation(4, 1, 2, 4, "gradient_accumulation_steps")
+    found = Schedule(4, 1, 2, 100, 1.0, 0, plan, pieces=2, passes=3, target_kl=0.02)
+    told = "8 completions = 2 micro-batches of 4, learned from 3 times = 3 optimiser steps, or fewer (target_kl 0.02)"
+    assert found.words()[1] == told
+
+
 def test_several_generations_in_one_step(tmp_path: Path) -> None:
     found = planned(16, tmp_path, gradient_accumulation_steps=4, steps_per_generation=1, max_steps=3)
     assert found.words()[1:] == [

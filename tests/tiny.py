@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(characters: str = "0123456789+=abcdefgh") -> PreTrainedTokenizerFast:
     """One token per character."""
-    vocabulary = {t: i for i, t in enumerate(["<pad>", "<end>", "<unk>", *"0123456789+=abcdefgh"])}
+    vocabulary = {t: i for i, t in enumerate(["<pad>", "<end>", "<unk>", *characters])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
     core.decoder = decoders.Fuse()
@@ -24,11 +24,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def model(seed: int = 3) -> Qwen3ForCausalLM:
+def model(seed: int = 3, words: int = len(tokenizer())) -> Qwen3ForCausalLM:
     """Two layers of 32, random weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=len(tokenizer()),
+        vocab_size=words,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,

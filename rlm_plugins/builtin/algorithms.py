@@ -25,6 +25,15 @@ dft = Row(
     family="off-policy and supervised",
 )
 
+reward_model = Row(
+    about="A reward model: which of two answers is preferred, learned from the columns `chosen` and `rejected`.",
+    source="Christiano et al., arXiv 1706.03741 eq. 1; for language models 1909.08593; TRL's RewardTrainer",
+    pitfalls="Only differences are learned: the zero of the score means nothing. It is right where its pairs are; what "
+    "optimises it leaves them (see the reward `reward_model`). Pairs in which the longer answer wins teach length.",
+    trainer="reward_model",
+    family="off-policy and supervised",
+)
+
 reinforce = Row(
     about="The policy gradient with the group's mean as baseline: no ratio, no clip, no division by a std.",
     source="Williams 1992; grouped as in arXiv 2402.14740 §4",
@@ -162,6 +171,7 @@ def rlm_algorithms() -> dict[str, Row]:
         "pass_at_k": by_advantage.pass_at_k,
         "sft": sft,
         "dft": dft,
+        "reward_model": reward_model,
         "rlep": by_source.rlep,
         "luffy": by_source.luffy,
         "srft": by_source.srft,

@@ -12,7 +12,8 @@ ppo = Row(
     source="arXiv 1707.06347 eq. 7 and 9, 1506.02438 eq. 16; in RLHF: 1909.08593. λ 0.95, γ 1, β 0.05: RLHF practice",
     pitfalls="A young critic misleads the policy: give it steps of its own, `critic: {warmup_steps: …}`. With λ < 1 "
     "the reward of a long row hardly reaches its beginning (vc_ppo, vapo). One answer per problem is enough: "
-    "`trainer: {num_generations: 1}`. The paper's entropy bonus is not in this row. ε of the value is in units of "
+    "`trainer: {num_generations: 1}`. Several updates per generation are `num_iterations` and `steps_per_generation`, "
+    "and `target_kl` ends them early. The paper's entropy bonus is not in this row. ε of the value is in units of "
     "reward. verl, TRL and this row whiten with n − 1, OpenRLHF with n: `advantage: {bessel: false}`; masked tokens "
     "inside a row are stepped over, in OpenRLHF and ORZ they discount: `masked_tokens: through`.",
     family=CRITIC,
@@ -61,8 +62,9 @@ vc_ppo = Row(
 vapo = Row(
     about="VC-PPO with a λ that grows with the row, DAPO's clip, and right rows imitated a little.",
     source="VAPO, arXiv 2504.05118",
-    pitfalls="The critic is trained alone first: `critic: {warmup_steps: …}`. Rows shorter than 1/α = 20 tokens have "
-    "λ = 0. The term for right rows counts rewards of 1 or more, and its mean is over all tokens, the paper's over "
+    pitfalls="The critic is trained alone first: `critic: {warmup_steps: …}`. Its α is meant for rows of "
+    "thousands of tokens: λ is 0.99 at 2,000, 0.39 at 33, 0 up to 1/α = 20. For short rows take a larger `by_length`. "
+    "The term for right rows counts rewards of 1 or more, and its mean is over all tokens, the paper's over "
     "those of right rows alone. Its ε of the value is verl's default; no code of the authors is public.",
     family=CRITIC,
     advantage={"name": "gae", "gamma": 1.0, "lam_critic": 1.0, "by_length": 0.05},

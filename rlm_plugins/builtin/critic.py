@@ -29,7 +29,7 @@ def gae(
 ) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
     """Generalised advantage estimation: an exponential mix of all n-step surprises of a critic.
 
-    δₜ = rₜ + γ Vₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
+    δₜ = rₜ + γVₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
     eq. 16; then Â is whitened over the mask (PPO practice; `bessel`: n − 1 in the variance, verl, or n, OpenRLHF and
     ORZ). Returns the pair (advantages, returns).
 
@@ -65,9 +65,9 @@ def value_loss(
 ) -> Float[torch.Tensor, "B T"]:
     """How wrong the critic was; what teaches it, and moves nothing of the policy.
 
-    Ω = ½ max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²), or ½ (V − R)² with an `epsilon` of null. The code of
-    arXiv 1707.06347, kept by RLHF libraries: once V has moved ε towards R it is not pulled further by this batch. ε is
-    in units of reward: 0.2 in TRL and OpenRLHF, 0.5 in verl; take null where rewards are large.
+    Ω = ½ max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²). The code of arXiv 1707.06347, kept by RLHF libraries:
+    once V has moved ε towards R it is not pulled further by this batch. An `epsilon` of null clips nothing: ½ (V − R)².
+    ε is in units of reward: 0.2 in TRL and OpenRLHF, 0.5 in verl; take null where rewards are large.
 
     The critic has an optimiser of its own, so `beta` weighs nothing against the policy: it scales the gradient that
     `critic.max_grad_norm` clips. V = R: value and gradient are 0.

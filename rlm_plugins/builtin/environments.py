@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.gist import gist_world
 from rlm_plugins.builtin.verifiers import verifiers
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.addition import Kind, Problem
@@ -126,4 +127,4 @@ def dataset(
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {"addition": addition, "dataset": dataset, "verifiers": verifiers}
+    return {"addition": addition, "dataset": dataset, "verifiers": verifiers, "gist": gist_world}

@@ -23,7 +23,8 @@ class Replay:
     read, and a completion counts once.
 
     Which ones are drawn depends on (seed, step, prompt) alone, so that a resumed run draws the same; no completion
-    twice in a group. A row for which the pool has nothing (left) is written by the policy.
+    twice in a group. A row for which the pool has nothing (left) is written by the policy: `sources/replay/filled`
+    in the log is the share of the others. A pool that knows none of the prompts is refused.
     """
 
     def __init__(self, *, path: str = "successes.jsonl", at_least: float = 1.0) -> None:

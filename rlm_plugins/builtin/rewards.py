@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.guests import GUESTS
+from rlm_plugins.builtin.learned_reward import LearnedReward
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
 from rlm_plugins.builtin.verifiers import Rubric
 from rlm_plugins.errors import PartError
@@ -95,4 +97,4 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     own = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
-    return {**own, **GUESTS, "verifiers": Rubric}
+    return {**own, **GUESTS, "verifiers": Rubric, "reward_model": LearnedReward, "gist": gist}

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.preferences import Preferences
+from rlm_plugins.builtin.supervised import DFT, RUN, SFT, dataset
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.schedule import named
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
-    from trl import GRPOConfig, SFTConfig
+    from trl import GRPOConfig
 
 _LOSS = "say it in `algorithm.policy_loss`"
 _ADVANTAGE = "say it in `algorithm.advantage`"
-_RUN = {
-    "output_dir": "the run chooses it: `rlm train --out FOLDER`",
-    "resume_from_checkpoint": "say `rlm train --resume`",
-    "eval_strategy": "say `evaluation: {every: …}`",
-    "eval_steps": "say `evaluation: {every: …}`",
-}
 _ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
 
 
 class GRPO:
     """Samples groups of completions and follows the equation: TRL's GRPOTrainer with the recipe's parts in it.
 
-    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed); what the equation decides is refused there.
+    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed, and `target_kl`, which is ours); what the
+    equation decides is refused there.
     """
 
     needs_equation = True
@@ -56,11 +53,11 @@ class GRPO:
         "entropy_coef_max": _ENTROPY,
         "entropy_coef_delta": _ENTROPY,
         "entropy_target": _ENTROPY,
-        **_RUN,
+        **RUN,
     }
 
     def config_class(self) -> type[GRPOConfig]:
-        """``trl.GRPOConfig``, but groups may be of one."""
+        """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
         from rlm_plugins.training.groups import GRPOConfig
 
         return GRPOConfig
@@ -72,7 +69,7 @@ class GRPO:
         from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.training.desk import desk_for, order_of
         from rlm_plugins.training.fault_book import Faults
-        from rlm_plugins.training.judge import trl_reward
+        from rlm_plugins.training.judge import introduce, trl_reward
         from rlm_plugins.training.sharing import check_whole_groups, columns_read
         from rlm_plugins.training.writing import Writers
 
@@ -89,8 +86,8 @@ class GRPO:
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
-            _give_address(model, stage)
-        data = _dataset(stage.world.train, without=unseen)
+            engine.give_address(model, stage)
+        data = dataset(stage.world.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
         parts, faults = stage.equation.parts(), Faults()
         with engine.refusals(stage):
@@ -98,6 +95,7 @@ class GRPO:
                 equation=stage.equation,
                 rewards=stage.rewards,
                 critic=stage.critic,
+                speed=stage.speed,
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
@@ -114,85 +112,13 @@ class GRPO:
                 tools=list(stage.world.tools) or None,
                 environment_factory=stage.world.environment_factory,
             )
+        introduce(stage, trainer.model)
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)
         trainer.save_critic(stage.folder / "critic")
 
 
-class SFT:
-    """Supervised fine-tuning on the column ``demonstration`` of the environment: TRL's SFTTrainer.
-
-    `trainer:` is word for word ``trl.SFTConfig``.
-    """
-
-    columns = ("demonstration",)
-    refused: Mapping[str, str] = _RUN
-    settled: Mapping[str, Any] = {}
-    """Fields of the config that the engine decides."""
-
-    def config_class(self) -> type[SFTConfig]:
-        """``trl.SFTConfig``."""
-        from trl import SFTConfig
-
-        return SFTConfig
-
-    def __call__(self, stage: Stage) -> None:
-        """Trains on every demonstration and saves the model."""
-        from trl import SFTTrainer
-
-        from rlm_plugins.training import engine
-        from rlm_plugins.training.checkpoint import DurableCheckpoints
-
-        class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
-            """SFTTrainer with checkpoints that are whole or absent."""
-
-        args = engine.arguments(stage, **self.settled)
-        model, tokenizer, lora = engine.weights(stage)
-        data = _dataset(stage.world.train).map(_demonstrated, remove_columns=_columns(stage.world.train))
-        with engine.refusals(stage):
-            trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
-        engine.run(trainer, stage)
-
-
-class DFT(SFT):
-    """Dynamic fine-tuning: SFT that weighs each token by its probability (`loss_type: dft`)."""
-
-    settled: Mapping[str, Any] = {"loss_type": "dft"}
-    refused: Mapping[str, str] = {**_RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
-
-
-def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as TRL's prompt-completion format has it, chat or plain like its prompt."""
-    prompt, text = row["prompt"], row["demonstration"]
-    chat = not isinstance(prompt, str)
-    return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
-
-
-def _dataset(rows: Any, without: Collection[str] = ()) -> Any:
-    import datasets
-
-    data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
-    return data.remove_columns([name for name in without if name in (data.column_names or [])])
-
-
-def _columns(rows: Any) -> list[str]:
-    return list(rows[0]) if isinstance(rows, Sequence) else list(rows.column_names or [])
-
-
-def _give_address(model: Any, stage: Stage) -> None:
-    """TRL loads the reference of a fully trained model from disk: one made or merged in memory is saved for it."""
-    from rlm_plugins.training.processes import processes
-
-    if stage.source.origin == model.config._name_or_path:
-        return
-    start = stage.folder / "start"
-    if processes().is_main_process:
-        model.save_pretrained(start)
-    processes().wait_for_everyone()
-    model.config._name_or_path = str(start)
-
-
 @hookimpl
 def rlm_trainers() -> dict[str, object]:
-    return {"grpo": GRPO, "sft": SFT, "dft": DFT}
+    return {"grpo": GRPO, "sft": SFT, "dft": DFT, "reward_model": Preferences}

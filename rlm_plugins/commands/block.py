@@ -14,8 +14,9 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above. The tests compare
-this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of experts keeps more.
+With gradient checkpointing a layer keeps its input, w D, and one layer at a time all of the above, when the logits are
+gone. The tests compare this with the tensors autograd saves for Llama, Qwen2 and Qwen3, to the byte. A mixture of
+experts keeps more.
 """
 
 from __future__ import annotations
@@ -101,9 +102,14 @@ class Block:
     def activations(self, load: Load) -> int:
         """What one micro-batch keeps between its forward and its backward pass."""
         width = load.prompt + load.completion
+        kept = self.weight * self.hidden if load.checkpointing else self.kept(width, load.half)
+        return self.layers * load.micro_rows * width * kept
+
+    def layer(self, load: Load) -> int:
+        """One layer at its backward pass, where checkpointing has it read again; and what flows back into it."""
+        width = load.prompt + load.completion
         tokens = load.micro_rows * width
-        layer = tokens * self.kept(width, load.half)
-        return tokens * self.layers * self.weight * self.hidden + layer if load.checkpointing else self.layers * layer
+        return tokens * self.kept(width, load.half) + self.hidden_states(tokens, load.half)
 
     def head(self, load: Load) -> int:
         """Log-probabilities of a micro-batch: tiles of logits, and hidden states with their gradient in float32.
@@ -113,7 +119,11 @@ class Block:
         product = 2 if load.half else self.weight
         tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
         tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
-        return tile * (product if load.fused else 4 * TILES) + tokens * self.hidden * (product + 4)
+        return tile * (product if load.fused else 4 * TILES) + self.hidden_states(tokens, load.half)
+
+    def hidden_states(self, tokens: int, half: bool) -> int:
+        """The trunk's answer for `tokens` tokens, and its gradient in float32."""
+        return tokens * self.hidden * ((2 if half else self.weight) + 4)
 
     def cache(self, tokens: int) -> int:
         """Keys and values of `tokens` tokens: 2 v w per token and layer."""

@@ -13,6 +13,7 @@ from rlm_plugins.batch import SAMPLE
 from rlm_plugins.commands import formula
 from rlm_plugins.commands.estimate import estimate
 from rlm_plugins.commands.schedule import schedule
+from rlm_plugins.commands.shortcuts import shortcuts
 from rlm_plugins.commands.workload import machine_memory, workload
 from rlm_plugins.commands.writers import refills, writers
 from rlm_plugins.errors import RlmError
@@ -61,7 +62,8 @@ def examine(stage: Stage, registry: Registry) -> Entry:
 
     Returns:
         ``name``; ``parts`` (slot, name, plugin, origin, file); ``data`` (name, needed_by, supplied_by); ``batch``
-        (lines of text); ``objective`` and ``legend`` (symbol, meaning, part); ``memory`` (see `memory`).
+        (lines of text); ``objective`` and ``legend`` (symbol, meaning, part); ``speed`` (lines of text); ``memory``
+        (see `memory`).
     """
     args = engine.arguments(stage)
     problems = len(stage.world.train) if hasattr(stage.world.train, "__len__") else None
@@ -72,6 +74,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(_data(stage, parts)),
         "batch": [*schedule(args, problems, stage.settings).words(), *_written(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
+        "speed": shortcuts(stage, args),
         "memory": memory(stage, args),
     }
 
@@ -88,7 +91,7 @@ def memory(stage: Stage, args: Any) -> Entry:
     """The estimate in bytes, the load it is for, and what this machine has; ``problem`` where none can be made."""
     try:
         load = workload(stage, args)
-        found = estimate(stage.source.config, stage.lora, load)
+        found = estimate(stage.source.config, stage.lora, load, stage.critic)
     except RlmError:
         raise
     except Exception as error:  # no condition for a run: a model may be of a kind this has never heard of

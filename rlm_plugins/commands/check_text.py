@@ -20,6 +20,7 @@ def tell(stage: Entry) -> str:
         + titled("data", columns(data))
         + titled("batch", "\n".join(f"  {line}" for line in stage["batch"]))
         + titled("objective", objective(stage["objective"], stage["legend"]))
+        + (titled("speed", "\n".join(f"  {line}" for line in stage["speed"])) if stage["speed"] else "")
         + titled("memory", _memory(stage["memory"]))
     )
 
@@ -42,7 +43,7 @@ def _memory(memory: Entry) -> str:
     load = memory["load"]
     rows = [
         (when if first else "", what, size(count))
-        for when in ("always", "writing", "learning")
+        for when in ("always", "writing", "learning", "valuing")
         for first, (what, count) in _numbered(memory[when])
     ]
     return "\n".join(
@@ -51,7 +52,7 @@ def _memory(memory: Entry) -> str:
             f"  prompts up to {load['prompt']} tokens, completions up to {load['completion']}; "
             f"{load['rows']} rows written at once, {load['micro_rows']} learned from at once",
             columns(rows),
-            f"  about {size(memory['peak'])} at its peak (always + the larger of the other two); "
+            f"  about {size(memory['peak'])} at its peak (always + the largest of the others, which take turns); "
             f"this machine has {size(memory['machine'])}",
         ]
     )

@@ -12,6 +12,8 @@ Entry = dict[str, Any]
 _WORDS = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
 _WORDS |= {"object": "mapping", "null": "null"}
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+MANY = 6
+"""Of a mapping with more keys only those are named that must be given."""
 
 
 def knobs(part: Part) -> list[Entry]:
@@ -47,7 +49,7 @@ def type_in_words(schema: Entry, defs: Entry | None = None) -> str:
     if "$ref" in schema:
         target = (defs or {}).get(schema["$ref"].rpartition("/")[2], {})
         needed, known = target.get("required", []), target.get("properties", {})
-        return f"{{{', '.join([*needed, '…'] if 0 < len(needed) < len(known) else known)}}}"
+        return f"{{{', '.join([*needed, '…'] if needed and len(known) > MANY else known)}}}"
     if choices := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(type_in_words(choice, defs) for choice in choices)
     if "enum" in schema or "const" in schema:

@@ -25,6 +25,7 @@ class Schedule:
         generation: Completions written at once; None: nothing is written, the data are learned from.
         pieces: Micro-batches per process that one generation is cut into.
         passes: How often each generation is learned from (``num_iterations``).
+        target_kl: Where the policy has moved so far, the optimiser steps left on a generation are passed over.
     """
 
     micro_batch: int
@@ -36,6 +37,7 @@ class Schedule:
     generation: Generation | None = None
     pieces: int = 1
     passes: int = 1
+    target_kl: float | None = None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -81,9 +83,10 @@ class Schedule:
         across = f" on each of {self.processes} processes" if self.processes > 1 else ""
         again = f", learned from {self.passes} times" if self.passes > 1 else ""
         micro = f"{_count(self.pieces, 'micro-batch')} of {self.micro_batch}{across}{again}"
+        fewer = f", or fewer (target_kl {self.target_kl:g})" if self.target_kl is not None else ""
         return [
             str(plan),
-            f"{plan.completions} completions = {micro} = {_count(self.steps_per_generation, 'optimiser step')}",
+            f"{plan.completions} completions = {micro} = {_count(self.steps_per_generation, 'optimiser step')}{fewer}",
         ]
 
     def _whole(self) -> str:
@@ -119,6 +122,7 @@ def schedule(args: Any, problems: int | None, said: Mapping[str, Any]) -> Schedu
         generation=plan,
         pieces=args.steps_per_generation if plan else 1,
         passes=args.num_iterations if plan else 1,
+        target_kl=getattr(args, "target_kl", None),
     )
 
 

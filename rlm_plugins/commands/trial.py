@@ -13,7 +13,7 @@ from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.stage import Stage
 from rlm_plugins.training import engine
-from rlm_plugins.training.evaluate import Report, evaluate
+from rlm_plugins.training.evaluate import Report, judged
 from rlm_plugins.training.processes import processes
 from rlm_plugins.training.run import Run
 
@@ -48,8 +48,7 @@ def _trained(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
     run = Run(folder, main=False)
     for number, stage in enumerate(stages):
         stage.folder = folder / stage.name
-        if number:
-            stage.source = engine.result_of(stages[number - 1])
+        engine.follow(stage, stages[:number])
     finished = [stage for stage in stages if run.finished(stage)]
     if not finished:
         raise RlmError(
@@ -58,7 +57,7 @@ def _trained(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
             hint=f"`rlm train {folder} --resume` goes on with it; `rlm eval {folder / 'recipe.yaml'}` judges its start",
         )
     chosen = _named(finished, name) or finished[-1]
-    return replace(chosen, source=engine.result_of(chosen))
+    return replace(chosen, source=replace(engine.result_of(chosen), origin=str(chosen.output)))
 
 
 def _named(stages: Sequence[Stage], name: str | None) -> Stage | None:
@@ -77,16 +76,10 @@ def _report(stage: Stage, rows: int | None) -> Report:
     transformers.utils.logging.disable_progress_bar()
     how: Any = stage.evaluation
     count = how.rows if rows is None else rows
-    return evaluate(
-        stage.source.load().to(processes().device),
-        stage.source.tokenizer(),
-        list(stage.world.test)[: count or None],
-        stage.rewards,
-        metric=how.metric,
-        batch_size=how.batch_size,
-        max_new_tokens=stage.settings.get("max_completion_length") or how.max_new_tokens,
-        chat_template_kwargs=stage.settings.get("chat_template_kwargs"),
-    )
+    held_out = list(stage.world.test)[: count or None]
+    if hasattr(stage.engine, "evaluate"):
+        return stage.engine.evaluate(stage, held_out)
+    return judged(stage, held_out, stage.source.load().to(processes().device), stage.source.tokenizer())
 
 
 def as_data(stage: Stage, report: Report, samples: int) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from rlm_plugins.commands.estimate import Load
 from rlm_plugins.stage import Stage
+from rlm_plugins.training.judge import text_of
 
 ROWS = 500
 """Training rows whose length is looked at."""
@@ -31,7 +32,7 @@ def workload(stage: Stage, args: Any) -> Load:
         rows=_written(stage, args),
         prompt=prompt,
         completion=_completion(stage, args, tokenizer, rows, prompt),
-        micro_rows=args.per_device_train_batch_size,
+        micro_rows=args.per_device_train_batch_size * max(1, len(_learned_from(stage))),
         checkpointing=bool(args.gradient_checkpointing),
         half=bool(args.bf16 or args.fp16),
         state=_optimiser_state(args.optim),
@@ -59,13 +60,18 @@ def _written(stage: Stage, args: Any) -> int:
 
 
 def _completion(stage: Stage, args: Any, tokenizer: Any, rows: Iterable[Mapping[str, Any]], prompt: int) -> int:
-    """The longest completion allowed; where none are written, the longest demonstration."""
+    """The longest completion allowed; where none are written, the longest that is learned from."""
     if limit := getattr(args, "max_completion_length", None):
         return int(limit)
-    texts = [row["demonstration"] for row in rows if "demonstration" in row]
+    texts = [text_of(row[name]) for row in rows for name in _learned_from(stage) if name in row]
     longest = max((len(tokenizer(text)["input_ids"]) + 1 for text in texts), default=0)  # 1: the end token
     room = getattr(args, "max_length", None)
     return min(longest, max(room - prompt, 0)) if room else longest
+
+
+def _learned_from(stage: Stage) -> Sequence[str]:
+    """The columns an engine reads: each is a row of its own (a demonstration; both answers of a pair)."""
+    return getattr(stage.engine, "columns", ())
 
 
 def _tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> int:

@@ -7,7 +7,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.paths import Path, spell
-from rlm_plugins.recipe.preflight import check_columns, check_engine_columns, check_rows, check_source_columns
+from rlm_plugins.recipe.preflight import (
+    check_columns,
+    check_engine_columns,
+    check_rewards,
+    check_rows,
+    check_source_columns,
+)
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.world import ModelSource, World
@@ -30,11 +36,15 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     if key not in known:
         known[key] = _call(plan.environment, World, plan.place, "environment")
         check_rows(known[key], name, where)
-    check_engine_columns(known[key], getattr(plan.engine.target, "columns", ()), name, where)
+    engine: Any = plan.engine.target
+    check_engine_columns(known[key], getattr(engine, "columns", ()), name, where)
+    if plan.evaluation is not None and hasattr(engine, "evaluate"):  # it judges by what it learns from
+        check_engine_columns(known[key], engine.columns, name, where, held_out=True)
     check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
     world, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
         check_columns(world, "training", plan.rewards, name, rewards)
+    check_rewards(plan.rewards, rewards)
     if plan.evaluation is not None:  # held-out rows are answered by the policy alone
         check_columns(world, "held-out", plan.rewards, name, rewards)
     return world

@@ -9,6 +9,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.earlier import check_earlier_stages
 from rlm_plugins.recipe.groups import check_groups, check_refills
 from rlm_plugins.recipe.names import check_reward_names
 from rlm_plugins.recipe.paths import leaves, spell
@@ -82,6 +83,7 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
             check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
         check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
     _check_critic_is_used(recipe, plans)
+    check_earlier_stages(plans)
     return plans
 
 
@@ -181,6 +183,7 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         sampler=plan.slots["sampler"],
         rollouts=plan.slots["rollouts"],
         critic=plan.critic,
+        speed=plan.speed,
         callbacks=plan.callbacks,
     )
 

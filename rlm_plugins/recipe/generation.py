@@ -117,3 +117,28 @@ def generation(settings: Mapping[str, Any]) -> Generation | None:
         pieces_key=key,
         size=settings.get("generation_batch_size"),
     )
+
+
+def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> None:
+    """Whether a `target_kl` has something to pass over.
+
+    Args:
+        settings: As above, defaults included.
+        plan: The generation they describe.
+        where: The address of the settings.
+
+    Raises:
+        RecipeError: There is one update per generation, or an update takes rows of two.
+    """
+    if settings.get("target_kl") is None:
+        return
+    pieces = plan.completions // (plan.micro_batch * plan.processes) * settings["num_iterations"]
+    updates, rest = divmod(pieces, settings["gradient_accumulation_steps"])
+    if rest or updates < 2:
+        raise RecipeError(
+            f"it passes over the updates left on a generation, and none is left: micro-batches {pieces}, of which an "
+            f"update takes {settings['gradient_accumulation_steps']}",
+            where=f"{where}.target_kl",
+            allowed="it, where a generation serves two whole updates or more",
+            hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` cuts a generation into pieces",
+        )

@@ -19,6 +19,7 @@ SECTIONS = (
     "rewards",
     "algorithm",
     "critic",
+    "speed",
     "trainer",
     "callbacks",
     "evaluation",
@@ -143,6 +144,14 @@ class Critic(Keys):
     warmup_steps: int = Field(0, ge=0)
 
 
+class Speed(Keys):
+    """What may be left out because it changes nothing: the fields of :class:`rlm_plugins.stage.Speed`."""
+
+    packed: bool = False
+    skip: bool = False
+    regroup: bool = False
+
+
 class Evaluation(Keys):
     """How the model is judged on held-out rows."""
 
@@ -169,6 +178,7 @@ class Body(Keys):
     rewards: list[Reward] | None = None
     algorithm: Algorithm | None = None
     critic: Critic | None = None
+    speed: Speed | None = None
     trainer: dict[str, Any] | None = None
     callbacks: list[Part] | None = None
     evaluation: Evaluation | None = None

@@ -9,7 +9,7 @@ import pydantic
 from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.hookspecs import beside
 from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Critic, Document, Evaluation, Keys, Plugins
+from rlm_plugins.recipe.grammar import MANY, Algorithm, Body, Critic, Document, Evaluation, Keys, Plugins, Speed
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
@@ -71,6 +71,7 @@ _ALLOWED = {
 _KEYS: dict[Any, type[Keys]] = {
     "algorithm": Algorithm,
     "critic": Critic,
+    "speed": Speed,
     "evaluation": Evaluation,
     "plugins": Plugins,
     None: Document,

@@ -116,16 +116,29 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
-def check_engine_columns(world: World, needed: Sequence[str], name: str, where: str) -> None:
-    """Whether the rows have what the engine itself learns from, such as ``demonstration``.
+def check_engine_columns(world: World, needed: Sequence[str], name: str, where: str, *, held_out: bool = False) -> None:
+    """Whether the rows (or the held-out rows) have what the engine itself learns from, such as ``demonstration``.
 
     Raises:
         RecipeError: It names the column and those there are.
     """
-    names = columns(world.train)
-    for need in (need for need in needed if need not in names):
-        problem = f"the algorithm learns from the column '{need}', which the environment '{name}' does not have"
+    rows, whose = (world.test, "held-out") if held_out else (world.train, "training")
+    names = columns(rows)
+    for need in (need for need in needed if need not in names and (names or not held_out)):
+        problem = f"the algorithm learns from the column '{need}', which the {whose} rows of '{name}' do not have"
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
+
+
+def check_rewards(rewards: Sequence[Reward], where: str) -> None:
+    """Lets every reward with a method `check` look for what it needs beside the rows.
+
+    Raises:
+        RecipeError: What it lacks, and the address of its knob.
+    """
+    for number, reward in enumerate(rewards):
+        if hasattr(reward.part.target, "check"):
+            with _stands_at(f"{where}[{number}]"):
+                reward.part.target.check()
 
 
 def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:

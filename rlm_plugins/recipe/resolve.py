@@ -20,7 +20,7 @@ from rlm_plugins.recipe.row_merge import merge
 from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward, Speed
 from rlm_plugins.training.elsewhere import check_processes
 
 
@@ -39,6 +39,7 @@ class Plan:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         evaluation: None when the recipe wants none, or has no rewards.
         critic: None when no part asks for one.
+        speed: Which short cuts are taken.
         callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
@@ -51,6 +52,7 @@ class Plan:
     slots: dict[str, Any]
     evaluation: Evaluation | None
     critic: Critic | None
+    speed: Speed
     callbacks: list[Bound]
     body: dict[str, Any] = field(repr=False)
 
@@ -71,9 +73,12 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     engine, slots, body["algorithm"] = _algorithm(finder, said)
     critic, section = critic_of(finder, said.get("critic"), slots, body["model"].get("lora"))
     body |= section
+    speed, section = _speed(finder, said.get("speed"), slots)
+    body |= section
     body["trainer"] = dict(said.get("trainer") or {})
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
-    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), rewards)
+    labels = _labels(finder, engine, rewards)
+    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), labels)
     return Plan(
         name=f"{number + 1:02d}-{title}",
         place=place,
@@ -84,9 +89,19 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         slots=slots,
         evaluation=evaluation,
         critic=critic,
+        speed=speed,
         callbacks=callbacks,
         body=body,
     )
+
+
+def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
+    """The short cuts, and the same as the recipe's section; nothing where no equation is trained."""
+    speed = Speed(**(said or {}))
+    if slots.get("policy_loss") is None:
+        return speed, {}
+    finder.note(vars(speed), ("speed",), "default")
+    return speed, {"speed": dict(vars(speed))}
 
 
 def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
@@ -147,16 +162,25 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
     return engine.bind({}, where=here), slots, plain
 
 
+def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
+    """What a stage can be judged by: its rewards, or what its engine measures."""
+    own = list(getattr(engine.target, "metrics", ()))
+    if own and rewards:
+        problem = f"the engine '{engine.part.name}' learns from its columns alone, and has no use for rewards"
+        hint = "say `rewards:` in the stages that use them, or `rewards: []` here"
+        raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
+    return own or [reward.label for reward in rewards]
+
+
 def _evaluation(
-    finder: Finder, said: Mapping[str, Any] | None, rewards: list[Reward]
+    finder: Finder, said: Mapping[str, Any] | None, labels: list[str]
 ) -> tuple[Evaluation | None, dict[str, Any] | None]:
-    labels = [reward.label for reward in rewards]
     if said is None or not labels:
         return None, None
     chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
     if chosen.metric not in labels:
         raise RecipeError(
-            f"no reward is called '{chosen.metric}'",
+            f"nothing it is judged by is called '{chosen.metric}'",
             where=finder.address("evaluation", "metric"),
             allowed=", ".join(labels),
             hint=nearest(chosen.metric, labels),

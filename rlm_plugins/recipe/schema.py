@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.recipe.finder import HOOK_OF
-from rlm_plugins.recipe.grammar import FOLDER, MANY, Critic, Evaluation, Plugins
+from rlm_plugins.recipe.grammar import FOLDER, MANY, Critic, Evaluation, Plugins, Speed
 from rlm_plugins.recipe.schema_fields import Schema, an_object, keys_of, or_null
 from rlm_plugins.recipe.schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
 from rlm_plugins.registry import Registry
@@ -52,6 +52,7 @@ def _sections(parts: PartSchemas) -> Schema:
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
+        "speed": or_null(keys_of(Speed)),
         "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
         "evaluation": or_null(keys_of(Evaluation)),
     }

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.generation import generation
+from rlm_plugins.recipe.generation import check_updates, generation
 from rlm_plugins.recipe.hints import allowed, choices, fits, without_loose_text
 from rlm_plugins.wording import found, text_number
 
@@ -38,7 +38,13 @@ _AT_LEAST: dict[str, float] = {
     "max_completion_length": 1,
     "max_length": 1,
 }
-_ABOVE: dict[str, float] = {"num_train_epochs": 0, "temperature": 0, "top_p": 0, "repetition_penalty": 0}
+_ABOVE: dict[str, float] = {
+    "target_kl": 0,
+    "num_train_epochs": 0,
+    "temperature": 0,
+    "top_p": 0,
+    "repetition_penalty": 0,
+}
 _AT_MOST: dict[str, float] = {"top_p": 1, "min_p": 1, "lora_dropout": 1}
 _NEVER_NULL = ("num_generations",)
 _LIMITS = (
@@ -80,8 +86,10 @@ def check(
         _in_range(key, value, f"{where}.{key}")
     known_house = {key: value for key, value in house.items() if key in fields}
     defaults = {name: f.default for name, f in fields.items() if f.default is not dataclasses.MISSING}
-    if plan := generation({**defaults, **known_house, **values}):
+    settings = {**defaults, **known_house, **values}
+    if plan := generation(settings):
         plan.check(where)
+        check_updates(settings, plan, where)
     return _made(config_class, {**known_house, **values}, where, "output_dir" in fields)
 
 
@@ -108,7 +116,9 @@ def _known(key: str, fields: Mapping[str, Any], config_class: type, where: str, 
     if key in refused:
         raise RecipeError(f"'{key}' is not said here", where=where, hint=refused[key])
     if key not in fields:
-        home = next(kind for kind in config_class.__mro__ if "__dataclass_fields__" in vars(kind))
+        ours = "rlm_plugins."  # a field or two on a class of TRL's, whose documentation is the one to look into
+        kinds = (kind for kind in config_class.__mro__ if not kind.__module__.startswith(ours))
+        home = next(kind for kind in kinds if "__dataclass_fields__" in vars(kind))
         title = f"{home.__module__.partition('.')[0]}.{home.__name__}"
         names = [name for name in fields if name not in refused]
         raise RecipeError(

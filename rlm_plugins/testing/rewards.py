@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import math
 from typing import Any
 
 from hypothesis import strategies as st
@@ -35,8 +36,15 @@ def _said_by(reward: Any, columns: Rows) -> list[float | None]:
 
 
 def _alike(columns: Rows, x: list[float | None], y: list[float | None], what: str) -> None:
-    if x != y:
+    if len(x) != len(y) or not all(map(_same, x, y)):
         raise LawBroken(f"{x} became {y} {what}", shown(columns))
+
+
+def _same(x: float | None, y: float | None) -> bool:
+    """Up to the rounding of a model: rows that are read together, or padded further, are summed in another order."""
+    if x is None or y is None:
+        return x is y
+    return math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-5)
 
 
 @law("rlm_rewards")
@@ -85,10 +93,11 @@ def purity(subject: Subject, draw: Draw) -> None:
 
 @law("rlm_rewards", applies=lambda s: isinstance(s.part.target, type))
 def memory(subject: Subject, draw: Draw) -> None:
-    """Its memory survives a checkpoint: state_dict, load_state_dict, and it goes on as before."""
+    """Its memory survives a checkpoint: state_dict, load_state_dict, and it goes on as before; or it has none."""
     first, second = rows(subject, draw), rows(subject, draw)
     old, new = subject.fresh(), subject.fresh()
     going, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
     _said_by(going, first)
-    remembering(new).load_state_dict(saved(remembering(old).state_dict()))
+    if hasattr(old.target, "state_dict"):
+        remembering(new).load_state_dict(saved(remembering(old).state_dict()))
     _alike(second, _said_by(going, second), _said_by(resumed, second), "after a checkpoint")

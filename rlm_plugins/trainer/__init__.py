@@ -6,7 +6,7 @@ what the rewards were (`_calculate_rewards`), what the batch looks like after sc
 release of TRL changes what is relied on here.
 
 One file per room, each a class on the one before: problems → writing → reading → valuing → judging → scoring →
-learning.
+stopping → learning.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class EquationTrainer(DurableCheckpoints, Learning):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
-        for memory in self._stateful().values() if self.args.save_strategy != "no" else ():
-            if isinstance(memory, Memory):
-                memory.state_dict()
+        if self.args.save_strategy != "no":
+            self._check_memories()
         return super().train(*args, **kwargs)
 
     def save_critic(self, folder: Path) -> None:
@@ -69,7 +68,13 @@ class EquationTrainer(DurableCheckpoints, Learning):
         own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}
 
+    def _check_memories(self) -> None:
+        for memory in self._stateful().values():
+            if isinstance(memory, Memory):
+                memory.check()
+
     def _write_extras(self, folder: Path) -> None:
+        self._check_memories()
         if parts := self._stateful():
             torch.save({name: part.state_dict() for name, part in parts.items()}, folder / PARTS_FILE)
 

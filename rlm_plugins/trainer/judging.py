@@ -62,10 +62,9 @@ class Judging(Valuing):
         self._skipped = failed[:, -1].bool()
         seconds = torch.tensor([[faults.seconds.get(label, 0.0) for label in labels]], device=device)
         slowest = self.accelerator.gather(seconds).amax(0).tolist()
-        metrics = self._metrics["train" if self.model.training else "eval"]
         for column, label in enumerate(labels):
-            metrics[f"rewards/{label}/failed"].append(failed[:, column].sum().item())
-            metrics[f"rewards/{label}/seconds"].append(slowest[column])
+            self._ledger[f"rewards/{label}/failed"].append(failed[:, column].sum().item())
+            self._ledger[f"rewards/{label}/seconds"].append(slowest[column])
 
     def _sum_of_rewards(self) -> torch.Tensor:
         """Σ weight · reward (B,); NaN where no reward that counts applied, or one failed that takes its row along."""
@@ -78,7 +77,6 @@ class Judging(Valuing):
 
     def _log_rewards(self, batch: Batch) -> None:
         """Which reward made the difference, which pairs none could tell apart, and which follows the length."""
-        metrics = self._metrics["train" if self.model.training else "eval"]
         total, length = batch.rewards, batch.mask.sum(1).float()
         scored = ~total.isnan()
         weighted = {r.label: batch.named_rewards[r.label] * r.weight for r in self._rewards}
@@ -91,4 +89,4 @@ class Judging(Valuing):
             found[f"rewards/{label}/length_correlation"] = correlation(x, length, ~x.isnan())
         for name, value in found.items():
             if value is not None:
-                metrics[name].append(value)
+                self._ledger[name].append(value)

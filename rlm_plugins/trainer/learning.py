@@ -10,32 +10,73 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.schedule import Schedule
+from rlm_plugins.speed.regroup import counts_by_step, regroup, teaches
+from rlm_plugins.speed.silent import silent
 from rlm_plugins.step import objective
-from rlm_plugins.trainer.scoring import Scoring
+from rlm_plugins.trainer.stopping import Stopping
 from rlm_plugins.window import window_of
 
 
-class Learning(Scoring):
+class Learning(Stopping):
     """The same, with the loss of the equation.
 
     Args:
         schedules: Name → schedule of a knob, to be logged.
     """
 
+    _buffered_inputs: Any
+
     def __init__(self, *, schedules: Mapping[str, Schedule] | None = None, **rest: Any) -> None:
         self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
         self._accumulated = 0
+        self._silent: tuple[int, bool] = (-1, False)
         super().__init__(**rest)
 
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """TRL's, whose micro-batches are dealt out anew where a generation has just been written."""
+        every = self.args.steps_per_generation * self.num_iterations
+        is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if is_new and self._may_regroup(inputs):
+            dealt = regroup(self._buffered_inputs, self.args.gradient_accumulation_steps)
+            self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
+        return inputs
+
+    def _may_regroup(self, inputs: dict[str, Any]) -> bool:
+        """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
+        whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
+        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
+
+    def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
+        """(B,) the rows that the update reads; None: all."""
+        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
+            return None
+        if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
+            labels = [] if self._writers is None else self._writers.labels
+            self._silent = step, silent(self.equation, step, labels)
+        if not self._silent[1]:
+            return None
+        live = teaches(inputs["advantages"])
+        self._ledger["speed/skipped"].append(self._share(~live))
+        return live
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        live = self._live(inputs)
         with self.critic.listening() if self.critic is not None else nullcontext() as heard:
             logp, entropy, aux_loss = self._read(
-                model, inputs, compute_entropy=True, compute_aux_loss=self.aux_loss_enabled
+                model,
+                inputs,
+                compute_entropy=True,
+                compute_aux_loss=self.aux_loss_enabled,
+                live=None if live is None else live.tolist(),
             )
-        batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard))
+        if live is not None:
+            logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
+        batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
         if self.equation.needs("window") or self.equation.needs("window_rows"):
             batch.window, batch.window_rows = self._window(batch, inputs)
+        self._measure(batch)
         processes = self.accelerator.num_processes
         loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
         if self.aux_loss_enabled:
@@ -46,9 +87,15 @@ class Learning(Scoring):
         return loss
 
     def _learning_batch(
-        self, inputs: dict[str, Any], logp: torch.Tensor, entropy: torch.Tensor, values: torch.Tensor | None
+        self,
+        inputs: dict[str, Any],
+        logp: torch.Tensor,
+        entropy: torch.Tensor,
+        values: torch.Tensor | None,
+        live: torch.Tensor | None = None,
     ) -> Batch:
-        """A micro-batch with everything the learning parts may name."""
+        """A micro-batch with everything the learning parts may name; what is logged is of its live rows."""
+        read = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
         old_logp = inputs.get("old_per_token_logps")
         accumulation = self._accumulation()
         window = accumulation / self.args.steps_per_generation if self.model.training else 1
@@ -75,7 +122,7 @@ class Learning(Scoring):
             rows=inputs["rows"].clamp(min=1.0) * window,
             all_rows=inputs["all_rows"] * window,
             micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
-            log=lambda name, x: self._log_mean(name, x, inputs["mask"]),
+            log=lambda name, x: self._log_mean(name, x, read),
         )
 
     def _accumulation(self) -> int:
@@ -109,8 +156,18 @@ class Learning(Scoring):
         window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
         return [(window, numbers) for numbers in rows]
 
+    def _share(self, rows: torch.Tensor) -> float:
+        """How many of the rows of all processes."""
+        return self.accelerator.reduce(rows.float().mean(), reduction="mean").item()  # type: ignore[no-any-return]
+
     def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())
+        if total[1] > 0:
+            self._ledger[name].append((total[0] / total[1]).item())
+
+
+def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
+    """Rows that were not read stand where they stood: their ratio is 1."""
+    return logp.where(live.unsqueeze(1), 0.0 if old_logp is None else old_logp)

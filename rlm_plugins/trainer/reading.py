@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,13 @@ import torch
 from accelerate.utils import gather_object
 
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.stage import Reward
+from rlm_plugins.speed.reader import PackedReader
+from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer.writing import Writing
 from rlm_plugins.training.past import Past, answers_in, distance, stacked
+
+logger = logging.getLogger(__name__)
 
 
 class Reading(Writing):
@@ -22,10 +26,12 @@ class Reading(Writing):
     Args:
         equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
         rewards: The entries of ``rewards:`` in the order of `reward_funcs`.
+        speed: Which short cuts are taken.
     """
 
-    def __init__(self, *, equation: Equation, rewards: Sequence[Reward], **rest: Any) -> None:
-        self.equation, self._rewards = equation, rewards
+    def __init__(self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any) -> None:
+        self.equation, self._rewards, self._speed = equation, rewards, speed
+        self._packed: PackedReader | None = None
         self._past: Past | None = None
         super().__init__(**rest)
         if self._scoring_names("moved"):
@@ -33,16 +39,71 @@ class Reading(Writing):
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
-        known = inspect.signature(self._get_per_token_logps_and_entropies).parameters
+        ids, there, width = padded_rows(inputs)
+        known = inspect.signature(Writing._get_per_token_logps_and_entropies).parameters
         return self._get_per_token_logps_and_entropies(
             model,
-            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
-            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
-            inputs["completion_ids"].shape[1],
+            ids,
+            there,
+            width,
             batch_size=batch_size,
             **{name: inputs[name] for name in known if name in inputs},
             **options,
         )
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        live: Sequence[bool] | None = None,
+        **images: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """TRL's pass, without padding and with each prompt once where that reads the same.
+
+        Args:
+            live: Whether a row is asked for at all; None: all are.
+        """
+        rows = input_ids, attention_mask, logits_to_keep
+        if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
+            return super()._get_per_token_logps_and_entropies(
+                model, *rows, batch_size, compute_entropy, compute_aux_loss, **images
+            )
+        budget = None if batch_size is None else batch_size * input_ids.shape[1]
+        with self.accelerator.autocast():
+            logp, entropy = self._reader()(model, *rows, temperature=self.temperature, live=live, budget=budget)
+        return logp, entropy if compute_entropy else None, None
+
+    def _reader(self) -> PackedReader:
+        """Who reads packed rows; made at the first pass, when the model stands where it trains."""
+        if self._packed is None:
+            learning = [self.equation.policy_loss, *self.equation.penalties]
+            with self.accelerator.autocast():
+                self._packed = PackedReader(
+                    self.accelerator.unwrap_model(self.model),
+                    self._read_padded,
+                    temperature=self.temperature,
+                    entropy_gradient=any("entropy" in (*p.part.needs, *p.part.welcomes) for p in learning),
+                )
+            if self._packed.reason is not None:
+                logger.warning("rows are read padded: %s", self._packed.reason)
+        return self._packed
+
+    def _reads_packed(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> bool:
+        """Whether rows of text are read without padding: weights are whole on each device, the head is the model's."""
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if not self._speed.packed or sharded or self.args.cast_lm_head_to_fp32 or self.aux_loss_enabled:
+            return False
+        return self._reader().takes(ids, there, width)
+
+    def _read_padded(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> torch.Tensor:
+        model = self.accelerator.unwrap_model(self.model)
+        logp: torch.Tensor = super()._get_per_token_logps_and_entropies(model, ids, there, width)[0]
+        return logp
 
     def _read_before(self, out: dict[str, Any]) -> torch.Tensor | None:
         """One pass of the policy before the update, where a scoring part names what comes of it; the entropy, if so."""
@@ -87,6 +148,12 @@ class Reading(Writing):
         """Every part that may have a memory, but the sampler, which learns draw by draw."""
         sources = self._writers.sources if self._writers is not None else ()
         return [*(reward.part for reward in self._rewards), *self.equation.parts(), *sources]
+
+
+def padded_rows(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The rows of TRL's dictionary: token ids (B, W), 1 where there is a token, and the width of the completions."""
+    ids, there = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
+    return ids, there, inputs["completion_ids"].shape[1]
 
 
 def loss_mask(out: dict[str, Any]) -> torch.Tensor:

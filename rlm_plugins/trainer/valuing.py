@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from rlm_plugins import stage
+from rlm_plugins.adapters import listed
 from rlm_plugins.batch import Batch
 from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.critic_adapter import SharedCritic
 from rlm_plugins.errors import RlmError
-from rlm_plugins.trainer.reading import Reading
+from rlm_plugins.speed.layout import layouts
+from rlm_plugins.trainer.reading import Reading, padded_rows
 from rlm_plugins.training.tutor import Tutor
 
 
 class Valuing(Reading):
     """The same, with a critic where parts name `values`.
 
-    The equation sees the values as leaves: its backward pass says what the loss wants of them, and the critic then
-    passes that on through its own graph, with its own adapter on. So policy and critic never share a backward pass.
+    The equation sees the values as leaves: its backward pass says what the loss wants of them. Only then, when the
+    policy's activations are gone, the critic reads the rows with a graph and passes that on, with its own adapter on.
+    So policy and critic never share a backward pass, and never the memory for two.
 
     Args:
         critic: What the recipe says of it; None: no part asks for one.
@@ -28,14 +33,15 @@ class Valuing(Reading):
 
     def __init__(self, *, critic: stage.Critic | None = None, **rest: Any) -> None:
         self._tutor: Tutor | None = None
-        self._said: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._said: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
+        self._as_scored = False
         self._warmup = critic.warmup_steps if critic is not None else 0
         separate = critic is not None and critic.kind == "separate"
         start = copy.deepcopy(rest["model"].base_model) if separate else None  # before an adapter is put into it
         super().__init__(**rest)
         if critic is None:
             return
-        self._refuse_for_a_critic()
+        self._refuse_sharding("a critic cannot be trained", "critic")
         found = _built(critic, self.model, start, self.accelerator.device)
         if self.args.gradient_checkpointing and isinstance(found, SeparateCritic):
             found.trunk.gradient_checkpointing_enable()
@@ -47,17 +53,17 @@ class Valuing(Reading):
             mean=lambda x: self.accelerator.reduce(x, reduction="mean"),
         )
 
-    def _refuse_for_a_critic(self) -> None:
-        """What a critic does not go together with."""
+    def _refuse_sharding(self, problem: str, where: str) -> None:
+        """Where gradients are not the trainer's own to share, to clip or to drop."""
         sharded = {"FSDP": self.is_fsdp_enabled, "DeepSpeed": self.is_deepspeed_enabled, "fp16": self.args.fp16}
         if found := [name for name, on in sharded.items() if on]:
-            hint = "train it on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
-            raise RlmError(f"a critic cannot be trained with {found[0]}", where="critic", hint=hint)
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
+            raise RlmError(f"{problem} with {found[0]}", where=where, hint=hint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """The policy alone: `save_critic` and the checkpoints' own file hold the critic."""
-        if isinstance(self.critic, SharedCritic):
-            state_dict = self.critic.left_out_of(self.model.state_dict() if state_dict is None else state_dict)
+        """The policy alone: what else reads with its base, such as the critic, has files of its own."""
+        if hasattr(self.model, "peft_config"):
+            state_dict = listed(self.model, self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, state_dict)
 
     # -- what it expects
@@ -74,10 +80,13 @@ class Valuing(Reading):
         rows, size = len(out["completion_ids"]), self.args.per_device_train_batch_size
         with torch.no_grad():
             pieces = [self._values(out, slice(first, first + size)) for first in range(0, rows, size)]
+        self._as_scored = self.model.training
         return torch.cat(pieces)
 
     def _values_now(self, inputs: dict[str, Any], heard: list[torch.Tensor] | None = None) -> torch.Tensor | None:
         """The values of a micro-batch (B, T) as a leaf; what the loss wants of it is passed on after the backward pass.
+
+        Until the critic moves, they are those the rows were scored with.
 
         Args:
             inputs: The micro-batch.
@@ -85,19 +94,36 @@ class Valuing(Reading):
         """
         if self.critic is None:
             return None
-        said = self._values(inputs) if heard is None else self.critic.of(torch.cat(heard), _width(inputs))
+        if heard is not None:
+            said = self._heard(self.critic, torch.cat(heard), inputs)
+        elif self._as_scored and self.model.training:
+            said = inputs["old_values"]
+        else:
+            with torch.no_grad():
+                said = self._values(inputs)
         leaf = said.detach().requires_grad_()
         if self.model.training:
-            self._said.append((said, leaf))
+            self._said.append((partial(self._values, inputs) if heard is None else lambda: said, leaf))
         return leaf
 
     def _values(self, inputs: dict[str, Any], rows: slice = slice(None)) -> torch.Tensor:
         assert self.critic is not None
         if "pixel_values" in inputs:
             raise RlmError("a critic reads text, and these rows have images", where="critic")
-        ids, there = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
+        ids, there, width = padded_rows(inputs)
         with self.accelerator.autocast():
-            return self.critic.values(ids[rows], there[rows], _width(inputs))
+            if not self._reads_packed(ids, there, width):
+                return self.critic.values(ids[rows], there[rows], width)
+            (layout,) = layouts(ids[rows], there[rows], width)
+            return self.critic.packed_values(layout)
+
+    def _heard(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """The values (B, T) of the hidden states of the policy's pass over a micro-batch."""
+        ids, there, width = padded_rows(inputs)
+        if not self._reads_packed(ids, there, width):
+            return critic.of(hidden[:, -width - 1 : -1])
+        (layout,) = layouts(ids, there, width)
+        return layout.padded(critic.of(hidden[0, layout.read]))
 
     # -- how it learns
 
@@ -105,9 +131,9 @@ class Valuing(Reading):
         """TRL's, and then the critic's: it learns from every micro-batch, and moves when the policy does."""
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if self._tutor is not None:
-            for said, leaf in self._said:
+            for read, leaf in self._said:
                 if leaf.grad is not None:
-                    self._tutor.critic.learn(said, leaf.grad)
+                    self._tutor.critic.learn(read(), leaf.grad)
             self._said.clear()
             if self.accelerator.sync_gradients:
                 self._move_critic(self._tutor)
@@ -115,11 +141,16 @@ class Valuing(Reading):
 
     def _move_critic(self, tutor: Tutor) -> None:
         norm, rate = tutor.step(self.state.global_step)
+        self._as_scored = False
         self._metrics["train"]["critic/grad_norm"].append(norm)
         self._metrics["train"]["critic/learning_rate"].append(rate)
         if self.state.global_step < self._warmup:
-            for weight in self.model.parameters():
-                weight.grad = None  # the optimiser passes over what has no gradient: not even decay moves it
+            self._hold_policy()
+
+    def _hold_policy(self) -> None:
+        """Keeps the policy where it is for this step."""
+        for weight in self.model.parameters():
+            weight.grad = None  # the optimiser passes over what has no gradient: not even decay moves it
 
     def _log_critic(self, scored: Batch) -> None:
         """How well it foresaw what came."""
@@ -148,7 +179,3 @@ def _built(said: stage.Critic, policy: Any, start: Any, device: Any) -> Critic:
     if said.kind == "shared":
         return SharedCritic(policy, said.lora or {}, device)
     return HeadCritic(base.base_model, width, device) if said.kind == "head" else SeparateCritic(start, width, device)
-
-
-def _width(inputs: dict[str, Any]) -> int:
-    return int(inputs["completion_ids"].shape[1])

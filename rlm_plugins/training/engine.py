@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,8 +94,41 @@ def kept(trainer: Any) -> Iterator[None]:
         raise
 
 
+def give_address(model: Any, stage: Stage) -> None:
+    """Saves a model that was made or merged in memory, so that it can be loaded from where its config says.
+
+    TRL loads the reference of a fully trained model from there, a reward model the base it stands on.
+    """
+    from rlm_plugins.training.processes import processes
+
+    if stage.source.origin == model.config._name_or_path:
+        return
+    start = stage.folder / "start"
+    if processes().is_main_process:
+        model.save_pretrained(start)
+    processes().wait_for_everyone()
+    model.config._name_or_path = str(start)
+
+
+def follow(stage: Stage, earlier: Sequence[Stage]) -> None:
+    """Tells a stage where it starts, and where the results of those before it lie.
+
+    Args:
+        stage: Its `source` and `results` are set.
+        earlier: All before it, followed themselves and with their folders.
+    """
+    if earlier:
+        stage.source = result_of(earlier[-1])
+    stage.results = {name: s.output for s in earlier for name in (s.name, s.name[3:])}
+
+
 def result_of(stage: Stage) -> ModelSource:
-    """The model a finished stage left, as the start of the next: its adapter is merged into the base."""
+    """The policy a finished stage left, as the start of the next: its adapter is merged into the base.
+
+    An engine that leaves something else (it says so by `leaves`) has left the policy as it was.
+    """
+    if getattr(stage.engine, "leaves", "policy") != "policy":
+        return stage.source
 
     def tokenizer() -> PreTrainedTokenizerBase:
         from transformers import AutoTokenizer

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.training.fault_book import agree
 from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import answered, text_of, trl_reward
+from rlm_plugins.training.judge import answered, introduce, text_of, trl_reward
 from rlm_plugins.training.processes import processes
 
 Z95 = 1.959964
@@ -45,6 +45,25 @@ class Report:
     def told(self, value: float) -> str:
         """A score of this kind for a person: a percentage only where it is a share of something."""
         return f"{value:.1%}" if self.share else f"{value:.3g}"
+
+
+def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenizer: Any) -> Report:
+    """The model of a stage, judged as the stage says: by its answers, or as its engine does."""
+    how, settings = stage.evaluation, stage.settings
+    assert how is not None
+    if hasattr(stage.engine, "evaluate"):
+        return stage.engine.evaluate(stage, rows, model)
+    introduce(stage, model)
+    return evaluate(
+        model,
+        tokenizer,
+        rows,
+        stage.rewards,
+        metric=how.metric,
+        batch_size=how.batch_size,
+        max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
+        chat_template_kwargs=settings.get("chat_template_kwargs"),
+    )
 
 
 def evaluate(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import Elsewhere
 from rlm_plugins.training.fault_book import Faults
@@ -16,6 +16,13 @@ from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
+
+
+def introduce(stage: Stage, policy: Any) -> None:
+    """Shows a policy, about to be trained or judged, to the rewards of its stage that have a method `meet`."""
+    for reward in stage.rewards:
+        if hasattr(reward.part.target, "meet"):
+            reward.part.target.meet(policy, stage.results)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:

@@ -1,12 +1,12 @@
 """Whether groups of a size can teach anything: parts are asked about made-up rows before anything is trained.
 
-Nobody declares that a part compares the rows of a group. It shows: of larger groups it
-says what it cannot say of these.
+Nobody declares that a part compares the rows of a group. It shows: of larger groups it says what it cannot of these.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -39,12 +39,11 @@ def least_group(part: Bound, size: int, rewards: Sequence[str], sources: Sequenc
 
 def speaks(part: Bound, size: int, rewards: Sequence[str], sources: Sequence[Bound] = ()) -> bool:
     """Whether a part says anything but 0 (or False) about groups of `size`; one that fails says nothing."""
-    if part.stateful:
-        part = replace(part, target=copy.deepcopy(part.target))  # whatever it makes of this, it has not seen it
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for batch in _batches(size, rewards, sources):
             with suppress(Exception):
-                said: Any = part(batch)
+                said: Any = replace(part, target=copy.deepcopy(part.target))(batch)  # it will not remember this
                 said = said[0] if isinstance(said, tuple) else said
                 if bool((said.nan_to_num() != 0).any()):
                     return True

@@ -23,25 +23,29 @@ class Memory:
         self._part = part
 
     def state_dict(self) -> Any:
-        """Its state, once a checkpoint that holds it could be read again.
-
-        Raises:
-            PartError: The part failed, or its state is made of something else than checkpoints are.
-        """
+        """Its state."""
         target: Any = self._part.target
         with blamed(self._part):
-            state = target.state_dict()
+            return target.state_dict()
+
+    def check(self) -> None:
+        """Whether a checkpoint that holds its state could be read again.
+
+        Raises:
+            PartError: The state is made of something else than checkpoints are.
+        """
         kept = io.BytesIO()
         try:
-            torch.save(state, kept)
+            torch.save(self.state_dict(), kept)
             kept.seek(0)
             torch.load(kept, weights_only=True, map_location="cpu")
+        except PartError:
+            raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             problem = f"its state_dict cannot be kept in a checkpoint ({reason})"
             allowed = "numbers, text, None and tensors, in lists, tuples and dicts"
             raise PartError(problem, where=place(self._part), allowed=allowed) from error
-        return state
 
     def load_state_dict(self, state: Any) -> None:
         """Hands a state back to the part."""

@@ -48,8 +48,7 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         run.open(resolved(stages, recipe), origins(stages, registry), recipe.load)
     curve: LearningCurve | None = None
     for number, stage in enumerate(stages):
-        if number:
-            stage.source = engine.result_of(stages[number - 1])
+        engine.follow(stage, stages[:number])
         stage.folder, stage.resume = folder / stage.name, resume
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, passed by")

@@ -11,6 +11,7 @@ import torch
 from rlm_plugins.critic import Critic
 from rlm_plugins.errors import RlmError
 from rlm_plugins.schedule import Schedule, at
+from rlm_plugins.training.processes import processes
 
 Mean = Callable[[torch.Tensor], torch.Tensor]
 """Over the processes."""
@@ -57,6 +58,8 @@ class Tutor:
 
     def _share(self, weights: list[torch.Tensor]) -> None:
         """The same gradient on every process: the critic's weights are not among those that DDP looks after."""
+        if processes().num_processes == 1:
+            return  # all gradients in one piece are as large as the critic
         learned = [x for x in weights if x.grad is not None]
         if not learned:
             return

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 
 from rlm_plugins.stage import Stage
-from rlm_plugins.training.evaluate import Report, evaluate
+from rlm_plugins.training.evaluate import Report, judged
 from rlm_plugins.training.run import Run
 
 
@@ -56,20 +56,11 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self._evaluate(state, **kwargs)
 
     def _evaluate(self, state: Any, *, model: Any, processing_class: Any, **kwargs: Any) -> None:
-        how, world, settings = self._stage.evaluation, self._stage.world, self._stage.settings
+        how = self._stage.evaluation
         if how is None:
             return
-        rows = list(world.test)[: how.rows or None]
-        report = evaluate(
-            model,
-            processing_class,
-            rows,
-            self._stage.rewards,
-            metric=how.metric,
-            batch_size=how.batch_size,
-            max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
-            chat_template_kwargs=settings.get("chat_template_kwargs"),
-        )
+        rows = list(self._stage.world.test)[: how.rows or None]
+        report = judged(self._stage, rows, model, processing_class)
         self.before, self.now = self.before or report, report
         self._run.held_out = dict(report.rewards)
         self._run.log(

@@ -4,6 +4,7 @@ from rlm_judge.lending import lend_policy
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
+from rlm_judge.sums import sums_and_verdicts
 from rlm_plugins import hookimpl
 
 __all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify", "lend_policy"]
@@ -22,3 +23,8 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_callbacks() -> dict[str, object]:
     return {"lend_policy": lend_policy}
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    return {"sums_and_verdicts": sums_and_verdicts}

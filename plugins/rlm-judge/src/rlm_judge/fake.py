@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -124,6 +125,7 @@ class _Desk(BaseHTTPRequestHandler):
 def main(arguments: list[str]) -> int:
     """Judges while a command runs, or until it is interrupted."""
     command = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # then the command is ended, too
     with Fake(port=PORT) as fake:
         print(f"judging sums at {fake.url}", file=sys.stderr)
         try:

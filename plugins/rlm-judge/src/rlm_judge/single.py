@@ -23,6 +23,7 @@ async def judge_score(
     completions: Sequence[str],
     prompts: Sequence[str],
     reference: Sequence[object] | None = None,
+    judged: Sequence[bool] | None = None,
     log_metric: Log | None = None,
     trainer_state: object | None = None,
     *,
@@ -41,9 +42,10 @@ async def judge_score(
 
     `judge` is a server (``{url: http://localhost:8000/v1, model: …}``), a local model (``{path: …}``) or the policy
     (``{policy: base}``). `instructions` say what to judge by; `reason` lets it think first; of several `votes` the
-    mean counts. A column `reference` is shown as a right answer. `template` replaces the question (fields ``{task}``,
-    ``{answer}``, ``{reference}``, ``{ask}``, ``{form}``, ``{instructions}``, and ``{mark}``: the verdict stands behind
-    ``Verdict-{mark}:``; without it the judge's whole answer must be the verdict).
+    mean counts. A column `reference` is shown as a right answer; where a column `judged` is false there is nothing to
+    judge: None. `template` replaces the question (fields ``{task}``, ``{answer}``, ``{reference}``, ``{ask}``,
+    ``{form}``, ``{instructions}``, and ``{mark}``: the verdict stands behind ``Verdict-{mark}:``; without it the
+    judge's whole answer must be the verdict).
 
     Where the judge fails the row is not scored: None, and counted (``judge_score/failed``). An answer without a
     letter or digit gets the lowest mark unasked. Source: LLM-as-a-judge, arXiv 2306.05685 §3.1.
@@ -52,14 +54,17 @@ async def judge_score(
     form = f"N (a number from {lowest}, the worst, to {highest}, the best)"
     read = functools.partial(verdicts.number, lowest=lowest, highest=highest)
     questions: list[Question | None] = []
-    for task, answer, right in zip(prompts, map(wording.said, completions), column(reference, prompts), strict=True):
+    wanted = [True] * len(prompts) if judged is None else [bool(mine) for mine in judged]
+    said, rights = [wording.said(completion) for completion in completions], column(reference, prompts)
+    for task, answer, right, mine in zip(prompts, said, rights, wanted, strict=True):
         texts = {"task": task, **({"reference": right} if right else {}), "answer": answer}
         ask = "How good is the answer to the task?" + (" The reference is a right answer." if right else "")
-        questions.append(wording.question(texts, ask, form, read) if says_something(answer) else None)
+        questions.append(wording.question(texts, ask, form, read) if mine and says_something(answer) else None)
     found = await marks("judge_score", judge, questions, votes, log_metric, trainer_state, unasked=lowest)
-    if scale == "raw":
-        return found
-    return [None if mark is None else (mark - lowest) / (highest - lowest) for mark in found]
+    step = highest - lowest if scale == "unit" else 1
+    start = lowest if scale == "unit" else 0
+    scores = [None if mark is None else (mark - start) / step for mark in found]
+    return [score if mine else None for score, mine in zip(scores, wanted, strict=True)]
 
 
 async def judge_verify(

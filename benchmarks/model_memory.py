@@ -1,0 +1,150 @@
+"""What GRPO and PPO take for models of usual sizes, on paper: ``python benchmarks/model_memory.py``.
+
+Nothing is loaded or measured: it is the estimate that `rlm check` prints (`rlm_plugins/commands/estimate.py`), for the
+public sizes of Qwen2.5. How far that estimate is from measured bytes stands in ``ppo_memory.md``.
+
+::
+
+    benchmarks/results/model_memory.md   the tables
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.commands.estimate import Estimate, Load, estimate
+from rlm_plugins.stage import Critic
+
+ROOT = Path(__file__).resolve().parents[1]
+GIB = 2**30
+CARDS = (24, 80)
+"""GiB of memory."""
+SIZES: dict[str, dict[str, Any]] = {
+    "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},
+    "1.5B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+    "7B": {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28},
+}
+REST: dict[str, dict[str, Any]] = {
+    "0.5B": {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
+    "1.5B": {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
+    "7B": {"num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
+}
+LORA = {"r": 16, "target_modules": "all-linear"}
+CRITICS = {
+    "GRPO": None,
+    "PPO, head": Critic("head"),
+    "PPO, shared": Critic("shared", lora=LORA),
+    "PPO, separate": Critic("separate"),
+}
+LOAD = Load(rows=32, prompt=512, completion=1024, micro_rows=4, checkpointing=True, half=True, fused=True)
+
+
+HEADING = f"""# GRPO and PPO on one card, on paper
+
+`python benchmarks/model_memory.py`: what `rlm check` estimates for the sizes of Qwen2.5, in GiB. Prompts of
+{LOAD.prompt} tokens, completions of {LOAD.completion}, {LOAD.rows} rows written at once, {LOAD.micro_rows} learned from
+at once; weights in bfloat16 (or 4-bit NormalFloat) under autocast, LoRA of rank {LORA["r"]} on every linear layer, in
+float32 like its gradients and AdamW's moments; the reference is the base with its adapters off. No card was at hand:
+against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
+
+    peak     = always + max(writing, learning, valuing)
+    always   = base + 16 k + critic          k trained weights: weight, gradient, two moments, 4 bytes each
+    critic   = 16 (D + 1)                    a value head on D hidden units
+             + 16 k   shared: a second adapter
+             + 16 N   separate: N weights of its own, in float32
+    writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
+    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer: `commands/block.py`
+               T b D L + max(logits, T a)    with gradient checkpointing
+    valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
+
+**Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither: a card must have
+1.1 × peak + 1 GiB, for fragmentation and CUDA's context. A four-bit base cannot be copied and trained: –."""
+
+
+def config(model: str, four_bit: bool) -> Any:
+    """The config of a Qwen2.5, in bfloat16."""
+    from transformers import Qwen2Config
+
+    made = Qwen2Config(**SIZES[model], **REST[model])
+    made.dtype = "bfloat16"
+    if four_bit:
+        made.quantization_config = {"load_in_4bit": True}
+    return made
+
+
+def needed(found: Estimate) -> float:
+    """GiB a card must have: a tenth more than the peak, and CUDA's context."""
+    return 1.1 * found.peak / GIB + 1
+
+
+def found_for(model: str, four_bit: bool, arm: str, checkpointing: bool) -> Estimate | None:
+    """The estimate; None where there is no such thing: four-bit weights cannot be copied and trained."""
+    critic = CRITICS[arm]
+    if four_bit and critic is not None and critic.kind == "separate":
+        return None
+    return estimate(config(model, four_bit), LORA, replace(LOAD, checkpointing=checkpointing), critic)
+
+
+def report(models: Sequence[str] = tuple(SIZES)) -> str:
+    """The text of ``model_memory.md``; the last model is told term by term."""
+    return "\n\n".join([HEADING, *(_table(models, on) for on in (True, False)), _terms(models[-1])]) + "\n"
+
+
+def _table(models: Sequence[str], checkpointing: bool) -> str:
+    lines = [
+        f"Gradient checkpointing {'on' if checkpointing else 'off'}:",
+        "",
+        f"| model | base | {' | '.join(CRITICS)} |",
+        f"|---|---|{'--:|' * len(CRITICS)}",
+    ]
+    return "\n".join(
+        [*lines, *(line(model, four_bit, checkpointing) for model in models for four_bit in (False, True))]
+    )
+
+
+def line(model: str, four_bit: bool, checkpointing: bool) -> str:
+    """The line of a model."""
+    cells = [_cell(found_for(model, four_bit, arm, checkpointing)) for arm in CRITICS]
+    return f"| {model} | {'4-bit' if four_bit else 'bf16'} | {' | '.join(cells)} |"
+
+
+def _cell(found: Estimate | None) -> str:
+    if found is None:
+        return "–"
+    told, fits = f"{found.peak / GIB:.1f}", [card for card in CARDS if needed(found) <= card]
+    return f"~~{told}~~" if not fits else f"**{told}**" if fits[0] == CARDS[0] else told
+
+
+def _terms(model: str) -> str:
+    made = {arm: found for arm in CRITICS if (found := found_for(model, False, arm, True)) is not None}
+    lines = [
+        f"{model}, bf16, checkpointing on, term by term:",
+        "",
+        f"| | {' | '.join(made)} |",
+        f"|---|{'--:|' * len(made)}",
+    ]
+    for when in ("always", "writing", "learning", "valuing"):
+        for name in dict.fromkeys(name for found in made.values() for name in getattr(found, when)):
+            held = [getattr(found, when).get(name, 0) for found in made.values()]
+            if any(held):
+                lines.append(f"| {when}: {name} | {' | '.join(f'{x / GIB:.2f}' if x else '' for x in held)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/model_memory.md")
+    text = report()
+    parser.parse_args(arguments).out.write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What PPO costs beside GRPO, in bytes and in seconds: ``python benchmarks/ppo_memory.py``.
+
+Four arms on one transformer of 36 million random weights with LoRA: the row `grpo`, and the row `ppo` with each kind
+of critic. Their recipes differ in nothing else. Bytes are measured in a process per arm, with and without gradient
+checkpointing; seconds in one process, arm after arm, in rounds whose order turns. Beside them, four models as classic
+PPO holds them. `ppo_memory_arm.py` says how each number comes about.
+
+::
+
+    benchmarks/results/
+      ppo_memory.json   every number and setting
+      ppo_memory.md     the table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go back to the machine: RSS says what is held
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
+
+from ppo_memory_report import report
+
+from rlm_plugins.ingredients.scratch import CHARACTERS
+
+Record = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
+ARMS: dict[str, Record] = {
+    "grpo": {"algorithm": "grpo"},
+    "ppo, shared": {"algorithm": "ppo", "critic": {"kind": "shared"}},
+    "ppo, head": {"algorithm": "ppo", "critic": {"kind": "head"}},
+    "ppo, separate": {"algorithm": "ppo", "critic": {"kind": "separate"}},
+}
+SIZES = {"hidden": 512, "layers": 8, "heads": 8, "intermediate": 1536}
+VOCABULARY = 8192
+LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
+TRAINER = {
+    "max_steps": 3,
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 96,
+    "learning_rate": 1e-4,
+    "save_strategy": "no",
+}
+TIMED = {"max_steps": 2, "max_completion_length": 48}
+"""What differs where seconds are measured: the second step is."""
+
+
+def document(
+    arm: str, checkpointing: bool, sizes: Record = SIZES, vocabulary: int = VOCABULARY, **trainer: Any
+) -> Record:
+    """The recipe of an arm."""
+    words = CHARACTERS + "".join(map(chr, range(0x4E00, 0x4E00 + vocabulary)))
+    return {
+        "model": {"name": "scratch", **sizes, "characters": words[: vocabulary - 9], "lora": LORA},  # 9 special tokens
+        "environment": {"name": "addition", "digits": 3, "train_rows": 64, "test_rows": 4},
+        "rewards": ["accuracy", {"name": "format", "weight": 0.2}],
+        "trainer": {**TRAINER, "gradient_checkpointing": checkpointing, **trainer},
+        **ARMS[arm],
+    }
+
+
+def _bytes_of(recipe: Record) -> Record:
+    from ppo_memory_arm import bytes_of
+
+    return bytes_of(recipe)
+
+
+def _four(recipe: Record) -> Record:
+    from ppo_memory_four import four_models
+
+    return four_models(recipe["model"])
+
+
+def apart(task: Callable[[Record], Record], recipe: Record) -> Record:
+    """What a task returns that has a process to itself."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(task, (recipe,))
+
+
+def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[float]]:
+    """Arm → seconds of each round."""
+    from ppo_memory_arm import seconds_of
+
+    found: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    names = list(ARMS)
+    for number in range(rounds):
+        for arm in names[number % len(names) :] + names[: number % len(names)]:
+            found[arm].append(seconds_of(document(arm, checkpointing, **TIMED, **model)))
+            print(f"round {number + 1}, {arm}: {found[arm][-1]:.2f} s a step", flush=True)
+    return found
+
+
+def bytes_of_arms(checkpointing: bool, **model: Any) -> dict[str, Record]:
+    """Arm → its bytes, each measured in a process of its own."""
+    found = {}
+    for arm in ARMS:
+        found[arm] = apart(_bytes_of, document(arm, checkpointing, **model))
+        print(f"{arm}: peak {found[arm]['peak'] / 2**20:.0f} MiB", flush=True)
+    return found
+
+
+PARTS: dict[str, Callable[[int], Record]] = {
+    "plain": lambda _: bytes_of_arms(False),
+    "checkpointing": lambda _: bytes_of_arms(True),
+    "four models": lambda _: apart(_four, document("ppo, shared", False)),
+    "rounds": lambda rounds: timed(rounds, False),
+}
+"""What is measured; the argument is the number of rounds."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, and writes both files."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=2, help="of the timing (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure only this and keep the rest")
+    asked = parser.parse_args(arguments)
+    file = asked.out / "ppo_memory.json"
+    measured = {part: PARTS[part](asked.rounds) for part in asked.part or PARTS}
+    settings = {"model": {**SIZES, "vocabulary": VOCABULARY, "lora": LORA}, "trainer": TRAINER, "timed": TIMED}
+    packages = {name: version(name) for name in ("torch", "transformers", "trl", "peft")}
+    kept = json.loads(file.read_text()) if asked.part and file.exists() else {}
+    found = {**kept, "settings": settings, "packages": packages, **measured}
+    asked.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    if all(part in found for part in PARTS):
+        (asked.out / "ppo_memory.md").write_text(report(found))
+        print(report(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Policy, reference, critic and reward model held in three ways; every tensor is made, trained one step and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from ppo_memory_arm import size
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.critic_adapter import SharedCritic
+
+Record = dict[str, Any]
+
+
+def four_models(model: Record) -> dict[str, Record]:
+    """How they are held → bytes of their weights, gradients and moments.
+
+    Args:
+        model: The section ``model:`` of a recipe, of the model `scratch`.
+    """
+    torch.set_num_threads(1)
+    said = {key: value for key, value in model.items() if key not in ("name", "lora")}
+    lora = {"task_type": "CAUSAL_LM", **model["lora"]}
+    return {
+        "four full models": _full(said),
+        "four copies of the base, adapters on three": _copies(said, lora),
+        "one base, three adapters": _shared(said, lora),
+    }
+
+
+def _full(said: Record) -> Record:
+    """Policy and critic are trained whole; reference and reward model are frozen."""
+    policy, reference = _made(said), _made(said).requires_grad_(False)
+    critic, judge = _made(said).base_model, _made(said).base_model.requires_grad_(False)
+    heads = [_head(said), _head(said).requires_grad_(False)]
+    _learn(policy, critic, heads[0])
+    return _counted([policy, reference, critic, judge, *heads])
+
+
+def _copies(said: Record, lora: Record) -> Record:
+    """Each has a base of its own; policy and critic train an adapter, the reward model keeps one that was trained."""
+    policy, critic, judge = (get_peft_model(_made(said), LoraConfig(**lora)) for _ in range(3))
+    judge.requires_grad_(False)
+    heads = [_head(said), _head(said).requires_grad_(False)]
+    _learn(policy, critic.get_base_model().base_model, heads[0])
+    return _counted([policy, critic, judge, _made(said).requires_grad_(False), *heads])
+
+
+def _shared(said: Record, lora: Record) -> Record:
+    """The critic of ``critic: {kind: shared}``, and the reward model as a third adapter."""
+    policy = get_peft_model(_made(said), LoraConfig(**lora))
+    critic = SharedCritic(policy, lora, "cpu")
+    policy.add_adapter("judge", LoraConfig(**lora))
+    policy(input_ids=_ids()).logits.sum().backward()
+    said_by_critic = critic.values(_ids(), torch.ones_like(_ids()), 3)
+    critic.learn(said_by_critic, torch.ones_like(said_by_critic))
+    _move([x for x in policy.parameters() if x.grad is not None] + list(critic.head.parameters()))
+    return _counted([policy, critic.head, _head(said).requires_grad_(False)])
+
+
+def _learn(policy: Any, trunk: Any, head: torch.nn.Module) -> None:
+    policy(input_ids=_ids()).logits.sum().backward()
+    head(trunk(input_ids=_ids()).last_hidden_state).sum().backward()
+    _move([x for part in (policy, trunk, head) for x in part.parameters() if x.grad is not None])
+
+
+MOMENTS: list[torch.optim.Optimizer] = []
+
+
+def _move(weights: Sequence[torch.Tensor]) -> None:
+    MOMENTS.append(torch.optim.AdamW(weights))
+    MOMENTS[-1].step()
+
+
+def _counted(models: Sequence[torch.nn.Module]) -> Record:
+    weights = list({id(x): x for model in models for x in model.parameters()}.values())
+    found = {
+        "parameters": size(weights),
+        "gradients": size(x.grad for x in weights if x.grad is not None),
+        "optimiser": size(
+            x for made in MOMENTS for state in made.state.values() for name, x in state.items() if name != "step"
+        ),
+    }
+    MOMENTS.clear()
+    return found
+
+
+def _made(said: Record) -> Any:
+    return scratch(**said).load()
+
+
+def _head(said: Record) -> torch.nn.Linear:
+    return torch.nn.Linear(said["hidden"], 1)
+
+
+def _ids() -> torch.Tensor:
+    return torch.arange(9, 17).reshape(2, 4)

@@ -1,0 +1,145 @@
+"""Judges in this process: a checkpoint, and the policy with its adapter off or on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from rlm_judge import judge_score, lend_policy, lending
+from rlm_judge.local import Local, answers
+from rlm_judge.spec import LocalSpec, PolicySpec
+from rlm_judge.sums import sums_and_verdicts
+from rlm_judge.talk import Answer, Bill, Question
+from typer.testing import CliRunner
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.cli import app
+from rlm_plugins.errors import PartError
+from rlm_plugins.testing import conformance
+
+RECIPES = Path(__file__).parents[1]
+
+test_laws_of_the_world = conformance("rlm_environments", sums_and_verdicts, knobs={"train_rows": 50})
+
+
+def automaton(*spoken: str) -> tuple[Any, Any]:
+    """A transformer that says `spoken` and ends: attention and MLP add nothing, each token leads to one other."""
+    source = scratch(hidden=64, layers=1, heads=2, intermediate=8)
+    model, tokenizer = source.load(), source.tokenizer()
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in ("<|assistant|>", *spoken, "<|end|>")]
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "o_proj" in name or "down_proj" in name or "lm_head" in name:
+                weight.zero_()
+        model.get_input_embeddings().weight.copy_(torch.eye(len(tokenizer), 64))
+        for now, then in pairwise(ids):
+            model.lm_head.weight[then, now] = 1.0
+    return model, tokenizer
+
+
+def adapted(model: Any, tokenizer: Any, says: str) -> Any:
+    """The same with an adapter that makes it begin with `says`."""
+    config = LoraConfig(r=1, lora_alpha=1, target_modules=["lm_head"], task_type="CAUSAL_LM")
+    policy = get_peft_model(model, config)
+    begin, token = (tokenizer.convert_tokens_to_ids(x) for x in ("<|assistant|>", says))
+    weights = {name: weight for name, weight in policy.named_parameters() if "lora_" in name}
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.zero_()
+            if "lora_A" in name:
+                weight[0, begin] = 1.0
+            else:
+                weight[token, 0] = 5.0
+        policy.get_base_model().lm_head.base_layer.weight[tokenizer.convert_tokens_to_ids("<|end|>"), token] = 1.0
+    return policy
+
+
+def question(user: str = "2+2=") -> Question:
+    return Question("", user, lambda text: float(text) if text.isdigit() else None)
+
+
+@pytest.fixture
+def _nobody_lends() -> Iterator[None]:
+    lend_policy()
+    yield
+    lend_policy()
+
+
+def test_a_checkpoint_judges(tmp_path: Path) -> None:
+    model, tokenizer = automaton("7")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    bill = Bill()
+    judge = Local(LocalSpec(path=str(tmp_path), batch_size=2, max_tokens=5))
+    found = asyncio.run(judge.ask([question(), question("12+30="), question(), question("1")], bill))
+    assert found == [Answer(7.0)] * 4
+    assert (bill.tokens_in, bill.tokens_out) == (4 + 2 + 6 + 2 + 1 + 2, 3)
+    knobs: dict[str, Any] = {"judge": LocalSpec(path=str(tmp_path), max_tokens=5), "template": "{answer}"}
+    assert asyncio.run(judge_score(["4", "?"], ["2+2="] * 2, scale="raw", **knobs)) == [7.0, 1.0]
+
+
+@pytest.mark.parametrize(("spoken", "why"), [(("7", "8", "9"), "cut off"), (("+",), "unreadable")])
+def test_what_is_no_verdict(spoken: tuple[str, ...], why: str) -> None:
+    lent = lending.Lent(*automaton(*spoken))
+    assert answers(lent, [question()], PolicySpec(policy="current", max_tokens=3), Bill()) == [Answer(None, why)]
+
+
+def score(policy: str, state: object = "training") -> list[float | None]:
+    knobs: dict[str, Any] = {"judge": PolicySpec(policy=policy, max_tokens=3), "template": "{answer}", "scale": "raw"}  # type: ignore[arg-type]
+    return asyncio.run(judge_score(["4"], ["2+2="], trainer_state=state, **knobs))
+
+
+@pytest.mark.usefixtures("_nobody_lends")
+def test_the_policy_judges_as_it_was_or_as_it_is() -> None:
+    model, tokenizer = automaton("7")
+    policy = adapted(model, tokenizer, "3").train()
+    lend_policy().on_train_begin(None, None, None, model=policy, processing_class=tokenizer)
+    drawn = torch.get_rng_state()
+    assert score("base") == [7.0]
+    assert score("current") == [3.0]
+    assert score("base") == [7.0]
+    assert policy.training
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert any(weight.requires_grad for weight in policy.parameters())
+
+
+@pytest.mark.usefixtures("_nobody_lends")
+def test_who_has_not_been_lent_cannot_judge() -> None:
+    with pytest.raises(PartError, match=r"(?s)nobody has lent it.*lend_policy"):
+        score("base")
+    assert score("base", state=None) == [None]  # rlm eval: nobody trains
+    model, tokenizer = automaton("7")
+    callback = lend_policy()
+    callback.on_train_begin(None, None, None, model=model, processing_class=tokenizer)
+    with pytest.raises(PartError, match="no adapters"):
+        score("base")
+    assert score("current") == [7.0]
+    callback.on_train_end(None, None, None)
+    assert lending.current() is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_nobody_lends")
+@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml"])
+def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlm_judge.fake import Fake
+
+    monkeypatch.chdir(tmp_path)
+    steps = [f"stages.{stage}.trainer.max_steps=2" for stage in (0, 1)]
+    with Fake() as judge:
+        here = [f"rewards.0.judge.url={judge.url}"] if recipe == "recipe.yaml" else []
+        done = CliRunner().invoke(
+            app, ["train", str(RECIPES / recipe), "--name", "run", *steps, "evaluation.rows=4", *here]
+        )
+    assert done.exit_code == 0, done.output
+    (file,) = tmp_path.rglob("metrics.jsonl")
+    logged = [json.loads(line) for line in file.read_text().splitlines()]
+    assert any(line.get("judge_score/asked", 0) > 0 for line in logged)
+    assert all(line.get("judge_score/retries", 0) == 0 for line in logged)

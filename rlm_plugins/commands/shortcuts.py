@@ -1,0 +1,80 @@
+"""Which short cuts a stage takes, and why it does not take the others: told by ``rlm check``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlm_plugins.stage import NO_SPEED, Stage
+from rlm_plugins.step import Equation
+
+
+def shortcuts(stage: Stage, args: Any) -> list[str]:
+    """One line each; none where a recipe asks for none.
+
+    Args:
+        stage: Composed.
+        args: The engine's config.
+    """
+    if stage.equation is None or stage.speed == NO_SPEED:
+        return []
+    padded = _padded_because(stage, args)
+    return [
+        f"rows are read padded: {padded}"
+        if padded
+        else "rows are read without padding, each prompt once for its group",
+        _skip(stage, stage.equation, padded),
+        _regroup(stage, stage.equation, args),
+    ]
+
+
+def _padded_because(stage: Stage, args: Any) -> str | None:
+    """What can be known before the weights are there; the trial at the start of a run has the last word."""
+    if not stage.speed.packed:
+        return "`speed.packed` is off"
+    if args.cast_lm_head_to_fp32:
+        return "`cast_lm_head_to_fp32` has a language head of its own"
+    if (stage.lora or {}).get("lora_dropout"):
+        return "`lora_dropout` is on, and which tokens it hits depends on the padding"
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rlm_plugins.speed.fits import why_not
+
+    with torch.device("meta"):
+        return why_not(AutoModelForCausalLM.from_config(stage.source.config))
+
+
+def _skip(stage: Stage, equation: Equation, padded: str | None) -> str:
+    labels = [source.beside.get("as") or source.part.name for source in stage.rollouts]
+    reasons = {
+        "`speed.skip` is off": not stage.speed.skip,
+        "they are read padded": padded is not None,
+        "the critic learns from them": stage.critic is not None,
+        "`target_kl` measures all rows": stage.settings.get("target_kl") is not None,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), _who_sees(equation, labels)):
+        return f"rows without advantage are read by the update: {reason}"
+    return "rows without advantage are left out of the update: no term has a gradient there"
+
+
+def _who_sees(equation: Equation, labels: list[str]) -> str | None:
+    """Who learns from rows without advantage; None: nobody."""
+    from rlm_plugins.speed.silent import silent
+
+    if silent(equation, 0, labels):
+        return None
+    terms = [term for term in equation.penalties if not silent(replace(equation, penalties=[term]), 0, labels)]
+    return f"{', '.join(term.part.name for term in terms) or 'the policy loss, or a statistic over rows,'} sees them"
+
+
+def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
+    from rlm_plugins.speed.regroup import counts_by_step
+
+    if not stage.speed.regroup:
+        return "micro-batches are dealt out at random: `speed.regroup` is off"
+    if not counts_by_step(equation):
+        return "micro-batches are dealt out at random: the loss is averaged over micro-batches"
+    if args.steps_per_generation % args.gradient_accumulation_steps:
+        return "micro-batches are dealt out at random: an optimiser step spans generations"
+    return "micro-batches are dealt out group by group, rows without advantage last"

@@ -1,0 +1,108 @@
+"""Attention over a packed layout: a prompt sees itself, a completion sees its prompt and itself.
+
+It stands in transformers' register of attention functions, and takes over where a pass brings a layout; every other
+pass goes on to the function the model had before, so that generation is untouched. The gradient of all branches flows
+into the one trunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention as attend
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from rlm_plugins.speed.layout import Layout, Tree
+
+USUAL = ("sdpa", "eager")
+"""The implementations it can stand in for."""
+
+
+def install(model: Any) -> None:
+    """Lets `model`, a transformers model whose attention is one of `USUAL`, take passes with a layout."""
+    usual = model.config._attn_implementation
+    if usual in USUAL:
+        name = f"rlm_{usual}"
+        if name not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+            AttentionInterface.register(name, _beside(usual))
+            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[usual])
+        model.set_attn_implementation(name)
+
+
+def uninstall(model: Any) -> None:
+    """Undoes `install`."""
+    name = str(model.config._attn_implementation)
+    if name.startswith("rlm_"):
+        model.set_attn_implementation(name.removeprefix("rlm_"))
+
+
+def _beside(usual: str) -> Callable[..., Any]:
+    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+        layout: Layout | None = options.pop("layout", None)
+        if layout is not None:
+            return over(layout, query, key, value, options.get("scaling")), None
+        eager = usual == "eager" and _eager_of(module)
+        return (eager or ALL_ATTENTION_FUNCTIONS[usual])(module, query, key, value, mask, **options)
+
+    return attention
+
+
+def _eager_of(module: Any) -> Callable[..., Any]:
+    """A model's own eager attention: each file of transformers that has one defines it beside its modules."""
+    import sys
+
+    found: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    return found
+
+
+def over(
+    layout: Layout, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None
+) -> torch.Tensor:
+    """Attention of one packed sequence.
+
+    Args:
+        layout: Who sees whom.
+        query: (1, heads, T, d).
+        key: (1, heads or fewer, T, d); a head of it serves as many consecutive ones of the query as there are more.
+        value: Like `key`.
+        scale: Of the scores; None: 1/√d.
+
+    Returns:
+        (1, T, heads, d).
+    """
+    if (shared := query.shape[1] // key.shape[1]) > 1:
+        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+    found = []
+    for tree in layout.trees:
+        trunk = slice(*tree.trunk)
+        q, k, v = query[:, :, trunk], key[:, :, trunk], value[:, :, trunk]
+        found.append(attend(q, k, v, is_causal=True, scale=scale))
+        if tree.places.numel():
+            found.append(_branches(tree, query, (k, key), (v, value), scale))
+    return torch.cat(found, 2).transpose(1, 2).contiguous()
+
+
+def _branches(
+    tree: Tree,
+    query: torch.Tensor,
+    keys: tuple[torch.Tensor, torch.Tensor],
+    values: tuple[torch.Tensor, torch.Tensor],
+    scale: float | None,
+) -> torch.Tensor:
+    """All completions of a prompt side by side, padded only here: (1, heads, their tokens, d)."""
+    rows = len(tree.places)
+
+    def side_by_side(x: torch.Tensor) -> torch.Tensor:
+        return x[0][:, tree.places].transpose(0, 1)
+
+    def after_the_trunk(trunk: torch.Tensor, all_of_it: torch.Tensor) -> torch.Tensor:
+        return torch.cat([trunk.expand(rows, -1, -1, -1), side_by_side(all_of_it)], 2)
+
+    seen = attend(
+        side_by_side(query), after_the_trunk(*keys), after_the_trunk(*values), attn_mask=tree.sees, scale=scale
+    )
+    return seen.transpose(0, 1).flatten(1, 2)[None, :, tree.live]

@@ -1,0 +1,94 @@
+"""Whether a model may be read packed: what is known to need padding in words, and for all else a trial.
+
+The trial reads two made-up groups both ways. A model that mixes tokens in a way the layout does not know (positions
+from the attention mask, scaled logits, recurrence, …) gives other numbers, and is read padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rlm_plugins.speed import attention
+from rlm_plugins.speed.layout import layouts
+from rlm_plugins.speed.packed import causal_model, read
+
+Padded = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+"""(ids, 1 where there is a token, width of the completions) → log-probabilities (B, width), as the stock pass reads."""
+
+
+def prepare(model: Any, padded: Padded, *, temperature: float) -> str | None:
+    """Makes a model take packed rows, or says why it stays as it is.
+
+    Args:
+        model: A causal language model, with or without adapters.
+        padded: The stock pass over it.
+        temperature: Logits are divided by it.
+    """
+    if reason := why_not(model):
+        return reason
+    attention.install(causal_model(model))
+    if reason := _differs(model, padded, temperature):
+        attention.uninstall(causal_model(model))
+    return reason
+
+
+def why_not(model: Any) -> str | None:
+    """What about a causal language model keeps its rows padded, in words; None: nothing known.
+
+    Args:
+        model: With or without adapters.
+    """
+    base = causal_model(model)
+    config, head = base.config.get_text_config(), base.get_output_embeddings()
+    if getattr(base.config, "vision_config", None) is not None:
+        return "it sees images"
+    if base.config._attn_implementation not in attention.USUAL:
+        return (
+            f"its attention is '{base.config._attn_implementation}', and only {' and '.join(attention.USUAL)} are known"
+        )
+    if type(head) is not torch.nn.Linear:
+        return f"its language head is no plain linear layer but a {type(head).__name__}"
+    if any(kind not in ("full_attention", "sliding_attention") for kind in getattr(config, "layer_types", None) or ()):
+        return "it has layers that are no attention"
+    if any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout)) or _drops(config):
+        return "dropout is on, and which tokens it hits depends on the padding"
+    adapters = getattr(model, "peft_config", None) or {}
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
+        return "its adapter adds virtual tokens to each prompt"
+    return None
+
+
+def window(model: Any) -> int | None:
+    """Longest row whose tokens all see each other; None: any."""
+    config = causal_model(model).config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    return getattr(config, "sliding_window", None) if slides else None
+
+
+def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
+    """Reads made-up rows both ways and says how far they are apart, if they are."""
+    base = causal_model(model)
+    device = next(base.parameters()).device
+    words = base.config.get_text_config().vocab_size
+    ids = torch.arange(1, 1 + 4 * 9, device=device).view(4, 9) * 7 % words
+    ids[1, :4], ids[3, :4] = ids[0, :4], ids[2, :4]
+    there = torch.ones_like(ids)
+    there[2:, :2], there[1, 6:], there[2, 5:] = 0, 0, 0
+    with torch.no_grad():
+        usual = padded(ids, there, 5)
+        (layout,) = layouts(ids, there, 5)
+        try:
+            found = layout.padded(read(model, layout, temperature=temperature)[0])
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            return f"it takes no packed rows ({type(error).__name__}: {error})"
+    exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
+    apart = ((found - usual) * there[:, -5:]).abs().max().item()
+    return None if apart <= (1e-4 if exact else 5e-2) else f"packed rows are read otherwise, by {apart:.2g} nats"
+
+
+def _drops(config: Any) -> bool:
+    return any(getattr(config, name, 0) for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"))

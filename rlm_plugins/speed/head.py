@@ -1,0 +1,116 @@
+"""log π(y) and entropy from hidden states, a few rows of logits at a time.
+
+The logits of a chunk are needed three times: for the value, for its gradient in h, and, where the head is trained, for
+that in W. The gradient in h is made at once, while they are there::
+
+    z = (W h + b) / τ        log π(y) = log softmax(z)[y]        ∂/∂h = (W[y] − Σ_v p_v W[v]) / τ
+                             H = −Σ_v p_v log p_v                ∂/∂h = −Σ_v p_v (log p_v + H) W[v] / τ
+
+so that backward neither keeps logits nor computes them again. Only a trained head recomputes them, chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch.nn.functional import linear
+
+LOGITS = 2**22
+"""Most logits that exist at a time on the CPU; a GPU wants larger pieces."""
+LOGITS_GPU = 2**27
+
+
+def read_head(
+    hidden: Float[torch.Tensor, "N H"],
+    weight: Float[torch.Tensor, "V H"],
+    bias: Float[torch.Tensor, "V"] | None,  # noqa: F821
+    target: Int[torch.Tensor, "N"],  # noqa: F821
+    *,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+) -> tuple[Float[torch.Tensor, "N"], Float[torch.Tensor, "N"]]:  # noqa: F821
+    """Log-probability of each target (nats) and entropy of the distribution it comes from, in float32.
+
+    Args:
+        hidden: States the tokens are predicted from.
+        weight: Of the language head.
+        bias: Of the language head.
+        target: Token ids.
+        temperature: The logits are divided by it.
+        entropy_gradient: Whether the entropy carries a gradient; that costs one more product with `weight`.
+    """
+    logp, entropy = _ReadHead.apply(hidden, weight, bias, target, temperature, entropy_gradient)  # type: ignore[no-untyped-call]
+    return logp, entropy if entropy_gradient else entropy.detach()
+
+
+class _ReadHead(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        target: torch.Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logp = torch.empty(len(hidden), device=hidden.device)
+        entropy = torch.empty_like(logp)
+        moves = ctx.needs_input_grad[0]
+        of_logp = torch.empty_like(hidden) if moves else None
+        of_entropy = torch.empty_like(hidden) if moves and entropy_gradient else None
+        for part in _chunks(hidden, weight):
+            y = target[part].unsqueeze(1)
+            z = _log_softmax(hidden[part], weight, bias, temperature)
+            p = z.exp()
+            logp[part] = z.gather(1, y).squeeze(1)
+            entropy[part] = -torch.linalg.vecdot(p, z)
+            if of_logp is not None:
+                mean = p.to(weight.dtype) @ weight
+                of_logp[part] = (weight[y.squeeze(1)] - mean) / temperature
+            if of_entropy is not None:
+                tilted = p * (z + entropy[part].unsqueeze(1))
+                of_entropy[part] = (tilted.to(weight.dtype) @ weight) / -temperature
+        ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
+        ctx.save_for_backward(hidden, weight, bias, target, of_logp, of_entropy)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx: Any, g_logp: torch.Tensor, g_entropy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        hidden, weight, bias, target, of_logp, of_entropy = ctx.saved_tensors
+        g_hidden = None
+        if of_logp is not None:
+            g_hidden = of_logp * g_logp.unsqueeze(1).to(of_logp.dtype)
+        if of_entropy is not None:
+            g_hidden = g_hidden + of_entropy * g_entropy.unsqueeze(1).to(of_entropy.dtype)
+        if not any(ctx.needs_input_grad[1:3]):
+            return g_hidden, None, None, None, None, None
+        g_weight = torch.zeros_like(weight, dtype=torch.float32)
+        g_bias = torch.zeros(len(weight), device=weight.device)
+        for part in _chunks(hidden, weight):
+            z = _log_softmax(hidden[part], weight, bias, ctx.temperature)
+            p = z.exp()
+            g_z = -p * g_logp[part].unsqueeze(1)
+            g_z.scatter_add_(1, target[part].unsqueeze(1), g_logp[part].unsqueeze(1))
+            if ctx.entropy_gradient:
+                g_z -= g_entropy[part].unsqueeze(1) * p * (z - torch.linalg.vecdot(p, z).unsqueeze(1))
+            g_z /= ctx.temperature
+            g_weight += (g_z.to(hidden.dtype).T @ hidden[part]).float()
+            g_bias += g_z.sum(0)
+        return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), None, None, None
+
+
+def _log_softmax(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float
+) -> torch.Tensor:
+    z = linear(hidden, weight, bias).float()
+    return torch.log_softmax(z if temperature == 1.0 else z.div_(temperature), -1)
+
+
+def _chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
+    most = LOGITS_GPU if hidden.is_cuda else LOGITS
+    size = max(1, most // len(weight))
+    return (slice(first, first + size) for first in range(0, len(hidden), size))

@@ -1,0 +1,65 @@
+"""The packed pass as the trainer asks for it: padded in, padded out, where a model takes packed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+
+from rlm_plugins.speed import attention, fits
+from rlm_plugins.speed.layout import is_packable, layouts
+from rlm_plugins.speed.packed import causal_model, read
+
+
+class PackedReader:
+    """Reads rows packed.
+
+    Args:
+        model: The policy; it is prepared for packed rows if it takes them.
+        padded: The stock pass over it.
+        temperature: Logits are divided by it.
+        entropy_gradient: Whether a term of the loss needs the gradient of the entropy.
+    """
+
+    def __init__(self, model: Any, padded: fits.Padded, *, temperature: float, entropy_gradient: bool) -> None:
+        self.reason = fits.prepare(model, padded, temperature=temperature)
+        """Why rows stay padded; None: they do not."""
+        self._longest = fits.window(model)
+        self._entropy_gradient = entropy_gradient
+
+    def takes(self, ids: Int[torch.Tensor, "B W"], there: Int[torch.Tensor, "B W"], width: int) -> bool:
+        """Whether these rows are read packed: padding only surrounds them, and all their tokens see each other."""
+        short = self._longest is None or ids.shape[1] <= self._longest
+        return self.reason is None and short and is_packable(there, width)
+
+    def __call__(
+        self,
+        model: Any,
+        ids: Int[torch.Tensor, "B W"],
+        there: Int[torch.Tensor, "B W"],
+        width: int,
+        *,
+        temperature: float,
+        live: Sequence[bool] | None = None,
+        budget: int | None = None,
+    ) -> tuple[Float[torch.Tensor, "B width"], Float[torch.Tensor, "B width"]]:
+        """Log-probabilities and entropies; 0 at padding, and of rows that are not live.
+
+        Args:
+            model: The policy or its reference, as the trainer holds it.
+            ids: Prompts, padded on the left, and completions, padded on the right.
+            there: 1 where a token is no padding.
+            width: Of the completions.
+            temperature: Logits are divided by it.
+            live: Whether a row is asked for; None: all are.
+            budget: Most tokens at once, but for a longer tree.
+        """
+        attention.install(causal_model(model))  # a reference with weights of its own comes here first
+        learns = self._entropy_gradient and torch.is_grad_enabled()
+        logp = entropy = ids.new_zeros((), dtype=torch.float32)
+        for layout in layouts(ids, there, width, live=live, budget=budget):
+            found = read(model, layout, temperature=temperature, entropy_gradient=learns)
+            logp, entropy = logp + layout.padded(found[0]), entropy + layout.padded(found[1])
+        return logp, entropy

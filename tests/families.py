@@ -1,0 +1,87 @@
+"""Small models of several families, with what reads them padded: TRL's own head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import peft
+import torch
+import transformers
+from trl.trainer.utils import add_fused_lm_head
+
+WORDS = 41
+_SIZES = {
+    "vocab_size": WORDS,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_NARROW = {**_SIZES, "num_key_value_heads": 2}
+_GPT2 = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 1}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "Llama": _SIZES,
+    "Qwen2": _NARROW,
+    "Qwen3": {**_NARROW, "head_dim": 8},
+    "GPT2": {**_GPT2, "eos_token_id": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "Phi3": _NARROW,
+    "Olmo2": _NARROW,
+}
+"""Families that are read packed; everything else about them as transformers has it."""
+CLASSES = {"GPT2": "GPT2LMHeadModel"}
+
+
+def model(family: str, *, temperature: float = 1.0, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    """Random weights, with TRL's head for the padded pass."""
+    torch.manual_seed(0)
+    given = {**CONFIGS.get(family, _NARROW), **changes}
+    made = getattr(transformers, CLASSES.get(family, f"{family}ForCausalLM"))(
+        getattr(transformers, f"{family}Config")(**given)
+    ).to(dtype)
+    add_fused_lm_head(made, temperature=temperature, outputs=("log_probs", "entropy"))
+    return made
+
+
+def adapted(base: Any, **changes: Any) -> Any:
+    """With a LoRA adapter that does something."""
+    found = peft.get_peft_model(
+        base, peft.LoraConfig(**{"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes})
+    )
+    for name, x in found.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x, std=0.1)
+    return found.train()
+
+
+def padded(made: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies (B, width) as TRL reads them."""
+    labels = ids.masked_fill(there == 0, -100)
+    labels[:, :-width] = -100
+    found = made(input_ids=ids, attention_mask=there, labels=labels, fused_lm_head=True)
+    return found.log_probs[:, -width:], found.entropy[:, -width:]
+
+
+def gradient(made: Any, loss: torch.Tensor) -> torch.Tensor:
+    """Of every trained weight, as one vector."""
+    weights = [x for x in made.parameters() if x.requires_grad]
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)])
+
+
+def rows(*groups: tuple[int, list[int]]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Padded rows in a random order: per group how long its prompt is, and how long each completion."""
+    width, most = max(n for _, lengths in groups for n in lengths), max(prompt for prompt, _ in groups)
+    draw = torch.Generator().manual_seed(1)
+    ids, there = [], []
+    for prompt, lengths in groups:
+        asked = torch.randint(3, WORDS, (prompt,), generator=draw)
+        for length in lengths:
+            said = torch.randint(3, WORDS, (length,), generator=draw)
+            left, right = asked.new_zeros(most - prompt), asked.new_zeros(width - length)
+            ids.append(torch.cat([left, asked, said, right]))
+            there.append(torch.cat([left, torch.ones_like(asked), torch.ones_like(said), right]))
+    order = torch.randperm(len(ids), generator=draw)
+    return torch.stack(ids)[order], torch.stack(there)[order], width

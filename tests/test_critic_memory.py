@@ -1,0 +1,125 @@
+"""The critic's part of the memory estimate, and the benchmark of PPO's memory, against real tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import model_memory
+import ppo_memory
+import pytest
+import tiny
+import torch
+from critical import KINDS, LORA, critic, trainer
+from ppo_memory_arm import bytes_of, size
+from ppo_memory_four import four_models
+from ppo_memory_report import report
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.commands.estimate import Load, estimate
+
+NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}
+"""As `tiny.lora()`."""
+SMALL: dict[str, Any] = {
+    "sizes": {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96},
+    "vocabulary": 300,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> None:
+    made = trainer(tmp_path, critic(kind), max_steps=1)
+    always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
+    move, seen = made._tutor.step, []
+    made._tutor.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
+    made.train()
+    moments = (x for state in made._tutor._optimizer.state.values() for name, x in state.items() if name != "step")
+    assert always["critic's weights"] == size(made.critic.parameters())
+    assert always["critic's gradients"] == seen[0]
+    assert always["critic's optimiser state"] == size(moments)
+    assert always["trained weights"] == size(
+        x for name, x in made.model.named_parameters() if "lora" in name and ".critic." not in name
+    )
+
+
+def test_a_copy_is_in_float32_whatever_it_was_copied_from() -> None:
+    config = tiny.model().config
+    config.dtype = torch.bfloat16
+    trunk = size(tiny.model().base_model.parameters())
+    found = estimate(config, LORA, NOTHING, critic("separate")).always
+    assert found["critic's weights"] == trunk + 4 * (config.hidden_size + 1)
+    assert config.dtype == torch.bfloat16
+
+
+def test_a_critic_takes_turns_with_the_policy() -> None:
+    load = Load(rows=0, prompt=200, completion=100, micro_rows=4)
+    config = tiny.model().config
+    alone, shared, head = (estimate(config, LORA, load, said) for said in (None, critic("shared"), critic("head")))
+    assert shared.learning == head.learning == alone.learning
+    assert not alone.valuing
+    assert not head.valuing
+    assert shared.valuing["critic's activations"] == shared.learning["activations"]
+    assert shared.peak - alone.peak == sum(shared.always.values()) - sum(alone.always.values())
+
+
+def test_the_page_of_models_is_what_the_estimate_says() -> None:
+    """Nobody writes its tables by hand. (The smallest model stands for the others.)"""
+    page = (Path(__file__).parents[1] / "benchmarks/results/model_memory.md").read_text()
+    assert page.startswith(model_memory.HEADING)
+    with_checkpointing, without = page.split("Gradient checkpointing off")
+    for part, checkpointing in ((with_checkpointing, True), (without, False)):
+        for four_bit in (False, True):
+            assert model_memory.line("0.5B", four_bit, checkpointing) in part.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
+def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, close: float) -> None:
+    """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
+    found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
+    expected = found["expected"]
+    for name in ("parameters", "gradients", "optimiser"):
+        assert expected[name] == found[name], name
+    assert expected["peak"] == pytest.approx(found["peak"], rel=close)
+
+
+def build_model(vocabulary: int) -> Any:
+    said = ppo_memory.document("grpo", False, SMALL["sizes"], vocabulary)["model"]
+    return scratch(**{key: value for key, value in said.items() if key not in ("name", "lora")}).load()
+
+
+def test_four_models_are_counted_once_each() -> None:
+    found = four_models(ppo_memory.document("grpo", False, **SMALL)["model"])
+    full, copies, shared = found.values()
+    policy, head = build_model(300), 4 * 65
+    trunk = size(policy.base_model.parameters())
+    assert full["parameters"] == 2 * size(policy.parameters()) + 2 * trunk + 2 * head
+    assert full["gradients"] == size(policy.parameters()) + trunk + head
+    assert copies["gradients"] == shared["gradients"] == shared["optimiser"] / 2
+    assert full["optimiser"] == 2 * full["gradients"]
+    assert sum(shared.values()) < sum(copies.values()) < sum(full.values())
+
+
+def test_the_page_is_made_of_the_numbers() -> None:
+    arm = {"parameters": 2**22, "gradients": 2**21, "optimiser": 2**22, "peak": 2**30, "rss": 2**30}
+    arms = {name: {**arm, "expected": arm} for name in ppo_memory.ARMS}
+    arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}
+    held = {"parameters": 2**20, "gradients": 0, "optimiser": 0}
+    found = {
+        "settings": {
+            "model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}},
+            "trainer": ppo_memory.TRAINER,
+            "timed": ppo_memory.TIMED,
+        },
+        "packages": {"torch": "2"},
+        "plain": arms,
+        "checkpointing": arms,
+        "rounds": {name: [3.0] for name in ppo_memory.ARMS},
+        "four models": {"full": {**held, "optimiser": 2**20}, "copies": held, "shared": held},
+    }
+    text = report(found)
+    assert "without gradient checkpointing: 2.00 × GRPO's (goal ≤ 1.30)" in text
+    assert "1.00 × one of PPO, separate" in text
+    assert "0.50 × four full models (goal ≤ 0.40), 1.00 × four copies" in text
+    assert "| ppo, shared | 4.0 | 2.0 | 4.0 | 2048 | 2.00 | 1024 |" in text

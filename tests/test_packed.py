@@ -1,0 +1,228 @@
+"""Rows read packed, each prompt once: the log-probabilities, entropies and gradients of the padded pass."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+import families
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.speed import attention, fits
+from rlm_plugins.speed.layout import is_packable, layouts
+from rlm_plugins.speed.packed import causal_model, read
+
+RAGGED = families.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
+Rows = tuple[torch.Tensor, torch.Tensor, int]
+
+
+@pytest.fixture(params=families.CONFIGS)
+def model(request: pytest.FixtureRequest) -> Any:
+    made = families.adapted(families.model(request.param, temperature=0.8))
+    attention.install(causal_model(made))
+    return made
+
+
+def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `families.padded`, through layouts."""
+    logp = entropy = 0.0
+    for layout in layouts(*rows, live=options.pop("live", None), budget=options.pop("budget", None)):
+        piece = read(model, layout, temperature=0.8, **options)
+        logp, entropy = logp + layout.padded(piece[0]), entropy + layout.padded(piece[1])
+    return logp, entropy  # type: ignore[return-value]
+
+
+def apart(x: torch.Tensor, y: torch.Tensor) -> float:
+    """Relative distance."""
+    return ((x - y).norm() / y.norm()).item()
+
+
+def test_every_family_is_read_as_padded(model: Any) -> None:
+    logp, entropy = families.padded(model, *RAGGED)
+    wanted = families.gradient(model, (logp * torch.arange(logp.numel()).view_as(logp).cos()).sum())
+    found_logp, found_entropy = packed(model, RAGGED)
+    found = families.gradient(model, (found_logp * torch.arange(logp.numel()).view_as(logp).cos()).sum())
+    torch.testing.assert_close(found_logp, logp, rtol=1e-5, atol=3e-6)
+    torch.testing.assert_close(found_entropy, entropy, rtol=1e-5, atol=3e-6)
+    assert apart(found, wanted) < 5e-6
+
+
+@cache
+def llama() -> Any:
+    made = families.adapted(families.model("Qwen2", temperature=0.8))
+    attention.install(causal_model(made))
+    return made
+
+
+lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
+
+
+@settings(max_examples=15, deadline=None)
+@given(groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4))
+def test_any_shape_of_groups(groups: list[tuple[int, list[int]]]) -> None:
+    """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none."""
+    groups[0][1][0] = max(1, groups[0][1][0])  # a batch has some token
+    rows = families.rows(*groups)
+    logp, entropy = families.padded(llama(), *rows)
+    wanted = families.gradient(llama(), (logp * logp.detach()).sum())
+    found_logp, found_entropy = packed(llama(), rows)
+    torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
+    assert apart(families.gradient(llama(), (found_logp * logp.detach()).sum()), wanted) < 5e-6
+
+
+def test_a_budget_cuts_between_trees() -> None:
+    whole, pieces = list(layouts(*RAGGED)), list(layouts(*RAGGED, budget=20))
+    assert len(whole) == 1
+    assert len(pieces) == 3
+    assert sum(piece.ids.numel() for piece in pieces) == whole[0].ids.numel()
+    torch.testing.assert_close(packed(llama(), RAGGED, budget=20), packed(llama(), RAGGED))
+
+
+def test_the_layout_holds_each_prompt_once() -> None:
+    (layout,) = layouts(*RAGGED)
+    assert layout.ids.numel() == (5 + 2 + 6 + 0 + 3) + (2 + 5 + 5) + (9 + 0)
+    assert len(layout.target) == 3 + 1 + 7 + 4 + 6 + 6 + 1
+
+
+def test_rows_that_are_not_live_are_left_out() -> None:
+    live = [bool(i % 2) for i in range(len(RAGGED[0]))]
+    logp, _ = packed(llama(), RAGGED, live=live)
+    wanted, _ = families.padded(llama(), *RAGGED)
+    torch.testing.assert_close(logp, wanted * torch.tensor(live).unsqueeze(1), rtol=1e-5, atol=3e-6)
+
+
+def test_where_nothing_is_asked_every_weight_has_a_gradient_of_zero() -> None:
+    """Data parallelism waits for every weight on every process."""
+    logp, entropy = packed(llama(), RAGGED, live=[False] * len(RAGGED[0]))
+    assert not logp.any()
+    assert not entropy.any()
+    assert not families.gradient(llama(), logp.sum()).any()
+
+
+def test_the_entropy_may_carry_a_gradient() -> None:
+    """Against the plain formula over all logits, which TRL's head does not differentiate."""
+    ids, there, width = RAGGED
+    logits = llama()(input_ids=ids, attention_mask=there, labels=None).logits[:, -width - 1 : -1] / 0.8
+    plain = torch.distributions.Categorical(logits=logits).entropy() * there[:, -width:]
+    _, found = packed(llama(), RAGGED, entropy_gradient=True)
+    torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6)
+    wanted = families.gradient(llama(), (plain * plain.detach()).sum())
+    assert apart(families.gradient(llama(), (found * plain.detach()).sum()), wanted) < 5e-6
+
+
+def test_gradient_checkpointing_changes_nothing() -> None:
+    made = families.adapted(families.model("Llama", temperature=0.8))
+    attention.install(causal_model(made))
+    before = families.gradient(made, packed(made, RAGGED)[0].sum())
+    made.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(families.gradient(made, packed(made, RAGGED)[0].sum()), before)
+
+
+def test_all_weights_may_be_trained() -> None:
+    made = families.model("Llama", temperature=0.8).train()
+    wanted = families.gradient(made, families.padded(made, *RAGGED)[0].sum())
+    attention.install(made)
+    assert apart(families.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
+
+
+def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
+    truth = families.adapted(families.model("Llama", temperature=0.8))
+    wanted = families.gradient(truth, families.padded(truth, *RAGGED)[0].sum())
+    made = families.adapted(families.model("Llama", temperature=0.8)).to(torch.bfloat16)
+    stock = families.gradient(made, families.padded(made, *RAGGED)[0].sum()).float()
+    attention.install(causal_model(made))
+    ours = families.gradient(made, packed(made, RAGGED)[0].sum()).float()
+    assert apart(ours, wanted) <= 1.1 * apart(stock, wanted)
+
+
+def test_passes_without_a_layout_stay_as_they_were() -> None:
+    made = families.model("Llama")
+    before = made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
+    attention.install(made)
+    assert torch.equal(made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
+    attention.uninstall(made)
+    assert not made.config._attn_implementation.startswith("rlm_")
+
+
+@pytest.mark.parametrize(
+    ("there", "packable"),
+    [
+        ([0, 1, 1, 1, 1, 0], True),
+        ([1, 1, 1, 0, 0, 0], True),
+        ([1, 1, 0, 1, 1, 1], False),  # padded between prompt and completion
+        ([1, 0, 1, 1, 1, 1], False),
+        ([1, 1, 1, 1, 0, 1], False),  # a hole
+        ([0, 0, 0, 1, 1, 1], False),  # no prompt
+    ],
+)
+def test_what_surrounds_a_row_may_be_left_out(there: list[int], packable: bool) -> None:
+    assert is_packable(torch.tensor([there]), 3) is packable
+
+
+# ------------------------------------------------------------------ who is read padded
+
+
+def reader(made: Any) -> Any:
+    return lambda *rows: families.padded(made, *rows)[0]
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_known_families_pass_the_trial(family: str) -> None:
+    made = families.adapted(families.model(family, temperature=0.8))
+    assert fits.prepare(made, reader(made), temperature=0.8) is None
+    assert causal_model(made).config._attn_implementation == "rlm_sdpa"
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Granite", {"logits_scaling": 2.0}),  # scales its logits
+        ("Gemma2", {"final_logit_softcapping": 1.0}),  # bends them
+        ("OPT", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}),  # counts positions by the mask
+    ],
+)
+def test_what_reads_otherwise_is_found_out(family: str, changes: dict[str, Any]) -> None:
+    made = families.model(family, **changes)
+    assert "packed rows" in str(fits.prepare(made, reader(made), temperature=1.0))
+    assert not made.config._attn_implementation.startswith("rlm_")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (partial(families.model, "Llama", attention_dropout=0.1), "dropout is on"),
+        (lambda: families.adapted(families.model("Llama"), lora_dropout=0.1), "dropout is on"),
+        (lambda: families.adapted(families.model("Llama"), target_modules=["lm_head"]), "language head"),
+        (partial(families.model, "Mamba", num_hidden_layers=2), "no attention"),
+        (partial(families.model, "Llama", attn_implementation="flex_attention"), "flex_attention"),
+    ],
+)
+def test_what_needs_padding_is_said_in_words(make: Any, reason: str) -> None:
+    made = make()
+    assert reason in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+def test_virtual_tokens_need_padding() -> None:
+    import peft
+
+    made = peft.get_peft_model(
+        families.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    )
+    assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "longest"),
+    [
+        ("Mistral", {"sliding_window": 16}, 16),
+        ("Mistral", {"sliding_window": None}, None),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, 8),
+        ("Qwen2", {}, None),
+        ("Llama", {}, None),
+    ],
+)
+def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
+    assert fits.window(families.model(family, **changes)) == longest

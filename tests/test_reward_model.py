@@ -1,0 +1,376 @@
+"""The reward model: what it learns, what it says, what it is kept in, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rlhf
+import tiny
+import torch
+import yaml
+from critical import LORA
+from peft import LoraConfig, PeftModel, get_peft_model
+from preferred import PIPELINE, SHORT, run
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from trl import RewardConfig, RewardTrainer
+
+from rlm_plugins import metrics, recipe, reward_files
+from rlm_plugins.adapters import listed
+from rlm_plugins.builtin import environments, gist, learned_reward
+from rlm_plugins.commands.trial import trial
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.reward_model import tokens_of
+from rlm_plugins.testing import conformance
+from rlm_plugins.training.pairs import tokens_of_pair, with_head
+from rlm_plugins.training.train import train
+
+HEAD = "base_model.model.score.weight"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run of the pipeline."""
+    return run(tmp_path_factory.mktemp("rlhf") / "run").folder
+
+
+@pytest.fixture
+def adapter(done: Path) -> Path:
+    return done / "02-reward" / "adapter"
+
+
+@pytest.fixture
+def base(done: Path) -> Path:
+    return done / "01-sft" / "model"
+
+
+def conversations(folder: Path) -> list[list[int]]:
+    """Three answers of unlike length, as they are read."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompt = [{"role": "user", "content": "7773727712?"}]
+    return [tokens_of(tokenizer, prompt, text) for text in ("72", "", "777372")]
+
+
+def policy(base: Path, dropout: float = 0.5) -> Any:
+    """A policy that has moved, in training."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    made = get_peft_model(model, LoraConfig(**{**LORA, "task_type": "CAUSAL_LM", "lora_dropout": dropout}))
+    for name, x in made.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x)
+    return made.train()
+
+
+# ---- what it learns
+
+
+def test_its_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
+    """Value and gradient, against scores of rows that were read alone, without padding."""
+    judge = get_peft_model(with_head(tiny.model()), LoraConfig(**{**LORA, "task_type": "SEQ_CLS"}))
+    draw = torch.Generator().manual_seed(0)
+    for x in (x for x in judge.parameters() if x.requires_grad):
+        torch.nn.init.normal_(x, std=0.3, generator=draw)
+    pairs = [([5, 6, 7, 1], [5, 6, 1]), ([8, 9, 1], [8, 3, 4, 5, 1])]
+    data = [{"chosen_ids": chosen, "rejected_ids": rejected} for chosen, rejected in pairs]
+    args = RewardConfig(
+        output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False
+    )
+    trainer = RewardTrainer(judge, args, train_dataset=tiny.Dataset.from_list(data), processing_class=tiny.tokenizer())
+    found = trainer.compute_loss(judge, dict(trainer.data_collator(data)))
+    learned = [x for x in judge.parameters() if x.requires_grad]
+    gradient = torch.autograd.grad(found, learned)
+
+    def score(ids: list[int]) -> torch.Tensor:
+        plain = judge.get_base_model()
+        hidden = plain.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]
+        return hidden @ plain.score.modules_to_save["default"].weight[0]
+
+    margins = torch.stack([score(chosen) - score(rejected) for chosen, rejected in pairs])
+    expected = (1 + (-margins).exp()).log().mean()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, learned))
+    assert margins.abs().min() > 1e-2
+
+
+def test_a_new_one_prefers_nothing_and_its_trunk_is_the_model() -> None:
+    model = tiny.model()
+    judge = with_head(model)
+    ids = torch.tensor([[5, 6, 7, 1]])
+    assert not judge(input_ids=ids).logits.any()
+    hidden = judge.model(input_ids=ids).last_hidden_state
+    assert torch.equal(model.lm_head(hidden), model(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("prompt", ["1+1=", [{"role": "user", "content": "7?"}]], ids=["text", "chat"])
+def test_pairs_are_read_as_trl_reads_them(tmp_path: Path, adapter: Path, prompt: Any) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(adapter)
+    row = {"prompt": prompt, "chosen": "72", "rejected": "7"}
+    theirs = (
+        row
+        if isinstance(prompt, str)
+        else row | {kind: [{"role": "assistant", "content": row[kind]}] for kind in ("chosen", "rejected")}
+    )
+    args = RewardConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    data = tiny.Dataset.from_list([theirs])
+    model = AutoModelForSequenceClassification.from_pretrained(adapter.parents[1] / "01-sft/model", num_labels=1)
+    trainer = RewardTrainer(model, args, train_dataset=data, processing_class=tokenizer)
+    expected = {f"{kind}_ids": trainer.train_dataset[0][f"{kind}_ids"] for kind in ("chosen", "rejected")}
+    assert tokens_of_pair(tokenizer, row) == expected
+    if not isinstance(prompt, str):  # also where a data set repeats the prompt in its answers
+        whole = row | {kind: [*prompt, {"role": "assistant", "content": row[kind]}] for kind in ("chosen", "rejected")}
+        assert tokens_of_pair(tokenizer, whole) == expected
+
+
+# ---- what it says
+
+
+def test_it_says_what_transformers_says_on_its_own_base_and_on_the_policys(base: Path, adapter: Path) -> None:
+    plain = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(plain, adapter).eval()
+    rows = conversations(adapter)
+    with torch.no_grad():
+        expected = [theirs(input_ids=torch.tensor([row])).logits.item() for row in rows]
+    assert max(expected) - min(expected) > 1e-3
+    alone = reward_files.own(adapter, torch.device("cpu"))
+    together = reward_files.shared(adapter, policy(base))
+    assert together is not None
+    for batch_size in (1, 2, 3):  # padded not at all, a little, and much
+        for judge in (alone, together):
+            torch.testing.assert_close(judge.scores(rows, batch_size), expected, rtol=0, atol=1e-6)
+
+
+def test_it_leaves_the_policy_and_its_chance_alone(base: Path, adapter: Path, tmp_path: Path) -> None:
+    """Weights, gradients' flags, mode, random stream, files; and what the policy says, bit for bit."""
+    made = policy(base)
+    ids = torch.tensor(conversations(adapter)[:1])
+    torch.manual_seed(1)
+    said = made(input_ids=ids).logits.detach()
+    weights = {name: (x.detach().clone(), x.requires_grad) for name, x in made.named_parameters()}
+    torch.manual_seed(1)
+    judge = reward_files.shared(adapter, made)
+    assert judge is not None
+    judge.scores(conversations(adapter), 2)
+    assert torch.equal(made(input_ids=ids).logits, said), "dropout is on again, and draws what it would have drawn"
+    now = dict(made.named_parameters())
+    assert all(torch.equal(now[name], x) and now[name].requires_grad == moves for name, (x, moves) in weights.items())
+    mine = {name for name in now if name not in weights}
+    assert mine
+    assert not [name for name in mine if ".reward0." not in name or now[name].requires_grad]
+    made.save_pretrained(tmp_path, state_dict=listed(made, made.state_dict()))
+    assert not [name for name in load_file(tmp_path / "adapter_model.safetensors") if "reward" in name]
+    second = reward_files.shared(adapter, made)
+    assert second is not None
+    assert second.scores(conversations(adapter), 2) == judge.scores(conversations(adapter), 2)
+
+
+def test_in_bf16_the_head_stays_exact(base: Path, adapter: Path) -> None:
+    rows = conversations(adapter)
+    whole = reward_files.own(adapter, torch.device("cpu"))
+    expected = whole.scores(rows, 3)
+    whole.trunk.to(torch.bfloat16)
+    found = whole.scores(rows, 3)
+    assert whole.head.weight.dtype == torch.float32
+    assert found != expected
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05 * max(map(abs, expected)))
+
+
+def test_a_whole_model_is_a_reward_model_too(base: Path, tmp_path: Path, adapter: Path) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path)
+    rows = conversations(adapter)
+    with torch.no_grad():
+        expected = [model(input_ids=torch.tensor([row])).logits.item() for row in rows]
+    judge = reward_files.own(tmp_path, torch.device("cpu"))
+    torch.testing.assert_close(judge.scores(rows, 2), expected, rtol=0, atol=1e-6)
+    assert reward_files.shared(tmp_path, policy(base)) is None
+
+
+# ---- a run of the pipeline
+
+
+def test_the_pipeline(done: Path) -> None:
+    records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
+    (first, last) = [r for r in records if r["stage"] == "02-reward" and "held_out/rows" in r]
+    assert first["held_out/pair_accuracy"] == 0.5
+    assert first["held_out/margin"] == 0
+    assert last["held_out/margin"] != 0
+    assert last["held_out/rows"] == 16
+    assert not [name for record in records for name in record if metrics.find(name) is None]
+    steps = [r for r in records if r["stage"] == "03-ppo" and "loss" in r]
+    assert [step["step"] for step in steps] == [1, 2]
+    assert all(step["penalties/kl"] == 0 for step in steps), (
+        "the critic learns alone first: the policy is the reference"
+    )
+    assert all(step["rewards/reward_model/std"] > 0 for step in steps)
+    saved = load_file(done / "03-ppo" / "adapter" / "adapter_model.safetensors")
+    assert saved
+    assert not [name for name in saved if "reward" in name or "critic" in name]
+    assert not (done / "02-reward" / "start").exists(), "its base has an address: the stage before it"
+    assert json.loads((done / "02-reward/adapter/reward_model.json").read_text())["base"] == "../../01-sft/model"
+
+
+def test_both_are_judged_again_from_the_folder(done: Path) -> None:
+    """With the reward model on a base of its own: what `rlm eval` reads is merged."""
+    records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
+    for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
+        logged = [r for r in records if r["stage"].endswith(stage) and "held_out/rows" in r][-1]
+        chosen, report = trial(done, stage=stage)
+        assert report.score == pytest.approx(logged[f"held_out/{metric}"], abs=1e-6)
+        assert chosen.source.origin.endswith("adapter")
+        for label, mean in report.rewards.items():
+            assert mean == pytest.approx(logged[f"held_out/{label}"], abs=1e-5)
+
+
+def test_interrupted_and_resumed_it_is_the_same(tmp_path: Path) -> None:
+    """From the checkpoint in the middle: adapter, head and optimiser."""
+    short = [*SHORT, "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=3"]
+    whole = recipe.load(PIPELINE, short)
+    for found in (whole.bodies, whole.places):
+        del found[2:]
+    folder = train(whole, Registry(), tmp_path / "run").folder
+    expected = load_file(folder / "02-reward/adapter/adapter_model.safetensors")
+    for name in ("checkpoint-6", "adapter"):
+        shutil.rmtree(folder / "02-reward" / name)
+    (folder / "02-reward" / "done").unlink()
+    train(whole, Registry(), folder, resume=True)
+    found_now = load_file(folder / "02-reward/adapter/adapter_model.safetensors")
+    assert expected[HEAD].any()
+    assert expected.keys() == found_now.keys()
+    assert all(torch.equal(x, found_now[name]) for name, x in expected.items())
+
+
+def test_the_second_recipe_differs_in_its_kl_alone() -> None:
+    first, second = (yaml.safe_load((PIPELINE.parent / f"{name}.yaml").read_text()) for name in rlhf.RECIPES)
+    assert second["stages"][2]["algorithm"]["shapers"] == []
+    second["stages"][2]["algorithm"]["shapers"] = first["stages"][2]["algorithm"]["shapers"]
+    assert second == first
+
+
+def test_the_benchmark_reads_what_the_runs_wrote(done: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
+    found = {"recipe": "rlhf", "seed": 0, **rlhf.figures(lines)}
+    (first, second) = found["curve"]
+    step = next(line for line in lines if line["stage"] == "03-ppo" and line["step"] == 2 and "reward" in line)
+    assert second["true"] == step["rewards/gist/mean"]
+    assert second["score"] == step["rewards/reward_model/mean"] == pytest.approx(step["reward"])
+    end = rlhf.come_to(found)
+    assert end["true_after"] == pytest.approx((first["true"] + second["true"]) / 2)
+    assert [point["step"] for point in found["held_out"]] == [0, 2]
+    rlhf.draw([found, {**found, "recipe": "over_optimisation"}], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 5000
+
+
+# ---- what is refused
+
+
+def broken(adapter: Path, folder: Path) -> Path:
+    """A copy of an adapter that has lost its head."""
+    shutil.copytree(adapter, folder)
+    weights = load_file(folder / "adapter_model.safetensors")
+    save_file({name: x for name, x in weights.items() if name != HEAD}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) -> None:
+    folder = broken(adapter, tmp_path / "headless")
+    for load in (
+        reward_files.check,
+        lambda f: reward_files.own(f, "cpu"),
+        lambda f: reward_files.shared(f, policy(base)),
+    ):
+        with pytest.raises(RlmError, match="no score head here"):
+            load(folder)
+    with pytest.raises(RlmError, match="no score head here"):
+        reward_files.own(base, "cpu")
+    said = [*SHORT, f"stages.2.rewards=[{{name: reward_model, path: {folder}}}]", "stages.2.evaluation=null"]
+    with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no score head here"):
+        compose(recipe.load(PIPELINE, said), Registry())
+
+
+def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> None:
+    other = policy(base)
+    with torch.no_grad():
+        next(x for name, x in other.named_parameters() if "embed_tokens" in name).mul_(1.5)
+    assert reward_files.shared(adapter, other) is None
+    part = learned_reward.LearnedReward(path=str(adapter), shared=True)
+    with pytest.raises(RlmError, match="trained on another base"):
+        part.meet(other, {})
+    moving = AutoModelForCausalLM.from_pretrained(base)
+    with pytest.raises(RlmError, match="is not frozen"):
+        part.meet(moving, {})
+    apart = learned_reward.LearnedReward(stage="reward")
+    apart.meet(other, {"reward": adapter})
+    asked, said = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
+    alone = reward_files.own(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
+    assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
+
+
+REFUSED = {
+    "rewards": ("stages.1.rewards=[gist]", r"stages\[1\]\.rewards(.|\n)*has no use for rewards"),
+    "metric": ("stages.1.evaluation.metric=gist", r"stages\[1\]\.evaluation\.metric(.|\n)*pair_accuracy, margin"),
+    "columns": ("stages.1.environment=addition", r"stages\[1\]\.environment(.|\n)*learns from the column 'chosen'"),
+    "unknown": ("stages.2.rewards.0.stage=rewrd", r"stages\[2\]\.rewards\[0\]\.stage(.|\n)*did you mean 'reward'"),
+    "other": ("stages.2.rewards.0.stage=sft", r"'sft' leaves no reward_model before this one(.|\n)*allowed: reward"),
+    "both": ("stages.2.rewards.0.path=x", r"stages\[2\]\.rewards\[0\](.|\n)*one of them"),
+    "folder": (
+        "stages.2.rewards=[{name: reward_model, path: ./nowhere}]",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no file or folder './nowhere'",
+    ),
+    "no model": (
+        "stages.2.rewards=[{name: reward_model, path: .}]",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*there is no reward model here",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_what_is_refused_before_any_weight_is_loaded(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    change, told = REFUSED[wrong]
+    more = ["stages.2.evaluation.metric=reward_model"] if wrong in ("folder", "no model") else []
+    with pytest.raises(RecipeError, match=told):
+        compose(recipe.load(PIPELINE, [*SHORT, change, *more]), Registry())
+
+
+# ---- the laws of its hooks
+
+
+JUDGE = Path(__file__).parent / "no such folder"
+
+
+@pytest.fixture(autouse=True)
+def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The battery makes many instances, and they read the same files; its longest texts are longer than any context."""
+    if "law" not in request.fixturenames or "LearnedReward" not in request.node.name:
+        return
+    judge = reward_files.own(request.getfixturevalue("adapter"), torch.device("cpu"))
+    monkeypatch.setattr(reward_files, "own", lambda *_: judge)
+    monkeypatch.setattr("rlm_plugins.testing.samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+
+
+test_gist_world = conformance("rlm_environments", gist.gist_world, knobs={"train_rows": 100, "test_rows": 20})
+test_gist = conformance("rlm_rewards", gist.gist)
+test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, knobs={"path": str(JUDGE)})
+
+
+def test_readers_prefer_what_is_worth_more_and_are_not_sure() -> None:
+    world = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
+    asked = [row["prompt"][0]["content"] for row in world.train]
+    chosen = gist.gist(asked, [row["chosen"] for row in world.train])
+    rejected = gist.gist(asked, [row["rejected"] for row in world.train])
+    apart = [a - b for a, b in zip(chosen, rejected, strict=True) if abs(a - b) > 1e-9]
+    clear = [x > 0 for x in apart if abs(x) > 0.4]
+    close = [x > 0 for x in apart if abs(x) < 0.11]
+    assert sum(clear) / len(clear) > 0.97
+    assert 0.55 < sum(close) / len(close) < 0.8  # σ(1) = 0.73 at a difference of one `noise`

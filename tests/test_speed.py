@@ -1,0 +1,217 @@
+"""The short cuts of the trainer: the same samples, losses and weights with them and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from by_hand import row_of
+from critical import KINDS, critic
+from trainers import trainer
+
+from rlm_plugins import recipe
+from rlm_plugins.batch import Batch
+from rlm_plugins.commands.shortcuts import shortcuts
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.speed.silent import silent
+from rlm_plugins.stage import NO_SPEED, Speed
+from rlm_plugins.step import Equation, objective
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.engine import arguments
+
+REGISTRY = Registry()
+ALL = Speed(packed=True, skip=True, regroup=True)
+ROWS = sorted(
+    part.name
+    for part in REGISTRY
+    if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
+)
+SPOKEN = {"reward", "advantage/abs_mean", "completions/mean_length", "loss", "grad_norm", "critic/value"}
+
+
+def seldom(completions: list[str]) -> list[float]:
+    """1 for a text with an `a`: some groups have one in every row, or in none."""
+    return [float("a" in text[:4]) for text in completions]
+
+
+def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
+    """Three steps of a row."""
+    equation = row_of(row)
+    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
+    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
+    kind = changes.pop("critic", None)
+    pieces = {"speed": speed, "critic": kind and critic(kind)}
+    made = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
+    made.train()
+    return made
+
+
+def weights(made: EquationTrainer) -> torch.Tensor:
+    return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
+
+
+def compared(folder: Path, row: str, **changes: Any) -> list[dict[str, float]]:
+    """Trains with short cuts and without, demands the same, and says what was logged with them."""
+    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, ALL, **changes)
+    start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
+    moved = weights(slow) - start
+    assert moved.norm() > 0.01
+    assert (weights(fast) - weights(slow)).norm() < 5e-4 * moved.norm()
+    for one, other in zip(slow.state.log_history, fast.state.log_history, strict=True):
+        for name in SPOKEN & one.keys():
+            assert other[name] == pytest.approx(one[name], rel=2e-4, abs=2e-6), name
+    return [line for line in fast.state.log_history if "loss" in line]
+
+
+@pytest.mark.parametrize("row", ["dr_grpo", "gspo"])
+def test_rows_without_advantage_are_skipped(tmp_path: Path, row: str) -> None:
+    assert any(0 < line["speed/skipped"] < 1 for line in compared(tmp_path, row))
+
+
+@pytest.mark.parametrize("row", ["grpo", "gfpo"])
+def test_a_term_that_sees_every_row_keeps_them(tmp_path: Path, row: str) -> None:
+    """KL to the reference, an entropy bonus: packed, and nothing skipped."""
+    assert not any("speed/skipped" in line for line in compared(tmp_path, row))
+
+
+def test_several_updates_per_generation(tmp_path: Path) -> None:
+    compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
+
+
+def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", mask_truncated_completions=True, max_completion_length=6)
+
+
+def test_checkpointing(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_critic_reads_packed_rows_too(tmp_path: Path, kind: str) -> None:
+    logged = compared(tmp_path, "orz", critic=kind)
+    assert not any("speed/skipped" in line for line in logged)
+    assert any(line["critic/value"] for line in logged)
+
+
+# ------------------------------------------------------------------ who may be skipped
+
+KEEP_ALL = {
+    "grpo": "KL",
+    "gfpo": "KL and entropy",
+    "clip_cov": "covariances",
+    "kl_cov": "covariances",
+    "sft": "imitates whatever it is shown",
+}
+
+
+LABELS = ("greedy", "demonstrations", "replay")
+
+
+def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
+    """Scored rows of four groups of four, ragged, two groups without advantage; and which rows those are."""
+    draw = torch.Generator().manual_seed(seed)
+    rows, width = 16, 6
+
+    def some() -> torch.Tensor:
+        return -2 * torch.rand(rows, width, generator=draw)
+
+    dead = torch.arange(rows) % 4 < 2
+    mask = torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=draw)
+    made = Batch(
+        group=torch.arange(rows) % 4,
+        mask=mask,
+        truncated=torch.zeros(rows, dtype=torch.bool),
+        sources={name: torch.rand(rows, generator=draw) < 0.5 for name in ("policy", *LABELS)},
+        max_completion_length=width,
+        step=0,
+        rewards=some()[:, 0],
+        advantages=some()[:, :1].where(~dead.unsqueeze(1), 0.0),
+        expected_logp=some()[:, 0],
+        tokens=mask.sum().float(),
+        rows=torch.tensor(float(rows)),
+        all_rows=torch.tensor(float(rows)),
+        micro_batches=torch.tensor(1.0),
+    )
+    for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
+        setattr(made, name, some())
+    return made, dead
+
+
+def gradient(batch: Batch, made: Equation) -> torch.Tensor:
+    logp = batch.logp.detach().requires_grad_()
+    return torch.autograd.grad(objective(replace(batch, logp=logp), made), logp)[0]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_is_skipped_teaches_nothing(name: str) -> None:
+    """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
+    made = row_of(name)
+    verdict = silent(made, 0, LABELS)
+    assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
+    for seed in range(3 if verdict else 0):
+        batch, dead = drawn(seed)
+        muted = batch.old_logp.where(dead.unsqueeze(1), batch.logp)
+        read, left_out = gradient(batch, made), gradient(replace(batch, logp=muted), made)
+        assert not read[dead].any()
+        torch.testing.assert_close(left_out[~dead], read[~dead], rtol=0, atol=0)
+
+
+def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
+    for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
+        assert silent(row_of(name), 0), name
+
+
+def test_a_coefficient_that_comes_later_counts_later() -> None:
+    late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
+    made = row_of("dr_grpo", penalties=[late])
+    assert silent(made, 0)
+    assert not silent(made, 5)
+
+
+# ------------------------------------------------------------------ what rlm check says of it
+
+RECIPE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [accuracy]
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 4}}
+algorithm: dr_grpo
+trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulation_steps: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("speed={packed: true, skip: true, regroup: true}", ["without padding", "are left out", "group by group"]),
+        ("speed={packed: true}", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
+        ("speed={skip: true}", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
+        ("algorithm=grpo", ["without padding", "kl sees them", "group by group"]),
+        ("algorithm=orz", ["without padding", "the critic learns from them", "group by group"]),
+        ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
+        ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
+        (
+            "model.lora.lora_dropout=0.1",
+            ["read padded: `lora_dropout` is on", "they are read padded", "group by group"],
+        ),
+    ],
+)
+def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    every = [] if said.startswith("speed") else ["speed={packed: true, skip: true, regroup: true}"]
+    (stage,) = compose(recipe.load(file, [*every, said]), REGISTRY)
+    lines = shortcuts(stage, arguments(stage))
+    assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+def test_a_recipe_that_asks_for_none_is_told_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file), REGISTRY)
+    assert shortcuts(stage, arguments(stage)) == []
