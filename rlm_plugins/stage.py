@@ -62,7 +62,7 @@ class Critic:
     Args:
         kind: ``shared``: an adapter of its own on the policy's frozen base. ``head``: a value head on the policy's
             hidden states. ``separate``: a copy of the model.
-        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's.
+        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's, without its dropout.
         learning_rate: A number or a schedule; None: as `trainer.learning_rate`, without its schedule.
         max_grad_norm: Where its own gradient is clipped; 0: nowhere.
         warmup_steps: Optimiser steps in which the critic learns alone: the policy does not move at all.
