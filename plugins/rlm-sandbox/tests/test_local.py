@@ -154,7 +154,7 @@ def test_it_ends_with_its_trainer(ending: str, sent: int | None) -> None:
     if sent is not None:
         time.sleep(0.5)
         os.killpg(process.pid, sent)
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=180)
     assert sent or process.returncode in (0, 3), complaints
     end = time.monotonic() + 20
     while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in zygotes):
