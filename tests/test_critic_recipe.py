@@ -108,6 +108,13 @@ def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
     assert second.critic.warmup_steps == 3
 
 
+def test_one_of_a_stage_that_has_no_use_for_it_is_refused(tmp_path: Path) -> None:
+    """Though another stage has a critic."""
+    text = SMALL.replace("algorithm: ppo", "stages: [{algorithm: sft, critic: {kind: head}}, {algorithm: ppo}]")
+    with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm asks for a critic"):
+        compose(read(tmp_path, text=text), REGISTRY)
+
+
 WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["critic.kind=sharde"],

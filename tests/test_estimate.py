@@ -18,6 +18,7 @@ from rlm_plugins.commands.block import Block
 from rlm_plugins.commands.estimate import Load, estimate
 from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)
@@ -250,3 +251,5 @@ def _peak_inside(record: Any, name: str) -> int:
 def test_an_adapter_that_fits_nowhere_is_told_with_the_layers_there_are() -> None:
     with pytest.raises(RecipeError, match=r"model.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
         estimate(config(), {"r": 4, "target_modules": ["nope"]}, NOTHING)
+    with pytest.raises(RecipeError, match=r"critic.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+        estimate(config(), {"r": 4}, NOTHING, Critic("shared", {"target_modules": ["nope"]}))

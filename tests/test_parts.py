@@ -472,6 +472,20 @@ def test_a_class_may_refuse_its_knobs() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_a_class_may_refuse_them_in_our_words() -> None:
+    """Then nobody is shown a traceback: `rlm` prints those of other people's exceptions."""
+
+    class Refuses:
+        def __init__(self, *, low: int = 1) -> None:
+            raise RecipeError("low is high", hint="lower it")
+
+        def __call__(self, rewards: Any) -> None: ...
+
+    with pytest.raises(RecipeError, match=r"^here: 'mine' refuses its knobs: low is high\n  hint: lower it$") as caught:
+        part(Refuses).bind({}, where="here")
+    assert caught.value.__cause__ is None
+
+
 def test_defaults_that_are_no_plain_data_reach_the_part_as_they_are() -> None:
     assert knob(Path, Path("x")).bind({}).knobs["k"] == Path("x")
     assert knob(Colour, Colour.red).bind({}).knobs["k"] is Colour.red

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.batch import Log
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
@@ -144,7 +145,7 @@ class AdaptiveEntropy:
         most: NonNegativeFloat = 1.0,
     ) -> None:
         if not least <= start <= most:
-            raise ValueError(f"start ({start}) must lie between least ({least}) and most ({most})")
+            raise RecipeError(f"start ({start}) must lie between least ({least}) and most ({most})")
         self.target, self.delta, self.least, self.most = target, delta, least, most
         self.coefficient, self.paid = start, False
 

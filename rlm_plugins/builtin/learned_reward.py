@@ -40,7 +40,7 @@ class LearnedReward:
         self, *, stage: str | None = None, path: str | None = None, shared: bool | None = None, batch_size: Count = 64
     ) -> None:
         if (stage is None) == (path is None):
-            raise ValueError("say `stage`, an earlier stage of the recipe, or `path`, a folder: one of them")
+            raise RecipeError("say `stage`, an earlier stage of the recipe, or `path`, a folder: one of them")
         self.stage, self.path, self.shared, self.batch_size = stage, path, shared, batch_size
         self._policy: Any = None
         self._model: RewardModel | None = None

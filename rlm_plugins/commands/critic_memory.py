@@ -34,7 +34,7 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
     model: Any = None
     rank = 0
     if critic.kind == "shared":
-        model, rank = skeleton(config, critic.lora or {}), (critic.lora or {}).get("r", 8)
+        model, rank = skeleton(config, critic.lora or {}, "critic.lora"), (critic.lora or {}).get("r", 8)
     elif critic.kind == "separate":
         config = _in_float32(config)
         model = skeleton(config, None).base_model

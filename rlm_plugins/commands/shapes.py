@@ -15,12 +15,13 @@ FOUR_BIT = (4 + 0.127) / 8
 """Bytes per weight in 4-bit NormalFloat with double quantisation: 4 bits and 0.127 of constants (2305.14314 §3)."""
 
 
-def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None) -> torch.nn.Module:
+def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: str = "model.lora") -> torch.nn.Module:
     """The model with its adapters, on the meta device.
 
     Args:
         config: The model's. Its `dtype` is what the weights are held in.
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
+        where: Where the recipe says them.
 
     Raises:
         RecipeError: PEFT refuses the adapter.
@@ -40,7 +41,7 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None) -> torch.
             layers = sorted(
                 {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
             )
-            raise RecipeError(f"PEFT refuses: {error}", where="model.lora", allowed=", ".join(layers)) from None
+            raise RecipeError(f"PEFT refuses: {error}", where=where, allowed=", ".join(layers)) from None
 
 
 def trained_bytes(model: torch.nn.Module) -> int:

@@ -95,12 +95,15 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
 
 
 def _check_critic_is_used(recipe: Recipe, plans: list[Plan]) -> None:
-    """A section that is connected to nothing: no stage has a part that asks for a critic."""
-    said = [place for place, body in zip(recipe.places, recipe.bodies, strict=True) if body.get("critic") is not None]
-    if said and not any(plan.critic for plan in plans):
-        problem = "no part of the algorithm asks for a critic: none names `values`"
-        hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
-        raise RecipeError(problem, where=spell((*said[0], "critic")), hint=hint)
+    """A section that is connected to nothing: no part asks for a critic; what stages share, one of them must use."""
+    told = recipe.origins.get("critic")
+    for place, body, plan in zip(recipe.places, recipe.bodies, plans, strict=True):
+        where = spell((*place, "critic"))
+        shared = any(other.critic for other in plans) and told is not None and recipe.origins.get(where) == told
+        if body.get("critic") is not None and not plan.critic and not shared:
+            problem = "no part of the algorithm asks for a critic: none names `values`"
+            hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+            raise RecipeError(problem, where=where, hint=hint)
 
 
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:

@@ -55,6 +55,7 @@ def check(draft: Draft) -> None:
 
 _ALLOWED = {
     "string_type": "text",
+    "bool_type": "true or false",
     "string_too_short": "text of at least one character",
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-': it names a folder",
     "int_type": "a whole number",

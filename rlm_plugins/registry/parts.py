@@ -116,8 +116,11 @@ class Part:
             return self.target
         try:
             return self.target(**knobs)
-        except RlmError:
-            raise
+        except RlmError as error:
+            if error.where:
+                raise
+            told = f"'{self.name}' refuses its knobs: {error.problem}"
+            raise RecipeError(told, where=where, allowed=error.allowed, hint=error.hint) from error.__cause__
         except Exception as error:
             raise RecipeError(
                 f"'{self.name}' refuses its knobs: {type(error).__name__}: {error}", where=where
