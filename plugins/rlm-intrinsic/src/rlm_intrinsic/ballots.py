@@ -47,7 +47,7 @@ def votes(answers: Sequence[Answer | None]) -> Counter[Answer]:
     return Counter(each for each in answers if each is not None)
 
 
-def elected(weights: Mapping[Answer, Fraction | int]) -> Answer | None:
+def elected(weights: Mapping[Answer, int] | Mapping[Answer, Fraction]) -> Answer | None:
     """The answer with the most votes; None where nobody voted, or where several have as many.
 
     >>> elected({"a": 2, "b": 1}), elected({"a": 1, "b": 1})

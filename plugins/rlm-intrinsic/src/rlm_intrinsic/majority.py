@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Annotated, Any
@@ -156,14 +155,14 @@ def frozen_voters(
     return scores
 
 
-def _weighed(voters: Sequence[Sequence[Answer | None]]) -> Counter[Answer]:
+def _weighed(voters: Sequence[Sequence[Answer | None]]) -> dict[Answer, Fraction]:
     """Answer → Σₙ SCₙ · countₙ, exactly: a tie is a tie."""
-    total: Counter[Any] = Counter()
+    total: dict[Answer, Fraction] = {}
     for voter in voters:
         cast = votes(voter)
         consistency = Fraction(max(cast.values(), default=0), max(len(voter), 1))
         for each, count in cast.items():
-            total[each] += consistency * count
+            total[each] = total.get(each, Fraction(0)) + consistency * count
     return total
 
 
