@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,63 +14,71 @@ from rlm_plugins.errors import RlmError
 FILE = "adapter_model.safetensors"
 
 
-class Guest:
-    """Reads with the policy's base under an adapter of its own, and never trains.
+class Adapter:
+    """An adapter that takes the place of the policy's while it reads: a critic's, which learns, or a reward model's.
 
     Args:
-        policy: A PEFT model. Its list of adapters does not name the guest: its files are not to hold it.
-        name: What the layers call the adapter; unlike those that are there.
-        folder: Where PEFT has saved it.
-
-    Raises:
-        RlmError: The adapter does not fit the policy's base.
+        policy: A PEFT model. Its list of adapters does not name this one: PEFT saves and loads all it lists.
+        name: What the layers call it; unlike those that are there.
+        config: A ``peft.LoraConfig``.
+        learns: Whether its weights are trained.
     """
 
-    def __init__(self, policy: Any, name: str, folder: Path) -> None:
-        from peft import LoraConfig
+    def __init__(self, policy: Any, name: str, config: Any, *, learns: bool) -> None:
+        self.base, self._name, self._learns = policy.get_base_model(), name, learns
+        self._usual = policy.active_adapters
+        policy.add_adapter(name, config)
+        self.config = policy.peft_config.pop(name)
+        self._switch(self._usual)
 
-        self.base, self._name, self._usual = policy.get_base_model(), name, policy.active_adapters
-        config = LoraConfig.from_pretrained(folder)
-        config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
-        here = [x.device for x in self.base.parameters() if x.is_cuda]
-        with torch.random.fork_rng(devices=sorted({x.index for x in here})):  # new adapters are drawn at random
-            policy.add_adapter(name, config)
-        del policy.peft_config[name]
-        self._take(folder)
-        self._switch(self._usual, training=True)
-
-    def _switch(self, adapters: Any, training: bool) -> None:
+    def _switch(self, adapters: Any, learns: bool = True) -> None:
         from peft.tuners.tuners_utils import set_adapter
 
-        set_adapter(self.base, adapters, inference_mode=not training)
+        set_adapter(self.base, adapters, inference_mode=not learns)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While it lasts the guest's adapter stands where the policy's does, without gradient and dropout."""
-        self._switch(self._name, training=False)
+        """While it lasts this adapter stands where the policy's does; where it never learns, at rest."""
+        self._switch(self._name, self._learns)
         try:
-            with at_rest(self.base):
+            with nullcontext() if self._learns else at_rest(self.base):
                 yield
         finally:
-            self._switch(self._usual, training=True)
+            self._switch(self._usual)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The adapter, by the names of PEFT's files."""
-        mine = {name: x for name, x in self.base.named_parameters() if f".{self._name}." in name}
-        return {f"base_model.model.{name.replace(f'.{self._name}.', '.')}": x for name, x in mine.items()}
+        """Its weights, as the base calls them."""
+        return {name: x for name, x in self.base.named_parameters() if f".{self._name}." in name}
 
-    def _take(self, folder: Path) -> None:
-        from safetensors.torch import load_file
+    def in_file(self, name: str) -> str:
+        """As PEFT calls a weight of it in a file."""
+        return "base_model.model." + name.replace(f".{self._name}.", ".")
 
-        saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
-        mine = self.weights()
-        odd = sorted(set(mine) ^ set(saved)) + [n for n in mine if n in saved and mine[n].shape != saved[n].shape]
-        if odd:
-            problem = f"the adapter is not one of this base: they do not agree on '{odd[0]}'"
-            raise RlmError(problem, where=str(folder))
-        with torch.no_grad():
-            for name, x in mine.items():
-                x.copy_(saved[name])
+
+def guest(policy: Any, name: str, folder: Path) -> Adapter:
+    """The adapter that PEFT has saved in a folder; it never trains, and making it draws no random number.
+
+    Raises:
+        RlmError: It does not fit the policy's base.
+    """
+    from peft import LoraConfig
+    from safetensors.torch import load_file
+
+    config = LoraConfig.from_pretrained(folder)
+    config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
+    here = [x.device for x in policy.parameters() if x.is_cuda]
+    with torch.random.fork_rng(devices=sorted({x.index for x in here})):  # new adapters are drawn at random
+        found = Adapter(policy, name, config, learns=False)
+    saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
+    mine = {found.in_file(name): x for name, x in found.weights().items()}
+    odd = sorted(set(mine) ^ set(saved)) + [n for n in mine if n in saved and mine[n].shape != saved[n].shape]
+    if odd:
+        problem = f"the adapter is not one of this base: they do not agree on '{odd[0]}'"
+        raise RlmError(problem, where=str(folder))
+    with torch.no_grad():
+        for key, x in mine.items():
+            x.copy_(saved[key])
+    return found
 
 
 def listed(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -179,6 +179,12 @@ METRICS: tuple[Metric, ...] = (
         "How many tokens teach at all.",
         "Above 0.3. At 0 for long the run is idle: the callback `stop_when_nothing_teaches` ends it.",
     ),
+    Metric(
+        "speed/skipped",
+        "share of rows that the update did not read, since they have no advantage; with `speed: {skip: true}`",
+        "How much work was saved. The means of the loss's own metrics and of the entropy are over the other rows.",
+        "As `advantage/nonzero` says, turned round.",
+    ),
     # -- what the critic expected
     Metric(
         "critic/explained_variance",

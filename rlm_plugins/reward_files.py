@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.adapters import FILE, Guest, at_rest
+from rlm_plugins.adapters import FILE, at_rest, guest
 from rlm_plugins.errors import RlmError
 from rlm_plugins.reward_model import RewardModel, ScoreHead
 
@@ -78,8 +78,8 @@ def shared(folder: Path, policy: Any) -> RewardModel | None:
         return None
     head = _head(folder, policy.device)
     taken = {name for module in trunk.modules() for name in getattr(module, "lora_A", ())}
-    guest = Guest(policy, f"reward{sum(name.startswith('reward') for name in taken)}", folder)
-    return RewardModel(trunk, head, _tokenizer(folder), guest.reading, policy.device)
+    adapter = guest(policy, f"reward{sum(name.startswith('reward') for name in taken)}", folder)
+    return RewardModel(trunk, head, _tokenizer(folder), adapter.reading, policy.device)
 
 
 def own(path: str | Path, device: Any) -> RewardModel:

@@ -62,7 +62,7 @@ class Critic:
     Args:
         kind: ``shared``: an adapter of its own on the policy's frozen base. ``head``: a value head on the policy's
             hidden states. ``separate``: a copy of the model.
-        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's.
+        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's, without its dropout.
         learning_rate: A number or a schedule; None: as `trainer.learning_rate`, without its schedule.
         max_grad_norm: Where its own gradient is clipped; 0: nowhere.
         warmup_steps: Optimiser steps in which the critic learns alone: the policy does not move at all.
@@ -83,11 +83,13 @@ class Speed:
         packed: Rows are read without padding, each prompt once for its group.
         skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
+        reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
     """
 
     packed: bool = False
     skip: bool = False
     regroup: bool = False
+    reuse: bool = False
 
 
 NO_SPEED = Speed()

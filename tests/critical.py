@@ -7,30 +7,22 @@ from typing import Any
 
 import tiny
 import torch
+import trainers
+from trainers import weights
 
-from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.stage import Critic, Reward
+from rlm_plugins.stage import Critic
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
-from rlm_plugins.training.groups import GRPOConfig
-from rlm_plugins.training.judge import trl_reward
 
-REGISTRY = Registry()
+__all__ = ["KINDS", "LORA", "critic", "equation", "part", "rows", "trainer", "weights"]
 KINDS = ("shared", "head", "separate")
 LORA = {"r": 4, "lora_alpha": 8, "target_modules": tiny.ALL_LINEAR}
 
 
 def part(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
     """A part of the registry, and its coefficient."""
-    bound = REGISTRY.find(hook, name).bind(knobs)
+    bound = trainers.REGISTRY.find(hook, name).bind(knobs)
     return bound if beta is None else type(bound)(**{**vars(bound), "beside": {"beta": beta}})
-
-
-def eighths(completions: list[str]) -> list[float]:
-    """Differs between rows, exact in binary."""
-    return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
 def equation(**changes: Any) -> Equation:
@@ -50,34 +42,17 @@ def critic(kind: str = "shared", **changes: Any) -> Critic:
 
 
 def trainer(folder: Path, said: Critic | None, made: Equation | None = None, **changes: Any) -> EquationTrainer:
-    """Twelve problems, so that three steps of four are an epoch."""
-    torch.set_num_threads(1)
-    model = changes.pop("model", None) or tiny.model()
-    lora = changes.pop("lora", tiny.lora())
-    score, words = changes.pop("score", eighths), changes.pop("words", None) or tiny.tokenizer()
-    problems = changes.pop("problems", None) or tiny.problems(12)
-    args = GRPOConfig(**tiny.settings(**{"output_dir": str(folder), "per_device_train_batch_size": 16, **changes}))
-    reward = Reward("score", Part("rlm_rewards", "score", "test", score).bind({}))
-    found = EquationTrainer(
-        equation=made or equation(),
-        rewards=[reward],
-        critic=said,
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
-        model=model,
-        args=args,
-        reward_funcs=[trl_reward(reward)],
-        train_dataset=problems,
-        processing_class=words,
-        peft_config=lora,
+    """That of `trainers` with a critic. Twelve problems, so that three steps of four are an epoch."""
+    given = {"words": "processing_class", "model": "model", "lora": "peft_config"}
+    pieces = {given[name]: changes.pop(name) for name in given if name in changes}
+    return trainers.trainer(
+        folder,
+        made or equation(),
+        changes.pop("score", trainers.eighths),
+        changes.pop("problems", None) or tiny.problems(12),
+        pieces={"critic": said, **pieces},
+        **{"per_device_train_batch_size": 16, **changes},
     )
-    micro = args.steps_per_generation * args.num_iterations
-    found.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
-    return found
-
-
-def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
-    """Every weight of the trainer's model, the critic's adapter included where it shares the base."""
-    return {name: x.detach().clone() for name, x in made.model.named_parameters()}
 
 
 def rows(made: EquationTrainer) -> dict[str, torch.Tensor]:

@@ -280,7 +280,13 @@ def test_algorithms(row: Row) -> None:
 
 # ---- and nothing is left out
 
+_GUESTS = dict.fromkeys(("trl", "verl", "openrlhf", "verifiers"), "needs somebody's function: test_foreign_rewards")
 ELSEWHERE = {
+    **{("rlm_rewards", name): why for name, why in _GUESTS.items()},
+    ("rlm_environments", "verifiers"): "needs somebody's environment: test_foreign_rewards",
+    ("rlm_rewards", "reward_model"): "needs a trained model: test_reward_model",
+    ("rlm_rewards", "gist"): "test_reward_model",
+    ("rlm_environments", "gist"): "test_reward_model",
     ("rlm_environments", "dataset"): "needs files: test_environments",
     ("rlm_models", "pretrained"): "needs a checkpoint: test_models",
 }

@@ -299,7 +299,7 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
     assert plain["differs"] == []
     assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
         ("sequence_mean", None): ("sequence_mean(empty_rows=left_out)", "token_mean"),
-        ("clip", "delta"): (None, 3.0),
+        ("clip", "delta"): ("null (∞)", 3.0),
         ("kl", "bound"): (None, 10.0),
         ("group_relative", "eps"): (1e-4, 1e-6),
         ("group_relative", "alone"): ("zero", "reward"),

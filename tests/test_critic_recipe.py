@@ -44,6 +44,40 @@ def test_a_part_that_names_values_makes_one(tmp_path: Path) -> None:
     assert stage(tmp_path, taught).critic is not None
 
 
+def test_the_dropout_of_the_policy_is_not_its_own(tmp_path: Path) -> None:
+    found = stage(tmp_path, "model.lora.lora_dropout=0.1")
+    assert found.lora["lora_dropout"] == 0.1
+    assert found.critic == Critic("shared", {"r": 2, "target_modules": "all-linear"})
+
+
+QUANTISED = """
+from rlm_plugins import hookimpl
+from rlm_plugins.builtin.models import scratch
+
+
+def four_bits():
+    made = scratch()
+    made.config.quantization_config = {"load_in_4bit": True}
+    return made
+
+
+@hookimpl
+def rlm_models():
+    return {"four_bits": four_bits}
+"""
+
+
+@pytest.mark.parametrize("kind", ["shared", "head", "separate"])
+def test_a_quantised_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "guest.py").write_text(QUANTISED)
+    found, registry = read(tmp_path, "model.name=four_bits", f"critic.kind={kind}"), Registry([tmp_path / "guest.py"])
+    if kind != "separate":
+        assert compose(found, registry)[0].critic.kind == kind
+        return
+    with pytest.raises(RecipeError, match=r"^critic(.|\n)*are quantised(.|\n)*kind: shared(.|\n)*kind: head"):
+        compose(found, registry)
+
+
 def test_without_an_adapter_it_is_a_model_of_its_own(tmp_path: Path) -> None:
     assert stage(tmp_path, "model.lora=null").critic == Critic("separate")
     assert stage(tmp_path, "model.lora=null", "critic.kind=head").critic == Critic("head")
@@ -87,6 +121,11 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["critic.learning_rate={from: 1.0, to: -1.0, over: 3}"], "critic.learning_rate (", ["0 or more"]),
     (["critic={kind: head, lora: {r: 2}}"], "critic.lora (", ["has no adapter", "`shared`"]),
     (["critic.lora.rr=2"], "critic.lora.rr (", ["no field 'rr'", "did you mean 'r'?"]),
+    (
+        ["critic.lora={r: 2, lora_dropout: 0.1}"],
+        "critic.lora.lora_dropout (",
+        ["a critic has no dropout", "allowed: 0"],
+    ),
     (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["its value head is always trained"]),
     (["model.lora=null", "critic.kind=shared"], "critic (", ["all its weights are trained", "kind: separate"]),
     (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains weights of it"]),

@@ -28,6 +28,7 @@ SOURCES = (
 
 FIRST_STEP = {
     "lesson": (),
+    "short-cuts": ("speed={packed: true, skip: true, regroup: true}",),
     "kl-sequence-mean": ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
     "whitened-filtered": ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
     "refilled": (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
@@ -120,6 +121,13 @@ def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further
 @pytest.mark.parametrize("name", FIRST_STEP)
 def test_first_step_equals_one_process(runs: Path, name: str) -> None:
     same(runs, name, 1, 2e-5, 1e-7, "reward", "advantage/abs_mean")
+
+
+def test_short_cuts_change_nothing_on_two_processes(runs: Path) -> None:
+    plain, fast = (logged(runs / "two" / name) for name in ("lesson", "short-cuts"))
+    assert fast["speed/skipped"] > 0
+    for what in ("loss", "grad_norm"):
+        assert fast[what] == pytest.approx(plain[what], rel=2e-5), what
 
 
 @pytest.mark.parametrize("name", ["refilled", "not-full", "refilled-cut"])

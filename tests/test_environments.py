@@ -85,7 +85,7 @@ def test_addition_refuses_impossible_knobs(knobs: dict[str, Any]) -> None:
         Part("rlm_environments", "addition", "builtin", addition).bind(knobs)
 
 
-@pytest.mark.parametrize("name", sorted(rlm_environments()))
+@pytest.mark.parametrize("name", sorted({*rlm_environments()} - {"verifiers"}))  # a host of somebody's environment
 def test_each_keeps_the_contract(name: str) -> None:
     part = Part("rlm_environments", name, "builtin", rlm_environments()[name])
     part.check()

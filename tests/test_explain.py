@@ -74,7 +74,7 @@ def test_what_is_told_of_a_part() -> None:
 def test_a_required_knob_and_a_column() -> None:
     (stop,) = explain("stop_at", REGISTRY)
     assert [(k["name"], k["required"]) for k in stop["knobs"]] == [("score", True), ("metric", False)]
-    (accuracy,) = explain("accuracy", REGISTRY)
+    (accuracy,) = explain("rewards/accuracy", REGISTRY)
     assert [d["meaning"] for d in accuracy["data"]] == [SAMPLE["completions"], "a column of the data set"]
 
 

@@ -16,11 +16,15 @@ from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 
-PACKAGES = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
-
 
 def project(package: Path) -> dict[str, Any]:
-    return tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    found: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    return found
+
+
+FOLDERS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
+PACKAGES = [folder for folder in FOLDERS if "entry-points" in project(folder)]
+"""Those that offer parts; the others are what they are built on."""
 
 
 @pytest.fixture(params=PACKAGES, ids=lambda package: package.name)

@@ -80,5 +80,5 @@ def told(folder: Path, file: str) -> list[dict[str, Any]]:
     (A resumed run is also evaluated where it goes on: one line more.)
     """
     lines = [json.loads(line) for line in (folder / file).read_text().splitlines() if "held_out/" not in line]
-    clock = ("runtime", "per_second", "step_time", "train_loss", "total_flos", "num_tokens")
+    clock = ("runtime", "per_second", "/seconds", "step_time", "train_loss", "total_flos", "num_tokens")
     return [{k: v for k, v in line.items() if not any(word in k for word in clock)} for line in lines]

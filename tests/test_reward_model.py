@@ -321,6 +321,10 @@ REFUSED = {
     "unknown": ("stages.2.rewards.0.stage=rewrd", r"stages\[2\]\.rewards\[0\]\.stage(.|\n)*did you mean 'reward'"),
     "other": ("stages.2.rewards.0.stage=sft", r"'sft' leaves no reward_model before this one(.|\n)*allowed: reward"),
     "both": ("stages.2.rewards.0.path=x", r"stages\[2\]\.rewards\[0\](.|\n)*one of them"),
+    "elsewhere": (
+        "stages.2.rewards.0.processes=2",
+        r"stages\[2\]\.rewards\[0\]\.processes(.|\n)*works with the policy",
+    ),
     "folder": (
         "stages.2.rewards=[{name: reward_model, path: ./nowhere}]",
         r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no file or folder './nowhere'",

@@ -89,10 +89,16 @@ def test_a_stream_has_no_epochs() -> None:
     ],
 )
 def test_as_many_steps_as_the_trainer_takes(tmp_path: Path, problems: int, settings: dict[str, Any]) -> None:
-    from test_checkpoint import trainer
+    from trainers import trainer
 
     found = planned(problems, tmp_path, **{"per_device_train_batch_size": 16, **settings})
-    quick = {"max_steps": -1, "num_train_epochs": 2, "max_completion_length": 2, "save_strategy": "no"}
+    quick = {
+        "per_device_train_batch_size": 16,
+        "max_steps": -1,
+        "num_train_epochs": 2,
+        "max_completion_length": 2,
+        "save_strategy": "no",
+    }
     made = trainer(tmp_path, **{**quick, **settings})
     made.train_dataset = tiny.problems(problems)
     made.train()

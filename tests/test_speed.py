@@ -12,6 +12,7 @@ import torch
 from by_hand import row_of
 from critical import KINDS, critic
 from trainers import trainer
+from trl import GRPOTrainer
 
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
@@ -26,7 +27,7 @@ from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.engine import arguments
 
 REGISTRY = Registry()
-ALL = Speed(packed=True, skip=True, regroup=True)
+ALL = Speed(packed=True, skip=True, regroup=True, reuse=True)
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -82,6 +83,21 @@ def test_a_term_that_sees_every_row_keeps_them(tmp_path: Path, row: str) -> None
 
 def test_several_updates_per_generation(tmp_path: Path) -> None:
     compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
+
+
+def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, and one pass fewer per generation."""
+    passes = []
+    whole = GRPOTrainer._get_per_token_logps_and_entropies
+    counted = lambda *a, **k: (passes.append(1), whole(*a, **k))[1]  # noqa: E731
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
+    settings = {"num_iterations": 3, "max_steps": 6}
+    slow = trained(tmp_path, "cispo", NO_SPEED, **settings)
+    before = len(passes)
+    fast = trained(tmp_path, "cispo", Speed(reuse=True), **settings)
+    assert torch.equal(weights(slow), weights(fast))
+    generations = 2
+    assert before - (len(passes) - before) == generations
 
 
 def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
@@ -194,6 +210,10 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ("algorithm=grpo", ["without padding", "kl sees them", "group by group"]),
         ("algorithm=orz", ["without padding", "the critic learns from them", "group by group"]),
         ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
+        (
+            "trainer.num_iterations=2",
+            ["without padding", "left out", "group by group", "the first pass over a generation"],
+        ),
         ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
         (
             "model.lora.lora_dropout=0.1",
@@ -204,7 +224,7 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
 def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    every = [] if said.startswith("speed") else ["speed={packed: true, skip: true, regroup: true}"]
+    every = [] if said.startswith("speed") else ["speed={packed: true, skip: true, regroup: true, reuse: true}"]
     (stage,) = compose(recipe.load(file, [*every, said]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines

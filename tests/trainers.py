@@ -63,7 +63,7 @@ def trainer(
     """
     torch.set_num_threads(1)
     args = GRPOConfig(**tiny.settings(output_dir=str(folder), **settings))
-    equation, data = equation or clipped(), tiny.problems() if data is None else data
+    equation, data, pieces = equation or clipped(), tiny.problems() if data is None else data, dict(pieces or {})
     order, name = order_of(sampler), score.__name__.lower()
     reward = Reward(name, Part("rlm_rewards", name, "test", score).bind({}))
     usual: dict[str, Any] = {
@@ -71,14 +71,14 @@ def trainer(
         "rewards": [reward],
         "order": order,
         "desk": desk_for(sampler, equation.parts(), order, size=len(data), seed=args.seed),
-        "model": tiny.model(),
+        "model": pieces.get("model") or tiny.model(),  # one alone: to make it draws random numbers
         "args": args,
         "reward_funcs": [trl_reward(reward)],
         "train_dataset": data,
         "processing_class": tiny.tokenizer(),
         "peft_config": tiny.lora(),
     }
-    made = EquationTrainer(**usual | dict(pieces or {}))
+    made = EquationTrainer(**usual | pieces)
     micro = args.steps_per_generation * args.num_iterations
     made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
     return made

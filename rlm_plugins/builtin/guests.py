@@ -6,6 +6,7 @@ goes wrong in them is told, where some of these libraries score it 0.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -114,8 +115,6 @@ def _first(name: str, *columns: Any) -> Any:
 
 
 def _names(function: Callable[..., Any]) -> set[str]:
-    import inspect
-
     return set(inspect.signature(function).parameters)
 
 

@@ -7,6 +7,7 @@ raise is told.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -102,8 +103,6 @@ def _of_groups(function: Any, objects: Mapping[str, Any], states: Sequence[Mappi
 
 
 def _plural(function: Any) -> bool:
-    import inspect
-
     return bool(GROUP & set(inspect.signature(function).parameters))
 
 

@@ -25,6 +25,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         else "rows are read without padding, each prompt once for its group",
         _skip(stage, stage.equation, padded),
         _regroup(stage, stage.equation, args),
+        *_reuse(stage, args),
     ]
 
 
@@ -66,6 +67,15 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
         return None
     terms = [term for term in equation.penalties if not silent(replace(equation, penalties=[term]), 0, labels)]
     return f"{', '.join(term.part.name for term in terms) or 'the policy loss, or a statistic over rows,'} sees them"
+
+
+def _reuse(stage: Stage, args: Any) -> list[str]:
+    """Nothing where a generation is used once: then there is no old policy."""
+    if not stage.speed.reuse or args.num_iterations == 1:
+        return []
+    if args.steps_per_generation != args.gradient_accumulation_steps:
+        return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
+    return ["the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"]
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:

@@ -32,7 +32,8 @@ def correlation(
 ) -> float | None:
     """Pearson's, over some rows; None where one of them is constant.
 
-    >>> correlation(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([5.0, 7.0, 0.0]), torch.tensor([True, True, False]))
+    >>> rows = torch.tensor([True, True, False])
+    >>> round(correlation(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([5.0, 7.0, 0.0]), rows), 6)
     1.0
     """
     if rows.sum() < 2:

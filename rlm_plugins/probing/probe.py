@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.probing.asking import Asked, Scores, ask
 from rlm_plugins.probing.cases import FORMS, Row, golds, traps
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.judge import answered, trl_reward
 
 PATIENCE = 60.0
 """Seconds a call may take where the recipe says no `timeout`."""
-Scores = list[float | None]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a reward said of one batch.
-
-    Args:
-        scores: Of each row; empty where it failed.
-        seconds: One call.
-        error: How it failed.
-    """
-
-    scores: Scores
-    seconds: float
-    error: str = ""
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """Mean, range, and how many had none."""
-        numbers = [x for x in self.scores if x is not None]
-        rows = max(len(self.scores), 1)
-        return {
-            "mean": sum(numbers) / len(numbers) if numbers else None,
-            "low": min(numbers, default=None),
-            "high": max(numbers, default=None),
-            "unscored": len(self.scores) - len(numbers),
-            "milliseconds": 1000 * self.seconds / rows,
-            **({"error": self.error} if self.error else {}),
-        }
 
 
 class Probe:
@@ -72,13 +40,13 @@ class Probe:
         """Everything that was found, as plain data: see :func:`rlm_plugins.probing.telling.tell`."""
         rows, column = self._rows, self._answer
         right = golds(rows, column, self._forms) if column else {}
-        paid = {name: self.ask(self._reward, rows, texts) for name, texts in right.items()}
+        paid = {name: ask(self._reward, rows, texts) for name, texts in right.items()}
         best = max(paid, key=lambda name: _height(paid[name]), default=None)
         form = self._forms.get(best or "") or next(iter(self._forms.values()))
         if best == "demonstration":  # the traps are written in what scores best beside it
             form = self._forms[max((n for n in paid if n != best), key=lambda name: _height(paid[name]))]
         wrong = traps(rows, column, form)
-        unpaid = {name: self.ask(self._reward, rows, texts) for name, texts in wrong.items()}
+        unpaid = {name: ask(self._reward, rows, texts) for name, texts in wrong.items()}
         gold = paid[best].scores if best else []
         texts = {**({"gold": right[best]} if best else {}), **wrong}
         return {
@@ -96,22 +64,13 @@ class Probe:
             "agreement": [self._agreement(other, texts) for other in self._others],
         }
 
-    def ask(self, reward: Reward, rows: Sequence[Row], texts: Sequence[str]) -> Asked:
-        """What it says of one completion per row."""
-        began = time.perf_counter()
-        try:
-            scores = answered(trl_reward(reward), _columns(rows, texts))
-        except RlmError as error:
-            return Asked([], time.perf_counter() - began, error.problem)
-        return Asked(scores, time.perf_counter() - began)
-
     def _behaviour(self, texts: Sequence[str]) -> dict[str, Any]:
         """Whether it says the same again, in another order, alone; and what it says where there is no answer."""
         reward, rows = self._reward, self._rows
-        first = self.ask(reward, rows, texts)
-        again = self.ask(reward, rows, texts)
-        back = self.ask(reward, rows[::-1], texts[::-1])
-        single = [self.ask(reward, [row], [text]) for row, text in zip(rows, texts, strict=True)]
+        first = ask(reward, rows, texts)
+        again = ask(reward, rows, texts)
+        back = ask(reward, rows[::-1], texts[::-1])
+        single = [ask(reward, [row], [text]) for row, text in zip(rows, texts, strict=True)]
         found: dict[str, Any] = {
             "same_twice": first.scores == again.scores,
             "same_in_another_order": first.scores == back.scores[::-1],
@@ -121,14 +80,14 @@ class Probe:
         part = reward.part.part
         if self._answer in (*part.needs, *part.welcomes):
             blank = [{**row, self._answer: None} for row in rows]
-            found["without_answer"] = _in_words(self.ask(reward, blank, texts))
+            found["without_answer"] = _in_words(ask(reward, blank, texts))
         return found
 
     def _agreement(self, other: Reward, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """How far another reward says the same of the same completions."""
         pairs: list[tuple[str, float, float]] = []
         for name, each in texts.items():
-            one, two = (self.ask(reward, self._rows, each).scores for reward in (self._reward, other))
+            one, two = (ask(reward, self._rows, each).scores for reward in (self._reward, other))
             pairs += [(name, a, b) for a, b in zip(one, two, strict=False) if a is not None and b is not None]
         sides = [_side([a for _, a, _ in pairs]), _side([b for _, _, b in pairs])]
         apart = [name for (name, *_), a, b in zip(pairs, *sides, strict=True) if a != b]
@@ -139,22 +98,6 @@ class Probe:
             "same_verdict": 1 - len(apart) / len(pairs) if pairs else None,
             "apart_on": list(dict.fromkeys(apart)),
         }
-
-
-def _columns(rows: Sequence[Row], texts: Sequence[str]) -> dict[str, Any]:
-    """Rows as TRL hands them over."""
-    chat = not isinstance(rows[0]["prompt"], str)
-    data = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
-    return {
-        **data,
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
-        "completion_ids": [list(text.encode()) for text in texts],
-        "trainer_state": None,
-        "log_extra": lambda column, values: None,
-        "log_metric": lambda name, value: None,
-        "environments": None,
-    }
 
 
 def _height(asked: Asked) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
+from rlm_plugins.recipe.critic import check_copied
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.earlier import check_earlier_stages
 from rlm_plugins.recipe.groups import check_groups, check_refills
@@ -114,6 +115,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
             world = build_world(plan, worlds)
             check_size(world, config, spell((*plan.place, "environment")))
             _check_desk(plan, world)
+            check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(world.test):
                 plan.evaluation = plan.body["evaluation"] = None

@@ -12,10 +12,13 @@ from rlm_plugins.recipe.supplies import standing
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Critic
+from rlm_plugins.world import ModelSource
 
 GIVEN = ("values", "old_values", "returns")
 """What a batch has only where there is a critic (`returns` without one would teach nobody)."""
 _NEW_WEIGHTS = ("bias", "modules_to_save")
+_NOT_TAKEN_OVER = (*_NEW_WEIGHTS, "lora_dropout")
+"""What a shared critic's adapter does not take over from the policy's."""
 _EARLY = ("shapers", "filters", "advantage")
 _REMEDY = "add `{name: value_loss, beta: 1.0}` to `algorithm.penalties`"
 
@@ -52,12 +55,29 @@ def critic_of(
     )
     _check_adapters(critic, lora, finder)
     if critic.kind == "shared" and critic.lora is None:
-        own = {key: value for key, value in (lora or {}).items() if key not in _NEW_WEIGHTS}
+        own = {key: value for key, value in (lora or {}).items() if key not in _NOT_TAKEN_OVER}
         critic = Critic(**{**vars(critic), "lora": own})
     plain = {key: schedule.plain(value) for key, value in vars(critic).items() if key != "lora" or value is not None}
     finder.note(plain.get("lora"), ("critic", "lora"), "as the policy's")
     finder.note(plain, ("critic",), "default")
     return critic, {"critic": plain}
+
+
+def check_copied(critic: Critic | None, source: ModelSource, where: str) -> None:
+    """Whether the base can be copied and trained, where the critic is such a copy.
+
+    Args:
+        critic: Of the stage.
+        source: Where its weights come from.
+        where: Address of the section.
+
+    Raises:
+        RecipeError: The base is quantised.
+    """
+    if critic is not None and critic.kind == "separate" and getattr(source.config, "quantization_config", None):
+        problem = "a separate critic is a copy of the model that is trained, and the weights of this one are quantised"
+        allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
+        raise RecipeError(problem, where=where, allowed=allowed)
 
 
 def _names(bound: Bound, *names: str) -> bool:
@@ -81,6 +101,9 @@ def _check_adapters(critic: Critic, lora: Mapping[str, Any] | None, finder: Find
         raise RecipeError(f"a critic of the kind '{critic.kind}' has no adapter", where=f"{where}.lora", hint=hint)
     if critic.kind != "shared":
         return
+    if dropout := (critic.lora or {}).get("lora_dropout"):
+        problem = f"found {dropout}, and a critic has no dropout: what it says and what it learns must be one reading"
+        raise RecipeError(problem, where=f"{where}.lora.lora_dropout", allowed="0")
     moved = "all its weights are trained" if lora is None else ""
     for key in (key for key in _NEW_WEIGHTS if (lora or {}).get(key) not in (None, "none", [])):
         moved = f"`model.lora.{key}` trains weights of it"

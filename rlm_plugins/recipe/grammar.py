@@ -150,6 +150,7 @@ class Speed(Keys):
     packed: bool = False
     skip: bool = False
     regroup: bool = False
+    reuse: bool = False
 
 
 class Evaluation(Keys):

@@ -11,7 +11,7 @@ from rlm_plugins.ask import on_last_token
 from rlm_plugins.testing.laws import LEARNING, SCORING, STEP, Draw, law
 from rlm_plugins.testing.looks import Look, equal, look, same, shown, sound
 from rlm_plugins.testing.moves import cast, dirty, relabelled, reordered, wider, with_empty_row, without_tokens
-from rlm_plugins.testing.strategies import batches
+from rlm_plugins.testing.strategies import batches_for
 from rlm_plugins.testing.subject import LawBroken, Subject
 
 SEEDS = st.integers(0, 99)
@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 99)
 @law(*STEP)
 def padding(subject: Subject, draw: Draw) -> None:
     """What stands outside the mask changes nothing and learns nothing."""
-    batch, seed = draw(batches()), draw(SEEDS)
+    batch, seed = draw(batches_for(subject)), draw(SEEDS)
     now, then = look(subject, batch), look(subject, dirty(batch, seed))
     same(subject, batch, now, then, what="under other padding")
     for name, gradient in then.gradients.items():
@@ -31,7 +31,7 @@ def padding(subject: Subject, draw: Draw) -> None:
 @law(*STEP)
 def width(subject: Subject, draw: Draw) -> None:
     """More columns of padding change nothing."""
-    batch, columns = draw(batches()), draw(st.integers(1, 3))
+    batch, columns = draw(batches_for(subject)), draw(st.integers(1, 3))
     tokens = batch.mask.shape[1]
     then = look(subject, wider(batch, columns))
 
@@ -45,7 +45,7 @@ def width(subject: Subject, draw: Draw) -> None:
 @law(*STEP)
 def order(subject: Subject, draw: Draw) -> None:
     """The order of the rows does not matter."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     permutation = torch.tensor(draw(st.permutations(range(len(batch.group)))))
     then = look(subject, reordered(batch, permutation))
     same(subject, batch, _rows(look(subject, batch), permutation), then, what="in another order")
@@ -60,7 +60,7 @@ def _rows(seen: Look, which: torch.Tensor) -> Look:
 @law(*SCORING)
 def isolation(subject: Subject, draw: Draw) -> None:
     """Other groups change nothing: a group alone is treated as in company."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     now = look(subject, batch)
     for label in batch.group.unique():
         members = (batch.group == label).nonzero().squeeze(1)
@@ -71,7 +71,7 @@ def isolation(subject: Subject, draw: Draw) -> None:
 @law(*LEARNING)
 def split(subject: Subject, draw: Draw) -> None:
     """Cutting the optimiser step into other micro-batches changes nothing."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     cut = draw(st.integers(1, max(1, len(batch.group) - 1)))
     rows = torch.arange(len(batch.group))
     pieces = [look(subject, reordered(batch, piece)) for piece in (rows[:cut], rows[cut:]) if len(piece)]
@@ -90,14 +90,14 @@ def _joined(pieces: list[Look]) -> Look:
 @law(*STEP, applies=lambda s: s.names("group"))
 def labels(subject: Subject, draw: Draw) -> None:
     """The numbers that groups go by mean nothing."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     same(subject, batch, look(subject, batch), look(subject, relabelled(batch)), what="under other group numbers")
 
 
 @law("rlm_advantages")
 def ties(subject: Subject, draw: Draw) -> None:
     """When all rewards are equal nobody did better: the advantage is exactly 0."""
-    batch = cast(draw(batches(group_size=9)), torch.float32)
+    batch = cast(draw(batches_for(subject, group_size=9)), torch.float32)
     level = draw(st.sampled_from([0.3, 0.0, 1.0, -0.7, 1234.567]))
     rewards = torch.full_like(batch.rewards, level)
     batch = replace(batch, rewards=rewards, token_rewards=on_last_token(rewards, batch.mask))
@@ -109,7 +109,7 @@ def ties(subject: Subject, draw: Draw) -> None:
 @law(*STEP)
 def empty(subject: Subject, draw: Draw) -> None:
     """Rows without a trained token do no harm; in the learning room they change nothing."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     nothing = look(subject, without_tokens(batch))
     sound(subject, without_tokens(batch), nothing)
     if subject.part.hook not in LEARNING:

@@ -10,7 +10,7 @@ from rlm_plugins.registry.parts import Bound
 from rlm_plugins.testing.laws import LEARNING, STEP, Draw, law
 from rlm_plugins.testing.looks import answers, equal, look, shown, sound, without
 from rlm_plugins.testing.moves import cast, copied, each
-from rlm_plugins.testing.strategies import batches
+from rlm_plugins.testing.strategies import batches_for
 from rlm_plugins.testing.subject import LawBroken, Subject, failure, remembering, saved
 
 SHAPES = {
@@ -25,7 +25,7 @@ SHAPES = {
 @law(*STEP, share=0.25)
 def shape(subject: Subject, draw: Draw) -> None:
     """The result has a shape its hook allows, and is made of numbers (a filter's: of booleans)."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     rows, tokens = batch.mask.shape
     sizes = {"": (), "B": (rows,), "B 1": (rows, 1), "B T": (rows, tokens)}
     shapes = SHAPES.get(subject.part.hook, ("B 1", "B T"))
@@ -43,21 +43,21 @@ def shape(subject: Subject, draw: Draw) -> None:
 @law(*STEP, applies=lambda s: bool(s.part.welcomes), share=0.25)
 def optional(subject: Subject, draw: Draw) -> None:
     """It does without the data it calls optional."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     answers(subject, copied(without(batch, subject.part.welcomes)))
 
 
 @law(*STEP)
 def finite(subject: Subject, draw: Draw) -> None:
     """Values and gradients are finite, far from the reference, too."""
-    batch = cast(draw(batches(wild=draw(st.booleans()))), torch.float32)
+    batch = cast(draw(batches_for(subject, wild=draw(st.booleans()))), torch.float32)
     sound(subject, batch, look(subject, batch))
 
 
 @law(*STEP, applies=lambda s: s.part.hook not in ("rlm_filters", "rlm_token_weights"), share=0.25)
 def precision(subject: Subject, draw: Draw) -> None:
     """No result is less precise than its data, in float64, float32 and bfloat16."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         data = cast(batch, dtype)
         given = [x for x in shown(subject, data).values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
@@ -69,7 +69,7 @@ def precision(subject: Subject, draw: Draw) -> None:
 @law(*STEP, share=0.25)
 def device(subject: Subject, draw: Draw) -> None:
     """Tensors that it makes are made on the device of its data."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     now = answers(subject, copied(batch))
     with torch.device("meta"):  # where a tensor lands that is made without `device=`
         then = answers(subject, copied(batch))
@@ -81,7 +81,7 @@ def device(subject: Subject, draw: Draw) -> None:
 @law(*STEP, share=0.25)
 def repeat(subject: Subject, draw: Draw) -> None:
     """The same data give the same result, to the last bit."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     for x, y in zip(answers(subject, copied(batch)), answers(subject, copied(batch)), strict=True):
         if not torch.equal(x.nan_to_num(), y.nan_to_num()):
             raise LawBroken(f"{x.tolist()} the first time, {y.tolist()} the second", shown(subject, batch))
@@ -90,7 +90,7 @@ def repeat(subject: Subject, draw: Draw) -> None:
 @law(*STEP, share=0.25)
 def purity(subject: Subject, draw: Draw) -> None:
     """Its data are left as they were."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     given = copied(batch)
     answers(subject, given)
     before: list[tuple[str, torch.Tensor]] = []
@@ -105,7 +105,7 @@ def purity(subject: Subject, draw: Draw) -> None:
 @law(*LEARNING, share=0.25)
 def gradient(subject: Subject, draw: Draw) -> None:
     """A token weight carries no gradient; everything else in the learning room does."""
-    batch = draw(batches())
+    batch = draw(batches_for(subject))
     carries = bool(look(subject, batch).gradients)
     if carries and subject.part.hook == "rlm_token_weights":
         raise LawBroken("the weight has a gradient: detach what it is made of", shown(subject, batch))
@@ -116,7 +116,7 @@ def gradient(subject: Subject, draw: Draw) -> None:
 @law(*STEP, applies=lambda s: isinstance(s.part.target, type))
 def memory(subject: Subject, draw: Draw) -> None:
     """Its memory survives a checkpoint: state_dict, torch.save, load_state_dict, and it goes on as before."""
-    first, second = draw(batches()), draw(batches())
+    first, second = draw(batches_for(subject)), draw(batches_for(subject))
     old, new = subject.fresh(), subject.fresh()
     old(copied(first))
     _learn(subject, old, first)
@@ -128,7 +128,7 @@ def memory(subject: Subject, draw: Draw) -> None:
 @law(*STEP, applies=lambda s: bool(s.part.update_needs or s.part.update_welcomes), share=0.25)
 def learning(subject: Subject, draw: Draw) -> None:
     """What it learns from is left as it was, and teaches two of a kind the same, finite thing."""
-    batch, second = draw(batches()), draw(batches())
+    batch, second = draw(batches_for(subject)), draw(batches_for(subject))
     old, new = subject.fresh(), subject.fresh()
     given = copied(batch)
     _learn(subject, old, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
 from rlm_plugins.testing.moves import wider
+from rlm_plugins.testing.subject import Subject
 from rlm_plugins.window import window_of
 
 LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
@@ -43,7 +45,15 @@ def _rewards(rows: int) -> st.SearchStrategy[list[float]]:
 
 
 @st.composite
-def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: int = 5, wild: bool = False) -> Batch:
+def batches(
+    draw: st.DrawFn,
+    *,
+    groups: int = 3,
+    group_size: int = 4,
+    tokens: int = 5,
+    wild: bool = False,
+    window: bool = True,
+) -> Batch:
     """Batches with every field filled, in float64 on the CPU; each is the whole of its optimiser step.
 
     Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
@@ -56,6 +66,7 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
         group_size: How many rows per group at most.
         tokens: How many columns at most.
         wild: Log-ratios and log-probabilities in the hundreds, ratios up to e²⁰, rewards of a thousand.
+        window: Whether the optimiser step is there as `window`; the other fields are the same with and without.
     """
     sizes = draw(_sizes(groups, group_size))
     rows, width = sum(sizes), draw(_UP_TO(1, tokens))
@@ -74,7 +85,17 @@ def batches(draw: st.DrawFn, *, groups: int = 3, group_size: int = 4, tokens: in
     if interleaved:
         group = group[torch.randperm(rows, generator=generator)]
     score = torch.tensor(rewards, dtype=torch.float64) * (1000.0 if wild else 1.0)
-    return _filled(noise, group, mask, score, columns=1 if thin else width, limit=width + draw(_UP_TO(0, 3)))
+    limit = width + draw(_UP_TO(0, 3))
+    batch = _filled(noise, group, mask, score, columns=1 if thin else width, limit=limit)
+    if not window:
+        return batch
+    step, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
+    return replace(batch, window=wider(step, limit - width), window_rows=places)
+
+
+def batches_for(subject: Subject, **sizes: Any) -> st.SearchStrategy[Batch]:
+    """`batches` of these sizes, with a window where the part asks for one: it doubles what is made and moved."""
+    return batches(window=subject.names("window", "window_rows"), **sizes)
 
 
 def _filled(
@@ -85,7 +106,7 @@ def _filled(
     logp = -noise(rows, width).abs() - 0.01
     log_ratio = noise(rows, columns, size=0.3)
     applies = noise(rows) > -1.0
-    batch = Batch(
+    return Batch(
         group=group,
         problem=group + 5,
         mask=mask,
@@ -119,8 +140,6 @@ def _filled(
         sources=_written(noise(rows)),
         old_values=noise(rows, width),
     )
-    window, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
-    return replace(batch, window=wider(window, limit - width), window_rows=places)
 
 
 def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -71,6 +71,8 @@ class Learning(Stopping):
                 compute_aux_loss=self.aux_loss_enabled,
                 live=None if live is None else live.tolist(),
             )
+        if self._old_comes_later():
+            inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
@@ -164,8 +166,8 @@ class Learning(Stopping):
         """The mean of `x` over the trained tokens of all processes."""
         total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
-        if total[1] > 0:
-            self._ledger[name].append((total[0] / total[1]).item())
+        if total[1] > 0 or not self._speed.skip:  # a micro-batch that was skipped whole has nothing to say
+            self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())
 
 
 def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:

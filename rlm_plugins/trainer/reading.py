@@ -34,6 +34,7 @@ class Reading(Writing):
     def __init__(self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any) -> None:
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
+        self._leaves_old = False
         self._past: Past | None = None
         super().__init__(**rest)
         if self._scoring_names("moved"):
@@ -70,6 +71,9 @@ class Reading(Writing):
         Args:
             live: Whether a row is asked for at all; None: all are.
         """
+        if self._leaves_old and not torch.is_grad_enabled():
+            self._leaves_old = False  # TRL's first pass over a generation
+            return None, None, None  # type: ignore[return-value]
         rows = input_ids, attention_mask, logits_to_keep
         if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
             return super()._get_per_token_logps_and_entropies(
@@ -107,10 +111,22 @@ class Reading(Writing):
         logp: torch.Tensor = super()._get_per_token_logps_and_entropies(model, ids, there, width)[0]
         return logp
 
+    def _old_comes_later(self) -> bool:
+        """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier.
+
+        So it is where a generation is one optimiser step, taken several times.
+        """
+        steps, accumulation = self.args.steps_per_generation, self.args.gradient_accumulation_steps
+        once = steps == accumulation and self.num_iterations > 1 and self.model.training
+        return self._speed.reuse and once and not self._scores_by_old() and not self.use_vllm
+
+    def _scores_by_old(self) -> bool:
+        """Whether the scoring room asks what the policy was before the update."""
+        return self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
+
     def _read_before(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
         """One pass of the policy before the update, where a scoring part names what comes of it: name → (B, T)."""
-        reads_old = self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
-        lacks_old = reads_old and "old_per_token_logps" not in out
+        lacks_old = self._scores_by_old() and "old_per_token_logps" not in out
         wanted = [name for name in ("entropy", *TOLD) if self._scoring_names(name)]
         if not (lacks_old or wanted):
             return {}

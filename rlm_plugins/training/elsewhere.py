@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -82,13 +83,13 @@ def check_processes(part: Bound, where: str) -> None:
     """Whether a reward can live in other processes.
 
     Raises:
-        RecipeError: It has a memory, is asynchronous, or needs what cannot be sent.
+        RecipeError: It has a memory, is asynchronous, or needs the policy or something else that cannot be sent.
     """
-    import inspect
-
     reason = ""
     if hasattr(part.target, "state_dict"):
         reason = "it has a memory, which would be torn apart"
+    elif hasattr(part.target, "meet"):
+        reason = "it works with the policy, which stays here"
     elif inspect.iscoroutinefunction(part.target) or inspect.iscoroutinefunction(type(part.target).__call__):
         reason = "it is asynchronous: it waits, and does not compute"
     elif missing := [name for name in part.part.needs if name in HERE_ONLY]:

@@ -125,9 +125,19 @@ def test_who_has_not_been_lent_cannot_judge() -> None:
     assert lending.current() is None
 
 
+@pytest.fixture
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its entry point, also where the tests of the core hide what is installed."""
+    info = tmp_path / "site" / "rlm_judge-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-judge\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[rlm]\njudge = rlm_judge\n")
+    monkeypatch.syspath_prepend(str(info.parent))
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("_nobody_lends")
-@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml"])
+@pytest.mark.usefixtures("_nobody_lends", "_registered")
+@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml", "recipes/coevolving.yaml"])
 def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm_judge.fake import Fake
 

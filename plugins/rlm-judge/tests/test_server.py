@@ -193,12 +193,13 @@ def test_no_more_tokens_than_the_limit() -> None:
         assert 0.55 <= max(rude.times) - min(rude.times) < 10
 
 
-def test_tokens_and_money_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Rude(http(200, completion("?")), FINE) as rude:
+def test_tokens_and_money_are_counted() -> None:
+    cut = http(200, completion("Verd", finish_reason="length"))
+    with Rude(http(200, completion("?")), cut, FINE) as rude:
         bill = Bill()
-        ask(server(rude.url, price_in=1000.0, price_out=10_000.0), asked(2), bill)
-        assert (bill.tokens_in, bill.tokens_out) == (200, 20)  # unreadable answers are paid for, too
-        assert bill.cost == pytest.approx(200 * 1e-3 + 20 * 1e-2)
+        ask(server(rude.url, price_in=1000.0, price_out=10_000.0), asked(3), bill)
+        assert (bill.tokens_in, bill.tokens_out) == (300, 30)  # what is no verdict is paid for, too
+        assert bill.cost == pytest.approx(300 * 1e-3 + 30 * 1e-2)
 
 
 def test_the_request_is_what_was_asked_for() -> None:
@@ -223,19 +224,20 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("SOME_KEY", KEY)
-    told = http(400, json.dumps({"error": {"message": f"who is {KEY}?"}}).encode())
+    told = http(400, json.dumps({"error": {"message": f"{'who' * 60} is {KEY}?"}}).encode())
+    echo = http(200, completion(f"{KEY}\n7"))
     denied = http(401, json.dumps({"error": {"message": f"wrong key {KEY}"}}).encode())
     moved = http(302, b"", "Location: http://127.0.0.1:9/v1")
-    with Rude(FINE, told, moved, denied) as rude:
+    with Rude(FINE, told, moved, echo, denied) as rude:
         judge = server(rude.url, api_key_env="SOME_KEY", cache=str(tmp_path), concurrency=1)
-        ask(judge, asked(3))
+        ask(judge, asked(4))
         with pytest.raises(PartError, match=r"lets nobody in: status 401.*•••") as denial:
             ask(judge, [Question("", "another", last_line)])
         assert all(f"Bearer {KEY}" in head for head in rude.heads)
-        assert len(rude.heads) == 4
+        assert len(rude.heads) == 5
     written = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
     assert "7" in written
-    assert KEY not in caplog.text + written + str(denial.value) + repr(judge.spec) + judge.spec.model_dump_json()
+    assert KEY[:9] not in caplog.text + written + str(denial.value) + repr(judge.spec) + judge.spec.model_dump_json()
 
 
 def test_a_judge_who_is_gone_ends_the_run() -> None:

@@ -127,7 +127,7 @@ def test_no_worker_is_left_behind(ending: str, sent: int | None) -> None:
     if sent is not None:
         time.sleep(0.3)
         os.killpg(process.pid, sent)
-    process.wait(timeout=30)
+    process.wait(timeout=120)
     assert gone(workers)
 
 

@@ -102,7 +102,7 @@ def test_more_threads_than_places(sandbox: Local) -> None:
 def test_many_samples_leave_nothing_behind(sandbox: Local) -> None:
     stress(sandbox, 40)
     before = left()
-    wrong, _ = stress(sandbox, 400)
+    wrong, _ = stress(sandbox, 250)
     after = left()
     assert wrong == 0
     assert (after.children, after.descriptors) == (before.children, before.descriptors)
@@ -112,7 +112,8 @@ def test_many_samples_leave_nothing_behind(sandbox: Local) -> None:
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from rlm_sandbox import Call, Program, shared
 from rlm_sandbox.measured.stress import _below
 run = lambda: next(shared(1).run(Program("def f(): return 7"), [Call("f")])).value
@@ -153,7 +154,7 @@ def test_it_ends_with_its_trainer(ending: str, sent: int | None) -> None:
     if sent is not None:
         time.sleep(0.5)
         os.killpg(process.pid, sent)
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=180)
     assert sent or process.returncode in (0, 3), complaints
     end = time.monotonic() + 20
     while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in zygotes):

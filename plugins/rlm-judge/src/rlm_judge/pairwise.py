@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,6 +14,7 @@ from rlm_judge.bench import verdicts as heard
 from rlm_judge.fence import says_something
 from rlm_judge.spec import Judge
 from rlm_judge.talk import Question
+from rlm_judge.tournament import Pair, Row, groups_of, pairs_of, rates_of
 from rlm_judge.wording import Thinking, Wording, column
 
 Count = Annotated[int, Field(ge=1)]
@@ -56,66 +55,15 @@ async def judge_pairwise(
     said = [wording.said(completion) for completion in completions]
     right = column(reference, prompts)
     rows = [Row(task, text, ref) for task, text, ref in zip(prompts, said, right, strict=True)]
-    groups = _groups(rows) if against == "group" else []
-    pairs = [pair for group in groups for pair in _pairs(group, opponents)]
+    groups = groups_of(rows) if against == "group" else []
+    pairs = [pair for group in groups for pair in pairs_of(group, opponents)]
     if against == "reference":
         pairs = [Pair(row.task, row.text, row.reference) for row in rows if row.reference]
     beats = await _beats(list(dict.fromkeys(pairs)), wording, judge, votes, log_metric, trainer_state)
     if against == "reference":
         return [beats.get(Pair(row.task, row.text, row.reference)) if row.reference else None for row in rows]
-    scores = {key: score for group in groups for key, score in _rates(group, beats).items()}
+    scores = {key: score for group in groups for key, score in rates_of(group, beats).items()}
     return [scores[row.task, row.text] for row in rows]
-
-
-class Row(NamedTuple):
-    """A completion as it is compared."""
-
-    task: str
-    text: str
-    reference: str
-
-
-class Pair(NamedTuple):
-    """Two answers to one task."""
-
-    task: str
-    first: str
-    second: str
-
-    @property
-    def turned(self) -> Pair:
-        """The same in the other order."""
-        return Pair(self.task, self.second, self.first)
-
-
-class Group(NamedTuple):
-    """The answers to one task, each text once, and how often each was given."""
-
-    task: str
-    texts: list[str]
-    times: Counter[str]
-
-
-def _groups(rows: Sequence[Row]) -> list[Group]:
-    found: dict[str, Counter[str]] = {}
-    for row in rows:
-        found.setdefault(row.task, Counter())[row.text] += 1
-    return [Group(task, sorted(times, key=_place), times) for task, times in found.items()]
-
-
-def _place(text: str) -> bytes:
-    """Where a text stands on the ring: whatever its row, and unrelated to how good it is."""
-    return hashlib.blake2b(text.encode("utf-8", "replace")).digest()
-
-
-def _pairs(group: Group, opponents: int | None) -> Iterator[Pair]:
-    """Who meets whom."""
-    count = len(group.texts)
-    reach = count if opponents is None else (opponents + 1) // 2
-    for i in range(count):
-        for j in range(i + 1, count):
-            if min(j - i, count - (j - i)) <= reach:
-                yield Pair(group.task, group.texts[i], group.texts[j])
 
 
 async def _beats(
@@ -153,17 +101,3 @@ def _question(wording: Wording, pair: Pair) -> Question:
     read = functools.partial(verdicts.word, values={"A": 1.0, "B": 0.0, "TIE": 0.5})
     texts = {"task": pair.task, "first": pair.first, "second": pair.second}
     return wording.question(texts, ask, "A, B or TIE", read)
-
-
-def _rates(group: Group, beats: Mapping[Pair, float]) -> dict[tuple[str, str], float | None]:
-    """(task, text) → how often the text wins; each opponent counts as often as it was written."""
-    rates: dict[tuple[str, str], float | None] = {}
-    for text in group.texts:
-        won, met = 0.5 * (group.times[text] - 1), group.times[text] - 1
-        for other in group.texts:
-            pair = Pair(group.task, text, other)
-            beaten = beats[pair] if pair in beats else 1.0 - beats[pair.turned] if pair.turned in beats else None
-            if other != text and beaten is not None:
-                won, met = won + beaten * group.times[other], met + group.times[other]
-        rates[group.task, text] = won / met if met else None
-    return rates

@@ -24,7 +24,12 @@ class Failed(Exception):
         again: Whether another attempt makes sense.
         wait: Seconds the server asked for.
         detail: What the server said about it.
+
+    Attributes:
+        spent: Tokens read and written all the same.
     """
+
+    spent: tuple[int, int] = (0, 0)
 
     def __init__(self, why: str, *, again: bool, wait: float | None = None, detail: str = "") -> None:
         self.why, self.again, self.wait, self.detail = why, again, wait, detail
@@ -55,6 +60,16 @@ def read(body: bytes) -> Reply:
         raise Failed("wrong schema", again=True)
     if found.get("error"):
         raise Failed("error in the reply", again=True, detail=complaint(body))
+    spent = _tokens(found, "prompt_tokens"), _tokens(found, "completion_tokens")
+    try:
+        return Reply(_text(found), *spent)
+    except Failed as failed:
+        failed.spent = spent
+        raise
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    """What the first choice says."""
     choices = found.get("choices")
     if choices == []:
         raise Failed("no choices", again=True)
@@ -69,7 +84,7 @@ def read(body: bytes) -> Reply:
     text = message.get("content")
     if not isinstance(text, str) or not text.strip():
         raise Failed("empty answer", again=True)
-    return Reply(text, _tokens(found, "prompt_tokens"), _tokens(found, "completion_tokens"))
+    return text
 
 
 def _tokens(found: Mapping[str, Any], name: str) -> int:

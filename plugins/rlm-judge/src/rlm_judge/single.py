@@ -14,6 +14,7 @@ from rlm_judge.fence import says_something
 from rlm_judge.spec import Judge
 from rlm_judge.talk import Question
 from rlm_judge.wording import Thinking, Wording, column
+from rlm_plugins.errors import PartError
 
 Count = Annotated[int, Field(ge=1)]
 Letters = Annotated[int, Field(ge=100)]
@@ -50,6 +51,8 @@ async def judge_score(
     Where the judge fails the row is not scored: None, and counted (``judge_score/failed``). An answer without a
     letter or digit gets the lowest mark unasked. Source: LLM-as-a-judge, arXiv 2306.05685 §3.1.
     """
+    if highest <= lowest:
+        raise PartError(f"marks from {lowest} to {highest}", where="judge_score", allowed="`lowest` below `highest`")
     wording = Wording(instructions, template, reason, thinking, longest)
     form = f"N (a number from {lowest}, the worst, to {highest}, the best)"
     read = functools.partial(verdicts.number, lowest=lowest, highest=highest)

@@ -115,7 +115,7 @@ class PolicySpec(_Keys):
 
 
 def _wrong(allowed: str) -> PydanticCustomError:
-    return PydanticCustomError("judge", allowed)  # type: ignore[arg-type]  # wants a literal
+    return PydanticCustomError("judge", allowed)
 
 
 def _kind(value: Any) -> str | None:

@@ -13,13 +13,13 @@ from rlm_plugins.world import World
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-LARGEST = 30
+LARGEST = 20
 
 
 def sums_and_verdicts(
     *, train_rows: Count = 16384, verdicts: Share = 0.5, slip: Share = 0.0, known: bool = True, seed: int = 0
 ) -> World:
-    """Sums up to 30+30, to be answered or to be judged: ``7+8=?`` → 15, ``7+8=?16`` → 0.
+    """Sums up to 20+20, to be answered or to be judged: ``7+8=?`` → 15, ``7+8=?16`` → 0.
 
     A share of the training rows are `verdicts`: a sum with somebody's answer, right as often as wrong; 1 says that it
     is right. Columns: ``prompt``, ``answer``, ``demonstration``, and ``judged``: whether it is an answer that a judge
@@ -30,7 +30,7 @@ def sums_and_verdicts(
 
     >>> world = sums_and_verdicts(train_rows=1)
     >>> len(world.test), world.test[0]["prompt"][0]["content"], world.test[0]["answer"]
-    (129, '1+9=?', '10')
+    (49, '1+9=?', '10')
     """
     pairs = [(a, b) for a in range(1, LARGEST + 1) for b in range(1, LARGEST + 1)]
     trained = [pair for pair in pairs if not _held_out(*pair)]

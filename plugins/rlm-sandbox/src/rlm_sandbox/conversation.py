@@ -32,7 +32,7 @@ class Conversation:
     """
 
     def __init__(self, line: socket.socket, largest: int) -> None:
-        self._line, self._largest = line, largest + OVERHEAD
+        self._line, self._largest = line, 2 * largest + OVERHEAD  # JSON writes a line's end in two characters
 
     def start(self, job: Mapping[str, Json]) -> None:
         """Hands over a role; returns when the process has locked itself.

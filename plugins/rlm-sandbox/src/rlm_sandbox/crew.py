@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 
+from rlm_sandbox.conversation import Odd
+from rlm_sandbox.interface import Input, Limits, Output, Program
 from rlm_sandbox.keeper import Zygote
+from rlm_sandbox.sample import Sample
 
 
 class Crew:
@@ -64,3 +67,17 @@ class Crew:
         """In a forked process: they are the parent's."""
         for zygote in (*self._idle, *self._lent):
             zygote.forget()
+
+
+def answers(crew: Crew, program: Program, inputs: Sequence[Input], limits: Limits | None = None) -> Iterator[Output]:
+    """One output per input, as they come; see `rlm_sandbox.interface.Sandbox`."""
+    limits, place = limits or Limits(), 0
+    try:
+        with crew.lend() as zygote, closing(Sample(zygote, program.source, len(inputs), limits)) as sample:
+            for given in inputs:
+                yield sample.answer(given)
+                place += 1
+    except Odd as odd:
+        yield Output(odd.status, error=str(odd))
+        for _ in inputs[place + 1 :]:
+            yield Output("skipped")

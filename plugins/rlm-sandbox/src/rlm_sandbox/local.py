@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from rlm_sandbox import jail
 from rlm_sandbox.canaries import CANARIES, caught
-from rlm_sandbox.conversation import Odd
-from rlm_sandbox.crew import Crew
+from rlm_sandbox.crew import Crew, answers
 from rlm_sandbox.inside.syscalls import MACHINES
 from rlm_sandbox.interface import Input, Limits, Output, Program, SandboxError
 from rlm_sandbox.keeper import Zygote
-from rlm_sandbox.sample import Sample
 
 ALLOW = "RLM_ALLOW_UNSANDBOXED_CODE"
 """An environment variable: a person sets it, no recipe can."""
@@ -38,6 +38,7 @@ class Local:
         self.size, self.modules = size or share_of_cores(), tuple(modules)
         self._bubblewrap = bubblewrap
         self.reset()
+        _all.add(self)
 
     def reset(self) -> None:
         """As if it had never been started; what a forked process does with its parent's."""
@@ -56,7 +57,7 @@ class Local:
         """
         self.start()
         assert self._crew is not None
-        yield from _answers(self._crew, program, inputs, limits or Limits())
+        yield from answers(self._crew, program, inputs, limits or Limits())
 
     def start(self) -> None:
         """Locks, canaries, and one line on the standard error; nothing the second time.
@@ -91,7 +92,7 @@ class Local:
         try:
             with crew.lend() as zygote:
                 holds = zygote.holds()
-            escaped = [name for name, canary in CANARIES.items() if not caught(name, _answers(crew, *canary))]
+            escaped = [name for name, canary in CANARIES.items() if not caught(name, answers(crew, *canary))]
             if escaped:
                 raise SandboxError(f"the self-test got through with {', '.join(escaped)}")
         except BaseException:
@@ -115,17 +116,23 @@ class Local:
         self.reset()
 
 
-def _answers(crew: Crew, program: Program, inputs: Sequence[Input], limits: Limits | None = None) -> Iterator[Output]:
-    limits, place = limits or Limits(), 0
-    try:
-        with crew.lend() as zygote, closing(Sample(zygote, program.source, len(inputs), limits)) as sample:
-            for given in inputs:
-                yield sample.answer(given)
-                place += 1
-    except Odd as odd:
-        yield Output(odd.status, error=str(odd))
-        for _ in inputs[place + 1 :]:
-            yield Output("skipped")
+_all: weakref.WeakSet[Local] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    """Ends the zygotes of this process."""
+    for local in list(_all):
+        local.close()
+
+
+def _forked() -> None:
+    for local in list(_all):
+        local.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def share_of_cores() -> int:

@@ -10,6 +10,9 @@ from rlm_sandbox.inside.wire import Json, Message, Unsendable, decode, encode
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Stdin
 from rlm_sandbox.keeper import Zygote
 
+LONGEST = 400
+"""Characters of an error that are kept."""
+
 
 class Sample:
     """A program while it is being asked; everything it started ends with `close`."""
@@ -119,7 +122,7 @@ def _checked(reply: Message) -> Message:
 def _output(reply: Message) -> Output:
     form = _checked(reply)
     if "error" in form:
-        return Output("error", error=": ".join(filter(None, form["error"])))
+        return Output("error", error=": ".join(filter(None, form["error"]))[:LONGEST])
     if "value" not in form:
         return Output("error", error="a value of a type of its own")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections.abc import Sequence
@@ -22,18 +21,9 @@ def shared(size: int | None = None, modules: Sequence[str] = ()) -> Local:
         return _kinds[key]
 
 
-@atexit.register
-def close() -> None:
-    """Ends the zygotes of this process."""
-    for local in _kinds.values():
-        local.close()
-
-
 def _forked() -> None:
     global _asking
     _asking = threading.Lock()
-    for local in _kinds.values():
-        local.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel
+from rlm_sandbox.inside.channel import Channel, told
 from rlm_sandbox.inside.wire import Json, Unsendable, decode, encode
 
 MODULE = "solution"
@@ -66,8 +66,6 @@ class Candidate:
 
 def answer_calls(channel: Channel, job: dict[str, Any]) -> None:
     """Loads the program, then answers until nobody asks."""
-    from rlm_sandbox.inside.roles import told
-
     try:
         candidate = Candidate(job["source"])
         channel.send({"loaded": True})

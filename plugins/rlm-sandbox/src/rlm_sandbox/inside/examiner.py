@@ -13,7 +13,7 @@ from typing import Any
 
 from rlm_sandbox.inside import pytest_like
 from rlm_sandbox.inside.candidate import MODULE
-from rlm_sandbox.inside.channel import Channel
+from rlm_sandbox.inside.channel import Channel, told
 from rlm_sandbox.inside.wire import Json, decode, encode
 
 FORWARDED = ("len", "getitem", "setitem", "delitem", "contains", "iter", "next", "str", "repr", "add", "sub", "mul")
@@ -92,8 +92,6 @@ def stand_ins() -> None:
 
 def examine(channel: Channel, job: dict[str, Any]) -> None:
     """Sets the stage, then makes each check that is sent: it has passed when it came to its end."""
-    from rlm_sandbox.inside.roles import told
-
     space: dict[str, Any] = {"__name__": "tests"}
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module

@@ -27,12 +27,3 @@ def play(descriptor: int, limits: dict[str, int], parent: int) -> None:
     channel.send({"ready": True})
     play_role: Any = {"script": run_script, "calls": answer_calls, "examiner": examine}[job["role"]]
     play_role(channel, job)
-
-
-def told(error: BaseException) -> dict[str, Any]:
-    """What went wrong, for whoever reads samples: a name, and the beginning of what it says."""
-    try:
-        text = str(error)[:300]
-    except BaseException:
-        text = ""
-    return {"error": [type(error).__name__[:80], text]}

@@ -10,7 +10,7 @@ import threading
 import types
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel
+from rlm_sandbox.inside.channel import Channel, told
 
 _STREAMS = ((0, "r"), (1, "w"))
 
@@ -28,8 +28,6 @@ def prepare(text: str) -> None:
 
 def run_script(channel: Channel, job: dict[str, Any]) -> None:
     """Runs the program as ``__main__`` and sends what it wrote, or why it failed."""
-    from rlm_sandbox.inside.roles import told
-
     _connect()
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main

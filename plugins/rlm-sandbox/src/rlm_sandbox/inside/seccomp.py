@@ -7,6 +7,7 @@ call at 0, the processor at 4, and the six arguments from 16, each in 8 bytes. J
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from rlm_sandbox.inside.syscalls import ALLOWED, NEVER_EXECUTABLE, ONLY_SELF, Machine
 
@@ -25,6 +26,9 @@ _THREAD = 0x00000100 | 0x00000800 | 0x00010000
 """CLONE_VM | CLONE_SIGHAND | CLONE_THREAD: a thread, which dies with its process."""
 _NAMESPACES = 0x00020000 | 0x7E000000 | 0x00000080
 """CLONE_NEWNS and its kin."""
+
+_SOMEBODY = 0x7EADBEE5
+"""A process id that there is none of: the kernel's largest is 2²²."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -55,6 +59,16 @@ def _when(number: int, test: list[Instruction]) -> list[Instruction]:
     """Allow one call if its `test`, whose last jump skips the ALLOW, holds; refuse it otherwise."""
     block = [*test, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)]
     return [(EQUAL, 0, len(block), number), *block]
+
+
+@lru_cache(maxsize=2)
+def _of_nobody(machine: Machine) -> bytes:
+    return packed(rules(machine, _SOMEBODY))
+
+
+def of_process(machine: Machine, pid: int) -> bytes:
+    """The packed filter of a process; a zygote makes it once, its samples put their number in."""
+    return _of_nobody(machine).replace(struct.pack("=I", _SOMEBODY), struct.pack("=I", pid))
 
 
 def packed(program: list[Instruction]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _ALLOWED = (
     "read write readv writev pread64 pwrite64 lseek fstat close dup poll ppoll select pselect6 "  # on what it was given
@@ -21,7 +21,8 @@ ONLY_SELF = ("kill", "tgkill")
 """Only with its own process id as first argument."""
 
 
-class Machine(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Machine:
     """One kind of processor.
 
     Args:

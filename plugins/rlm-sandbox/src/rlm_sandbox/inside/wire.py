@@ -23,7 +23,7 @@ class Unsendable(Exception):
 
 def pack(message: Mapping[str, Json]) -> bytes:
     """A message as it travels: its length in four bytes, then JSON."""
-    data = json.dumps(message).encode()
+    data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return len(data).to_bytes(4, "big") + data
 
 

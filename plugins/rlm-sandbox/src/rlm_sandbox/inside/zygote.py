@@ -27,11 +27,12 @@ def main() -> None:
     try:
         missing = preload.load(settings["modules"], settings["paths"])
         examiner.stand_ins()
+        base = lock.address_space()
         holds = lock.lock_zygote()
+        lock.prepare()
     except Exception as error:
         control.send(f"failed {type(error).__name__}: {error}".encode())
         return
-    base = lock.address_space()
     gc.collect()
     gc.freeze()  # the collector does not touch, and so copy, what samples share
     control.send(b"ready " + json.dumps({**holds, "missing": missing}).encode())

@@ -52,7 +52,7 @@ FILES = {
     "chmod_raw": "tried(lambda: call(90, b'SECRET_FILE', 0o777)) or tried(lambda: call(452, -100, b'SECRET_FILE', 0o777, 0))",
     "truncate_module": "tried(lambda: os.truncate('MODULE', 0) or 1)",
     "import_project": "tried(lambda: __import__('rlm_sandbox.local') and 1) or tried(lambda: __import__('planted') and 1)",
-    "forked_secret": "tried(lambda: [1 for o in __import__('gc').get_objects() if 'HALF_TOKEN' 'TOKEN_HALF' in str(o)][0])",
+    "forked_secret": "tried(lambda: [1 for o in __import__('gc').get_objects() if ''.join(['HALF_TOKEN', 'TOKEN_HALF']) in str(o)][0])",
     "chroot": "tried(lambda: os.chroot('/') or 1)",
     "memfd": "tried(lambda: os.memfd_create('x'))",
     "inotify": "tried(lambda: call(294, 0))",

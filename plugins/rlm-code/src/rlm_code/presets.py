@@ -1,0 +1,136 @@
+"""The usual data sets: what their rows ask, and how their tests become ours (`rlm_code.cases`)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_code.cases import BadTests, parsed
+from rlm_code.livecode import livecode_question, livecode_tests
+from rlm_code.names import asked_of_the_program, imported_from, test_functions
+
+Row = Mapping[str, Any]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How the rows of a data set are read.
+
+    Args:
+        about: What it is, for its docstring.
+        path: Its name on the hub.
+        question: Row → what to ask.
+        tests: Row → its tests.
+        solution: Row → the data set's own program; None where it has none.
+        config: Which of several data sets under one name.
+        split: What is trained on.
+    """
+
+    about: str
+    path: str
+    question: Callable[[Row], str]
+    tests: Callable[[Row], Any]
+    solution: Callable[[Row], str | None]
+    config: str | None = None
+    split: str = "train"
+
+
+def human_eval_tests(row: Row) -> Json:
+    """``check(candidate)``, with the prompt's helpers on both sides; the stub of the function itself is replaced."""
+    entry = str(row["entry_point"])
+    prompt = parsed(str(row["prompt"]), "the prompt")
+    test = f"{row['prompt']}\n{row['test']}"
+    if "check" not in [node.name for node in parsed(test, "the test").body if isinstance(node, ast.FunctionDef)]:
+        raise BadTests("the test defines no check(candidate)")
+    helpers = [node for node in prompt.body if getattr(node, "name", "") != entry]
+    prelude = ast.unparse(ast.Module(helpers, []))
+    return {"prelude": prelude, "asserts": {"setup": test, "names": [entry], "checks": [f"check({entry})"]}}
+
+
+def mbpp_question(row: Row) -> str:
+    """The task, and the first of its tests: without it nobody knows the name."""
+    return f"{row.get('text') or row['prompt']}\n\nYour code should pass this test:\n{row['test_list'][0]}"
+
+
+def mbpp_tests(row: Row) -> Json:
+    """Each assert is a case."""
+    setup = "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""])
+    checks = list(row["test_list"])
+    names, modules = asked_of_the_program(checks, setup)
+    if not names:
+        raise BadTests("no test asks anything of the program")
+    setup = "\n".join([*(f"import {module}" for module in modules), setup])
+    return {"asserts": {"setup": setup, "names": names, "checks": checks}}
+
+
+def kodcode_tests(row: Row) -> Json:
+    """A pytest file that imports from ``solution``: each test function is a case."""
+    source = str(row["test"])
+    functions, names = test_functions(source), imported_from(source, "solution")
+    if not functions:
+        raise BadTests("there is no test function")
+    if not names:
+        raise BadTests("the tests import nothing from `solution`")
+    return {"asserts": {"setup": source, "names": names, "checks": [f"{name}()" for name in functions]}}
+
+
+def kodcode_question(row: Row) -> str:
+    """The question, and the declarations the tests rely on."""
+    declared = [info["function_declaration"] for info in row.get("test_info") or [] if info.get("function_declaration")]
+    return "\n\n".join(
+        [str(row["question"]), *(["Use these declarations:\n" + "\n".join(declared)] if declared else [])]
+    )
+
+
+def _column(*names: str) -> Callable[[Row], Any]:
+    """The first of these columns that is there."""
+
+    def value(row: Row) -> Any:
+        return next((row[name] for name in names if name in row), None) if len(names) > 1 else row[names[0]]
+
+    return value
+
+
+PRESETS = {
+    "human_eval": Preset(
+        "HumanEval: 164 functions to complete, with docstrings (arXiv 2107.03374). A test set.",
+        "openai/openai_humaneval",
+        lambda row: f"Complete this function; write it as a whole:\n\n```python\n{row['prompt']}```",
+        human_eval_tests,
+        lambda row: str(row["prompt"]) + str(row["canonical_solution"]),
+        split="test",
+    ),
+    "mbpp": Preset(
+        "MBPP: 974 short tasks with three asserts each (arXiv 2108.07732); `config: sanitized`: the 427 checked ones.",
+        "google-research-datasets/mbpp",
+        mbpp_question,
+        mbpp_tests,
+        lambda row: row["code"],
+        config="full",
+    ),
+    "kodcode": Preset(
+        "KodCode-V1: 447,000 questions with solutions and pytest files that verify them (arXiv 2503.02951).",
+        "KodCode/KodCode-V1",
+        kodcode_question,
+        kodcode_tests,
+        _column("solution"),
+    ),
+    "livecodebench": Preset(
+        "LiveCodeBench: problems of programming contests, by date (arXiv 2403.07974). A test set.",
+        "livecodebench/code_generation_lite",
+        livecode_question,
+        livecode_tests,
+        lambda row: None,
+        split="test",
+    ),
+    "code_table": Preset(
+        "Any table with the columns `problem` and `tests` (as `rlm_code.cases` says), perhaps a `solution`.",
+        "",
+        _column("problem"),
+        _column("tests"),
+        lambda row: row.get("solution"),
+    ),
+}

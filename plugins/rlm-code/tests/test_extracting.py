@@ -1,0 +1,35 @@
+"""Which program a completion commits to."""
+
+from __future__ import annotations
+
+import pytest
+from rlm_code.extracting import Block, Unfenced, program
+
+ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "block", "unfenced", "found"),
+    [
+        (ONE, "last", "wrong", "x = 1\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "last", "wrong", "x = 2\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "first", "wrong", "x = 1\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "only", "wrong", None),
+        (ONE, "only", "wrong", "x = 1\n"),
+        (f"{ONE}\nrun it:\n```bash\npython x.py\n```", "last", "wrong", "x = 1\n"),
+        (f"{ONE}\n```python\nx = ", "last", "wrong", None),
+        ("```python\nx = 1", "last", "whole", None),
+        ("```\nx = 1\n```", "last", "wrong", "x = 1\n"),
+        ("  ```python\n  x = 1\n  ```", "last", "wrong", "x = 1\n"),
+        ("x = 1", "last", "wrong", None),
+        ("x = 1", "last", "whole", "x = 1"),
+        ("  \n", "last", "whole", None),
+        (f"<think>{ONE}</think>{TWO}", "last", "wrong", "x = 2\n"),
+        (f"<think>{ONE}", "last", "wrong", None),
+        (f"<think>{ONE}</think>", "last", "wrong", None),
+        (f"<think></think>{ONE}<think>", "last", "wrong", None),
+        (f"thought{ONE}</think>{TWO}", "last", "wrong", "x = 2\n"),
+    ],
+)
+def test_it_is_this_one(text: str, block: Block, unfenced: Unfenced, found: str | None) -> None:
+    assert program(text, block, unfenced) == found

@@ -1,0 +1,182 @@
+"""code_tests: the laws of rewards, each kind of test, each knob, and what a program may try."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from rlm_code import code_tests
+from rlm_code.cases import BadTests, read
+
+from rlm_plugins.errors import PartError
+from rlm_plugins.testing import conformance
+
+ADD = {"calls": {"name": "add", "cases": [[[1, 2], 3], [[2, 2], 4], [[0, 5], 5], [["a", "b"], "ab"]]}}
+STDIN = {"stdin": [["1 2\n", "3\n"], ["5 5", "10"]]}
+ASSERTS = {
+    "asserts": {
+        "setup": "import math",
+        "names": ["add"],
+        "checks": ["assert add(1, 2) == 3", "assert math.isclose(add(.1, .2), .3)"],
+    }
+}
+CHECKER = {
+    "checker": {
+        "source": "def check(given, output): return sorted(output.split()) == sorted(given.split())",
+        "inputs": ["1 2 3", "b a"],
+    }
+}
+RIGHT = "def add(a, b):\n    return a + b\n"
+HALF = "def add(a, b):\n    return a * b if b == 2 else 9 if a == 0 else a + b\n"
+PATIENT = {"seconds": 60.0}
+
+
+def fenced(source: str) -> str:
+    return f"Here it is.\n```python\n{source}\n```"
+
+
+test_laws = conformance(
+    "rlm_rewards",
+    code_tests,
+    knobs=PATIENT,
+    columns={
+        "tests": [json.dumps(ADD), json.dumps(STDIN), json.dumps(ASSERTS), None],
+        "completions": [
+            fenced(RIGHT),
+            fenced("print(sum(map(int, input().split())))"),
+            fenced("1/0"),
+            "no program",
+            fenced(HALF),
+        ],
+    },
+)
+
+
+def score(source: str, tests: Any, **knobs: Any) -> float | None:
+    (found,) = code_tests(
+        [fenced(source)], [tests if isinstance(tests, str) else json.dumps(tests)], **{**PATIENT, **knobs}
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "tests", "all_of_them", "share"),
+    [
+        (RIGHT, ADD, 1, 1),
+        (HALF, ADD, 0, 0.5),
+        ("class Solution:\n    def add(self, a, b): return a + b", ADD, 1, 1),
+        ("print(sum(map(int, input().split())))", STDIN, 1, 1),
+        ("print(3)", STDIN, 0, 0.5),
+        ("print(3, end='  \\n\\n')", STDIN, 0, 0.5),
+        (RIGHT, ASSERTS, 1, 1),
+        ("def add(a, b): return 3", ASSERTS, 0, 0.5),
+        ("print(*input().split()[::-1])", CHECKER, 1, 1),
+        ("print('1 2 3')", CHECKER, 0, 0.5),
+        ("def add(a, b", ADD, 0, 0),
+        ("", ADD, 0, 0),
+    ],
+)
+def test_each_kind_of_test(source: str, tests: Any, all_of_them: float, share: float) -> None:
+    assert score(source, tests) == all_of_them
+    assert score(source, tests, credit="share") == share
+
+
+def test_a_prelude_stands_before_the_program() -> None:
+    tests = {"prelude": "from math import *", "calls": {"name": "f", "cases": [[[], 2]]}}
+    assert score("def f(): return floor(2.5)", tests) == 1
+    assert score("from __future__ import annotations\nimport math\ndef f(): return math.floor(2.5)", tests) == 1
+
+
+def test_limits_of_time_and_memory() -> None:
+    sleeps = "import time\ndef add(a, b):\n    time.sleep(1.5 if a == 2 else 0)\n    return a + b"
+    assert score(sleeps, ADD, seconds=30.0) == 1
+    assert score(sleeps, ADD, seconds=0.7, credit="share") in (
+        0.25,
+        0.0,
+    )  # what comes after the late one counts as failed
+    large = "def add(a, b):\n    x = bytearray(300 << 20)\n    return a + b"
+    assert score(large, ADD) == 1
+    assert score(large, ADD, megabytes=128) == 0
+
+
+def test_modules_must_be_asked_for() -> None:
+    pytest.importorskip("numpy")
+    source = "import numpy as np\ndef add(a, b): return np.array([a, b], dtype=object).sum()"
+    assert score(source, ADD) == 0
+    assert score(source, ADD, modules=["numpy"], workers=1) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Yes(int):\n    def __eq__(s, o): return True\n    __hash__ = int.__hash__\ndef add(a, b): return Yes(0)",
+        "import os\nos._exit(0)",
+        "import sys\nprint('passed')\nsys.exit(0)",
+        "import gc\nfor o in gc.get_objects():\n    if type(o) is list: o.append(True)\ndef add(a, b): return 0",
+        "def add(a, b): return open('/etc/passwd').read()",
+    ],
+)
+def test_a_program_cannot_talk_its_way_through(source: str) -> None:
+    for tests in (ADD, ASSERTS, STDIN):
+        assert score(source, tests) == 0
+
+
+def test_the_tests_of_a_row_may_be_a_mapping_or_missing() -> None:
+    assert code_tests([fenced(RIGHT)] * 4, [ADD, None, "", json.dumps(ADD)], **PATIENT) == [1.0, None, None, 1.0]
+
+
+def test_what_happened_is_logged() -> None:
+    logged: dict[str, float] = {}
+    sources = [
+        RIGHT,
+        "def add(a, b): return 0",
+        "import os\nos._exit(1)",
+        "1/0",
+        "def add(a, b):\n    while True: pass",
+    ]
+    code_tests([*map(fenced, sources), "none"], [json.dumps(ADD)] * 6, logged.__setitem__, seconds=5.0)
+    sixth = pytest.approx(1 / 6)
+    assert logged == {f"code_{name}": sixth for name in ("late", "died", "error", "wrong", "missing")}
+
+
+@pytest.mark.parametrize(
+    ("tests", "told"),
+    [
+        ("{", "no JSON"),
+        ("[]", "a list"),
+        ({}, "has none"),
+        ({**ADD, **STDIN}, "calls"),
+        ({"stdin": []}, "no case"),
+        ({"stdin": [["1"]]}, "not as it should be"),
+        ({"stdin": [["1", 2]]}, "2 is no text"),
+        ({"calls": {"cases": [[[1], 2]]}}, "name"),
+        ({"calls": {"name": "f", "cases": [[1, 2]]}}, "not as it should be"),
+        ({"asserts": {"names": ["f"], "checks": ["assert f("]}}, "no Python"),
+        ({"asserts": {"names": ["f"], "checks": []}}, "no case"),
+        ({"checker": {"source": "x = 1", "inputs": [""]}}, "no check"),
+        ({"prelude": "def", "stdin": [["", ""]]}, "the prelude"),
+    ],
+)
+def test_tests_that_cannot_be_used_are_told(tests: Any, told: str) -> None:
+    with pytest.raises(BadTests, match=told):
+        read(tests)
+    with pytest.raises(PartError, match=r"sample 1.*" + told):
+        code_tests([fenced(RIGHT)] * 2, [ADD, tests])
+
+
+@pytest.mark.slow
+def test_forked_processes_have_sandboxes_of_their_own() -> None:
+    assert score(RIGHT, ADD) == 1
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writer, repr((score(RIGHT, ADD), score(HALF, ADD))).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    assert (score(HALF, ADD), score(RIGHT, ADD)) == (0, 1)
+    assert os.read(reader, 99) == b"(1.0, 0.0)"
+    os.close(reader)
+    os.wait()
