@@ -62,6 +62,10 @@ class Batch:
     entropy: Tensor = _datum(
         "B T", "entropy of the policy now, in nats; carries a gradient while learning", SCORING, LEARNING
     )
+    self_certainty: Tensor = _datum("B T", "KL(uniform ‖ policy) before the update, in nats", SCORING)
+    margin: Tensor = _datum(
+        "B T", "probability of the likeliest token less that of the next, before the update", SCORING
+    )
     values: Tensor = _datum("B T", "the critic's prediction before each token, now", SCORING, LEARNING)
     old_values: Tensor = _datum("B T", "the critic's prediction at the start of this update", LEARNING)
     log_ratio: Tensor = _datum("B T or B 1", "log w: how far the policy has moved", LEARNING)

@@ -38,6 +38,8 @@ SUPPLIERS = {
     "logp": "the policy, now",
     "entropy": "the policy, now",
     "old_logp": "the policy, before the update",
+    "self_certainty": "the policy, before the update, from all its logits",
+    "margin": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
     "ref_logp": "the frozen reference, by one more pass over every generation",
     "rollout_logp": "the engine that samples",

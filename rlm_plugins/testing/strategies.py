@@ -126,6 +126,8 @@ def _filled(
         rollout_weight=noise(rows, columns).abs(),
         moved=noise(rows, size=0.1).abs(),
         entropy=noise(rows, width).abs(),
+        self_certainty=noise(rows, width).abs(),
+        margin=noise(rows, width).abs(),
         values=noise(rows, width),
         log_ratio=log_ratio,
         ratio=log_ratio.clamp(-20.0, 20.0).exp(),

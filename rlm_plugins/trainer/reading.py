@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed.reader import PackedReader
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
+from rlm_plugins.trainer.vocabulary import TOLD, read_vocabulary
 from rlm_plugins.trainer.writing import Writing
 from rlm_plugins.training.past import Past, answers_in, distance, stacked
 
@@ -122,18 +124,33 @@ class Reading(Writing):
         """Whether the scoring room asks what the policy was before the update."""
         return self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
 
-    def _read_before(self, out: dict[str, Any]) -> torch.Tensor | None:
-        """One pass of the policy before the update, where a scoring part names what comes of it; the entropy, if so."""
-        reads_old = self._scores_by_old()
-        lacks_old, reads_entropy = reads_old and "old_per_token_logps" not in out, self._scoring_names("entropy")
-        if not (lacks_old or reads_entropy):
-            return None
-        with torch.no_grad():
-            size = self.args.per_device_train_batch_size
-            logp, entropy, _ = self._read(self.model, out, size, compute_entropy=reads_entropy)
+    def _read_before(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """One pass of the policy before the update, where a scoring part names what comes of it: name → (B, T)."""
+        lacks_old = self._scores_by_old() and "old_per_token_logps" not in out
+        wanted = [name for name in ("entropy", *TOLD) if self._scoring_names(name)]
+        if not (lacks_old or wanted):
+            return {}
+        size = self.args.per_device_train_batch_size
+        if set(wanted) & set(TOLD):
+            found = self._read_vocabulary(out, size)
+        else:
+            with torch.no_grad():
+                logp, entropy, _ = self._read(self.model, out, size, compute_entropy=bool(wanted))
+            found = {"old_logp": logp, "entropy": entropy}
         if lacks_old:
-            out["old_per_token_logps"] = logp
-        return entropy
+            out["old_per_token_logps"] = found["old_logp"]
+        return {name: found[name] for name in wanted}
+
+    def _read_vocabulary(self, out: dict[str, Any], rows: int) -> dict[str, torch.Tensor]:
+        """The same with what only the whole distribution tells.
+
+        Raises:
+            PartError: The rows hold images.
+        """
+        if "pixel_values" in out:
+            raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
+        with self.accelerator.autocast():
+            return read_vocabulary(self.model, *padded_rows(out), temperature=self.temperature, rows=rows)
 
     def _moved(self, out: dict[str, Any]) -> torch.Tensor:
         """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.

@@ -106,7 +106,7 @@ class Scoring(Judging):
         generations = self.num_generations if self.model.training else self.num_generations_eval
         rewards = self._sum_of_rewards()
         device = rewards.device
-        entropy = self._read_before(out)
+        before = self._read_before(out)
         return Batch(
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(loss_mask(out)).bool(),
@@ -121,8 +121,8 @@ class Scoring(Judging):
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
             moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
-            entropy=self._gather_rows(entropy),
             values=self._gather_rows(self._values_before(out)),
+            **{name: self._gather_rows(x) for name, x in before.items()},
         )
 
     def _log_sieve(self, batch: Batch) -> None:

@@ -81,5 +81,7 @@ def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequ
         rollout_logp=-numbers,
         moved=torch.zeros(count),
         entropy=numbers,
+        self_certainty=numbers,
+        margin=numbers,
         values=numbers,
     )

@@ -1,0 +1,43 @@
+"""Rewards without answers: votes, clusters and certainty, and the controls that say what they are worth."""
+
+from rlm_intrinsic.certainty import (
+    probability_disparity,
+    self_certainty,
+    sequence_likelihood,
+    sequence_probability,
+    token_entropy,
+)
+from rlm_intrinsic.clusters import SemanticClusters
+from rlm_intrinsic.majority import cross_view, frozen_voters, majority_vote, vote_share
+from rlm_intrinsic.samplers import side_by_side
+from rlm_intrinsic.surrogates import format_and_length, random_reward
+from rlm_plugins import hookimpl
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    return {
+        "majority_vote": majority_vote,
+        "vote_share": vote_share,
+        "cross_view": cross_view,
+        "frozen_voters": frozen_voters,
+        "semantic_clusters": SemanticClusters,
+        "format_and_length": format_and_length,
+        "random_reward": random_reward,
+    }
+
+
+@hookimpl
+def rlm_shapers() -> dict[str, object]:
+    return {
+        "self_certainty": self_certainty,
+        "sequence_likelihood": sequence_likelihood,
+        "token_entropy": token_entropy,
+        "sequence_probability": sequence_probability,
+        "probability_disparity": probability_disparity,
+    }
+
+
+@hookimpl
+def rlm_samplers() -> dict[str, object]:
+    return {"side_by_side": side_by_side}

@@ -1,0 +1,93 @@
+"""Certainty: the laws of shapers, and each number of the family against the distributions it is made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rlm_intrinsic import (
+    probability_disparity,
+    self_certainty,
+    sequence_likelihood,
+    sequence_probability,
+    token_entropy,
+)
+from rlm_intrinsic.certainty import unified
+from torch.distributions import Categorical, kl_divergence
+
+from rlm_plugins.testing import conformance
+from rlm_plugins.trainer.vocabulary import tell
+
+test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
+test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)
+test_summed_laws = conformance("rlm_shapers", sequence_likelihood, knobs={"mean": False})
+test_entropy_laws = conformance("rlm_shapers", token_entropy)
+test_probability_laws = conformance("rlm_shapers", sequence_probability)
+test_disparity_laws = conformance("rlm_shapers", probability_disparity, knobs={"last": 2})
+
+ROWS, WORDS = 3, 7
+LENGTHS = (4, 2, 1)
+LOGITS = torch.randn(ROWS, 4, WORDS, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+TOKENS = torch.randint(WORDS, (ROWS, 4), generator=torch.Generator().manual_seed(1))
+MASK = torch.arange(4) < torch.tensor(LENGTHS).unsqueeze(1)
+TOLD = tell(LOGITS, TOKENS)
+REWARDS = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
+UNIFORM = Categorical(logits=torch.zeros(WORDS, dtype=torch.float64))
+
+
+def each(row: int) -> list[Categorical]:
+    return [Categorical(logits=LOGITS[row, t]) for t in range(LENGTHS[row])]
+
+
+def by_hand(row: int) -> dict[str, float]:
+    """The family, token by token, from torch's own distributions."""
+    steps = each(row)
+    logp = sum(step.log_prob(TOKENS[row, t]).item() for t, step in enumerate(steps))
+    ordered = [step.probs.sort(descending=True).values for step in steps]
+    return {
+        "self_certainty": sum(kl_divergence(UNIFORM, step).item() for step in steps) / len(steps),
+        "likelihood": logp / len(steps),
+        "summed": logp,
+        "entropy": -sum(step.entropy().item() for step in steps) / len(steps),
+        "probability": torch.stack([step.probs[TOKENS[row, t]] for t, step in enumerate(steps)]).prod().item(),
+        "disparity": sum((p[0] - p[1]).item() for p in ordered) / len(steps),
+    }
+
+
+def test_every_number_of_the_family() -> None:
+    read = TOLD
+    found = {
+        "self_certainty": self_certainty(REWARDS, read["self_certainty"], MASK),
+        "likelihood": sequence_likelihood(REWARDS, read["old_logp"], MASK),
+        "summed": sequence_likelihood(REWARDS, read["old_logp"], MASK, mean=False),
+        "entropy": token_entropy(REWARDS, read["entropy"], MASK),
+        "probability": sequence_probability(REWARDS, read["old_logp"], MASK),
+        "disparity": probability_disparity(REWARDS, read["margin"], MASK),
+    }
+    for name, values in found.items():
+        assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
+
+
+def test_the_unified_form_from_explicit_targets() -> None:
+    """H(q, π) written out with q as a vector over the vocabulary gives what the shapers get from scalars."""
+    z = LOGITS.log_softmax(-1)
+    targets = {
+        "self_certainty": (torch.full_like(z, 1 / WORDS), 1, lambda x, n: x - torch.tensor(WORDS).log()),
+        "likelihood": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, None),
+        "entropy": (z.exp(), -1, None),
+        "probability": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, lambda x, n: (n * x).exp()),
+    }
+    for name, (q, sigma, outer) in targets.items():
+        found = unified(-(q * z).sum(-1), MASK, sigma=sigma, outer=outer)
+        assert found.tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
+
+
+def test_the_last_tokens_of_a_row_with_holes() -> None:
+    mask = torch.tensor([[True, True, False, True]])
+    margin = torch.tensor([[0.1, 0.2, 0.9, 0.4]])
+    assert probability_disparity(torch.zeros(1), margin, mask, last=2).item() == pytest.approx(0.3)
+    assert probability_disparity(torch.zeros(1), margin, mask, last=9).item() == pytest.approx(0.7 / 3)
+
+
+def test_weight_scales_what_is_added() -> None:
+    whole, half = (token_entropy(REWARDS, TOLD["entropy"], MASK, weight=w) for w in (1.0, 0.5))
+    assert torch.allclose(half - REWARDS, (whole - REWARDS) / 2)

@@ -1,0 +1,90 @@
+"""Votes: the laws of rewards, each formula against a count made another way, and what a tie or silence does."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from statistics import multimode
+
+import pytest
+from rlm_intrinsic import cross_view, frozen_voters, majority_vote, vote_share
+
+from rlm_plugins.testing import conformance
+
+TEXTS = [
+    "<answer>4</answer>",
+    "<answer>4.0</answer>",
+    "<answer>5</answer>",
+    "6",
+    "",
+    "<answer>4</answer><answer>5</answer>",
+]
+BALLOTS = [[["4", "4"], ["5", ""]], [["5"]], [[]], []]
+known = {"completions": TEXTS}
+
+test_majority_laws = conformance("rlm_rewards", majority_vote, columns=known)
+test_threshold_laws = conformance("rlm_rewards", majority_vote, knobs={"threshold": 0.6}, columns=known)
+test_share_laws = conformance("rlm_rewards", vote_share, columns=known)
+test_frozen_laws = conformance("rlm_rewards", frozen_voters, columns={**known, "ballots": BALLOTS})
+test_view_laws = conformance(
+    "rlm_rewards",
+    cross_view,
+    columns={**known, "question": ["a", "b"]},
+    exceptions={"isolation": "another wording of the same question is what it listens to"},
+)
+
+
+def drawn(rows: int) -> list[str]:
+    chance = random.Random(rows)
+    return [chance.choice(["1", "2", "3", "4", ""]) for _ in range(rows)]
+
+
+@pytest.mark.parametrize("rows", range(1, 30))
+def test_the_label_is_the_only_mode(rows: int) -> None:
+    texts = drawn(rows)
+    modes = multimode(text for text in texts if text)
+    wanted = [float(text == modes[0]) for text in texts] if len(modes) == 1 else [None] * rows
+    assert majority_vote(["q"] * rows, texts) == wanted
+
+
+@pytest.mark.parametrize("rows", range(1, 30))
+def test_the_share_is_the_chance_of_agreeing_with_a_voter(rows: int) -> None:
+    texts = drawn(rows)
+    voters = [text for text in texts if text]
+    wanted = [sum(text == other for other in voters) / len(voters) if text else 0.0 for text in texts]
+    assert vote_share(["q"] * rows, texts) == pytest.approx(wanted)
+
+
+def test_groups_vote_for_themselves() -> None:
+    assert majority_vote(["a", "b", "a", "b", "a", "b"], ["1", "2", "1", "2", "2", "1"]) == [1, 1, 1, 1, 0, 0]
+
+
+def test_who_says_two_things_does_not_vote() -> None:
+    both = "<answer>1</answer><answer>2</answer>"
+    assert majority_vote(["q"] * 4, [both, both, both, "<answer>2</answer>"]) == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_small_majority_labels_nothing() -> None:
+    texts, seen = ["1", "1", "2", "3", ""], {}
+    assert majority_vote(["q"] * 5, texts, seen.__setitem__, threshold=0.51) == [None] * 5
+    assert seen == {"majority_vote/agreement": 0.5, "majority_vote/labelled": 0.0}
+    assert majority_vote(["q"] * 5, texts, threshold=0.5) == [1.0, 1.0, 0.0, 0.0, 0.0]  # of the votes that were cast
+
+
+def test_a_view_is_judged_by_the_others_only() -> None:
+    prompts, questions = ["2+3", "2+3", "2+3", "3+2", "3+2", "3+2"], ["x"] * 6
+    assert cross_view(prompts, ["6", "6", "5", "5", "5", "6"], questions) == [0, 0, 1, 0, 0, 1]
+    assert cross_view(prompts, ["6", "6", "5", "", "5", "6"], questions) == [None, None, None, 0, 0, 1]  # a tie there
+    assert cross_view(prompts, ["6"] * 6, ["x"] * 3 + ["y"] * 3) == [None] * 6  # no other wording
+
+
+def test_voters_weigh_as_much_as_they_agree_with_themselves() -> None:
+    voters = [["4", "4", "4"], ["5", "5", "5", "6", "7", "8"]]  # SC: 1 and 1/2
+    weights = {"4": Fraction(3), "5": Fraction(3, 2)}
+    assert weights["4"] > weights["5"]
+    rows = (["q"] * 2, ["4", "5"], [voters] * 2)
+    assert frozen_voters(*rows, policy_votes=False) == [1.0, 0.0]
+    heads = [["4", "4"], ["5", "5", "5", "6", ""]]  # 1 · 2 beats 3/5 · 3; by heads 5 would win
+    assert frozen_voters(["q"] * 2, ["4", "5"], [heads] * 2, policy_votes=False) == [1.0, 0.0]
+    assert frozen_voters(["q"] * 2, ["5", "5"], [heads] * 2) == [1.0, 1.0]  # 2 more for 5: 3.8
+    assert frozen_voters(["q"], ["4"], [[]], policy_votes=False) == [None]
