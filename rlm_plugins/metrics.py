@@ -174,6 +174,12 @@ METRICS: tuple[Metric, ...] = (
         "Of order 0.5–1 when advantages are divided by a std; without, of the order of `reward_std`.",
     ),
     Metric(
+        "advantage/std",
+        "std of Â over the trained tokens (with n)",
+        "The spread of the lesson.",
+        "1 where advantages are whitened. A critic that learns lets it fall: less of what comes is a surprise.",
+    ),
+    Metric(
         "advantage/nonzero",
         "share of trained tokens with Â ≠ 0",
         "How many tokens teach at all.",

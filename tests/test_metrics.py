@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from trainers import clipped, logged, trainer
 
 from rlm_plugins.metrics import METRICS, Metric, find
+from rlm_plugins.registry import Registry
 
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
@@ -81,3 +83,13 @@ def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
     assert not unknown, json.dumps(unknown)
     generic = next(metric for metric in METRICS if metric.name.startswith("<"))
     assert not [name for name in logged if find(name) is generic], "ours have entries of their own"
+
+
+def test_the_spread_of_the_advantages_is_that_of_all_trained_tokens(tmp_path: Path) -> None:
+    """Whitened over the n tokens of the batch with n − 1, they have a std of √((n − 1) / n)."""
+    whitened = Registry().find("rlm_advantages", "batch_whitened").bind({"bessel": True})
+    made = trainer(tmp_path, clipped(advantage=whitened), max_steps=1)
+    made.train()
+    (tokens,) = logged(made, "num_tokens")
+    prompts = 8 * 4  # every question has four letters
+    assert logged(made, "advantage/std")[0] == pytest.approx(((tokens - prompts - 1) / (tokens - prompts)) ** 0.5)

@@ -33,7 +33,15 @@ ROWS = sorted(
     for part in REGISTRY
     if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
 )
-SPOKEN = {"reward", "advantage/abs_mean", "completions/mean_length", "loss", "grad_norm", "critic/value"}
+SPOKEN = {
+    "reward",
+    "advantage/abs_mean",
+    "advantage/std",
+    "completions/mean_length",
+    "loss",
+    "grad_norm",
+    "critic/value",
+}
 
 
 def seldom(completions: list[str]) -> list[float]:

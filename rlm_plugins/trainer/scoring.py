@@ -154,8 +154,10 @@ class Scoring(Judging):
 
     def _log_advantages(self, scored: Batch) -> None:
         live = scored.advantages.expand(scored.mask.shape)[scored.mask]
-        self._ledger["advantage/abs_mean"].append(live.abs().mean().item() if live.numel() else 0.0)
-        self._ledger["advantage/nonzero"].append((live != 0).float().mean().item() if live.numel() else 0.0)
+        live = live if live.numel() else live.new_zeros(1)
+        self._ledger["advantage/abs_mean"].append(live.abs().mean().item())
+        self._ledger["advantage/std"].append(live.std(correction=0).item())
+        self._ledger["advantage/nonzero"].append((live != 0).float().mean().item())
         table = self._logs["advantages"]
         for _ in range(min(len(table), len(scored.advantages))):
             table.pop()  # TRL's own, which nobody trains on
