@@ -22,6 +22,7 @@ import torch
 
 from rlm_plugins.adapters import FILE, at_rest, guest
 from rlm_plugins.errors import RlmError
+from rlm_plugins.ingredients import hub
 from rlm_plugins.reward_model import RewardModel, ScoreHead
 
 NOTE = "reward_model.json"
@@ -136,16 +137,18 @@ def _load(path: str) -> tuple[Any, bool]:
     from transformers.utils import logging
 
     held = "auto" if torch.accelerator.is_available() else torch.float32
-    config: dict[str, Any] = {} if _labelled(path) else {"num_labels": 1}
     loud = logging.get_verbosity()
     logging.set_verbosity_error()  # of a base it would say that the head is new: that is in a file of its own
     try:
+        config: dict[str, Any] = {} if _labelled(path) else {"num_labels": 1}
         with torch.random.fork_rng():
             model, told = AutoModelForSequenceClassification.from_pretrained(
                 path, dtype=held, output_loading_info=True, **config
             )
     except (OSError, ValueError) as error:
-        raise RlmError(f"the model under it cannot be loaded: {' '.join(str(error).split())}", where=path) from None
+        hint = hub.advice(Path(path) if Path(path).exists() else None)
+        problem = f"the model under it cannot be loaded: {' '.join(str(error).split())}"
+        raise RlmError(problem, where=path, hint=hint) from None
     finally:
         logging.set_verbosity(loud)
     return model, any(name.startswith("score.") for name in told["missing_keys"])

@@ -296,6 +296,13 @@ def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) 
         compose(recipe.load(PIPELINE, said), Registry())
 
 
+def test_a_model_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    for path, hint in ((str(tmp_path), ""), ("no such folder/here/nor on the hub", "(.|\n)*hint: ")):
+        with pytest.raises(RlmError, match=f"^{path}: the model under it cannot be loaded: {hint}"):
+            reward_files.own(path, "cpu")
+
+
 def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> None:
     other = policy(base)
     with torch.no_grad():
