@@ -17,6 +17,7 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.commands.shortcuts import shortcuts
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
@@ -243,3 +244,12 @@ def test_a_recipe_that_asks_for_none_is_told_nothing(tmp_path: Path) -> None:
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file), REGISTRY)
     assert shortcuts(stage, arguments(stage)) == []
+
+
+def test_an_engine_with_a_loss_of_its_own_takes_none(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(
+        RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {packed: true}\n"
+    )
+    with pytest.raises(RecipeError, match=r"speed (.|\n)*takes no short cuts"):
+        compose(recipe.load(file), REGISTRY)

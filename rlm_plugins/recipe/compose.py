@@ -83,7 +83,12 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
             check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
         check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
-    _check_critic_is_used(recipe, plans)
+    unread = "no part of the algorithm asks for a critic: none names `values`"
+    remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+    _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], unread, remedy)
+    own = "the engine of this stage has a loss of its own, and takes no short cuts"
+    equations = [plan.slots.get("policy_loss") is not None for plan in plans]
+    _check_is_used(recipe, plans, "speed", equations, own, "leave it out here")
     check_earlier_stages(plans)
     return plans
 
@@ -94,15 +99,24 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
     yield from ((bound, spell((*plan.place, "callbacks", i))) for i, bound in enumerate(plan.callbacks))
 
 
-def _check_critic_is_used(recipe: Recipe, plans: list[Plan]) -> None:
-    """A section that is connected to nothing: no part asks for a critic; what stages share, one of them must use."""
-    told = recipe.origins.get("critic")
-    for place, body, plan in zip(recipe.places, recipe.bodies, plans, strict=True):
-        where = spell((*place, "critic"))
-        shared = any(other.critic for other in plans) and told is not None and recipe.origins.get(where) == told
-        if body.get("critic") is not None and not plan.critic and not shared:
-            problem = "no part of the algorithm asks for a critic: none names `values`"
-            hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+def _check_is_used(
+    recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
+) -> None:
+    """A section that is connected to nothing; of what stages share, one of them must make use.
+
+    Args:
+        recipe: What was said.
+        plans: Its stages.
+        section: A key of a stage.
+        using: Per stage, whether it makes use of it.
+        problem: Why a stage does not.
+        hint: What would.
+    """
+    told = recipe.origins.get(section)
+    for place, body, is_used in zip(recipe.places, recipe.bodies, using, strict=True):
+        where = spell((*place, section))
+        shared = any(using) and told is not None and recipe.origins.get(where) == told
+        if body.get(section) is not None and not is_used and not shared:
             raise RecipeError(problem, where=where, hint=hint)
 
 
