@@ -1,0 +1,69 @@
+"""What runs beyond the wall: reasoning-gym's scorers, imported once, before the locks close. No trainer imports it.
+
+Nine of them evaluate an answer as Python (reasoning-gym 0.1.25). The sandbox keeps such an answer from the machine, but
+it would still share a process with its own score. So nothing is executed here either: where a list may be the answer,
+`eval` reads literals; where an expression is, only arithmetic is passed on.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from typing import Any
+
+import reasoning_gym  # noqa: F401  (registers the tasks)
+from reasoning_gym.algorithmic.word_ladder import WordLadderDataset
+from reasoning_gym.factory import DATASETS
+
+from rlm_gym.entries import read
+
+LITERALS = {
+    "binary_matrix": "algorithmic.binary_matrix",
+    "n_queens": "games.n_queens",
+    "spiral_matrix": "algorithmic.spiral_matrix",
+    "string_insertion": "algorithmic.string_insertion",
+}
+"""Tasks whose scorer calls `eval` on an answer that may be a list, and their modules."""
+for _module in LITERALS.values():
+    vars(importlib.import_module(f"reasoning_gym.{_module}"))["eval"] = ast.literal_eval
+
+_SUMS = r"[\d\s()+*/-]*"
+_POLYNOMIAL = r"(?:\b[A-Za-z]\b|[\d\s()+*^./-])*"
+_FUNCTION = "sin|cos|tan|cot|sec|csc|asin|acos|atan|sinh|cosh|tanh|exp|log|ln|sqrt|Abs|pi"
+_INTEGRAL = rf"(?:\b(?:[A-Za-z]|{_FUNCTION})\b|[\d\s()+*^./,-])*"
+EXPRESSIONS = {
+    "countdown": _SUMS,
+    "puzzle24": _SUMS,
+    "polynomial_multiplication": _POLYNOMIAL,
+    "simple_integration": _INTEGRAL,
+    "intermediate_integration": _INTEGRAL,
+}
+"""Tasks whose scorer has sympy evaluate an answer, and all that may stand in it: no attribute, text or other name."""
+EVALUATED = sorted([*LITERALS, *EXPRESSIONS])
+
+WORDS = WordLadderDataset._load_words_from_csv(3, 5)  # no file can be read later
+
+
+def score(entry: str, answer: str) -> float:
+    """What the scorer of a row's task says of an answer; 0 for one that it would have to execute."""
+    row = read(entry)
+    task, item = row["task"], row["item"]
+    gold = item["answer"]
+    if isinstance(gold, str) and answer == gold.strip():
+        answer = gold  # some golds end in white space, which nobody can see
+    if task in EXPRESSIONS and not re.fullmatch(EXPRESSIONS[task], answer):
+        return 0.0
+    if task == "puzzle24" and sorted(map(int, re.findall(r"\d+", answer))) != sorted(item["metadata"]["numbers"]):
+        return 0.0  # its scorer takes any four numbers: 6+6+6+6 would always be right
+    return float(_dataset(task, row["settings"]).score_answer(answer, item))
+
+
+def _dataset(task: str, settings: dict[str, Any]) -> Any:
+    """As much of a data set as its scorer needs; to make a whole one, files would be read."""
+    kind, config_type = DATASETS[task]
+    made = kind.__new__(kind)
+    made.config = config_type(**settings)
+    made.word_sets = WORDS
+    made.board_format_opts = getattr(made.config, "board_format_opts", None)
+    return made
