@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install ./plugins/rlm-gym")
 
-from rlm_gym import gym_score, tasks
-from rlm_gym.beyond import EVALUATED
+from rlm_gym import gym_score, scoring, tasks
+from rlm_gym.beyond import EVALUATED, EXPRESSIONS
 from rlm_gym.entries import written
+from rlm_sandbox import Program
 
 from rlm_plugins.testing import conformance
 
@@ -84,19 +85,43 @@ def test_an_answer_that_is_a_program_does_nothing_and_earns_nothing(task: str, t
     score(task, given, "1")  # the sandbox has started
     start = time.monotonic()
     assert score(task, given, *attacks, credit="partial", seconds=3.0) == [pytest.approx(0, abs=0.05)] * 6
-    assert time.monotonic() - start < 4 * len(attacks)
+    assert time.monotonic() - start < 4
     assert not mark.exists()
 
 
-def test_a_scorer_that_hangs_is_ended_and_the_others_are_scored() -> None:
-    given = entry("polynomial_multiplication", "x**2")
+def test_a_scorer_that_hangs_is_ended_and_the_others_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = "def score(entry, answer):\n    while answer == 'hang': pass\n    return float(answer)"
+    monkeypatch.setattr(scoring, "SCORER", Program(hangs))
     logged: dict[str, float] = {}
-    texts = ["x*x", "9**9**9**9", "x**2", "(x+1)**2 - 2*x - 1"]
-    start = time.monotonic()
-    found = gym_score(texts, [given] * 4, ["polynomial_multiplication"] * 4, logged.__setitem__, seconds=1.0)
-    assert time.monotonic() - start < 4 + 1
-    assert found[:3] == [1.0, 0.0, 1.0]
-    assert logged["gym/late"] + logged["gym/failed"] <= 1
+    texts = ["1", "hang", "0.5", "no number", "1.0", "7", "inf"]
+    found = gym_score(texts, [GCD] * 7, ["gcd"] * 7, logged.__setitem__, credit="partial", seconds=1.0)
+    assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0]
+    assert (logged["gym/late"], logged["gym/failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sum_", "polynomial", "integral"),
+    [
+        ("(3 + 4) * 2 / 1 - 5", True, True, True),
+        ("-3*x**2 + 2*x*y", False, True, True),
+        ("sin(2*x)/2 + sqrt(x) + x**(5/2) + C", False, False, True),
+        ("log(x)**2 * pi", False, False, True),
+        ("x.__class__", False, False, False),
+        ("Integral(x, x)", False, False, False),
+        ("9**9**9", False, False, False),
+        ("((9**999)**999)**999", False, False, False),
+        ("2**(999*999)", False, False, False),
+        ("1 + 2 # 3", False, False, False),
+        ("sin(x, y)", False, False, False),
+        ("'a'", False, False, False),
+        ("True", False, False, False),
+        ("(" * 5000, False, False, False),
+        ("-" * 5000 + "1", False, False, False),
+    ],
+)
+def test_what_is_arithmetic(text: str, sum_: bool, polynomial: bool, integral: bool) -> None:
+    kinds = [EXPRESSIONS[task] for task in ("countdown", "polynomial_multiplication", "simple_integration")]
+    assert [kind.fits(text) for kind in kinds] == [sum_, polynomial, integral]
 
 
 def test_what_is_evaluated_still_scores_as_it_should() -> None:

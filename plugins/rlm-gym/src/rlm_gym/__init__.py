@@ -1,4 +1,4 @@
-"""reasoning-gym's tasks: a world, a reward and a sampler. Importing this loads neither reasoning_gym nor torch."""
+"""reasoning-gym's tasks: a world and a reward. Importing this loads neither reasoning_gym nor torch."""
 
 from rlm_gym.reward import gym_score
 from rlm_gym.world import gym

@@ -16,6 +16,7 @@ import reasoning_gym  # noqa: F401  (registers the tasks)
 from reasoning_gym.algorithmic.word_ladder import WordLadderDataset
 from reasoning_gym.factory import DATASETS
 
+from rlm_gym.arithmetic import Arithmetic
 from rlm_gym.entries import read
 
 LITERALS = {
@@ -28,18 +29,14 @@ LITERALS = {
 for _module in LITERALS.values():
     vars(importlib.import_module(f"reasoning_gym.{_module}"))["eval"] = ast.literal_eval
 
-_SUMS = r"[\d\s()+*/-]*"
-_POLYNOMIAL = r"(?:\b[A-Za-z]\b|[\d\s()+*^./-])*"
-_FUNCTION = "sin|cos|tan|cot|sec|csc|asin|acos|atan|sinh|cosh|tanh|exp|log|ln|sqrt|Abs|pi"
-_INTEGRAL = rf"(?:\b(?:[A-Za-z]|{_FUNCTION})\b|[\d\s()+*^./,-])*"
 EXPRESSIONS = {
-    "countdown": _SUMS,
-    "puzzle24": _SUMS,
-    "polynomial_multiplication": _POLYNOMIAL,
-    "simple_integration": _INTEGRAL,
-    "intermediate_integration": _INTEGRAL,
+    "countdown": Arithmetic(),
+    "puzzle24": Arithmetic(),
+    "polynomial_multiplication": Arithmetic(variables=True),
+    "simple_integration": Arithmetic(variables=True, functions=True),
+    "intermediate_integration": Arithmetic(variables=True, functions=True),
 }
-"""Tasks whose scorer has sympy evaluate an answer, and all that may stand in it: no attribute, text or other name."""
+"""Tasks whose scorer has sympy evaluate an answer, and what may stand in it."""
 EVALUATED = sorted([*LITERALS, *EXPRESSIONS])
 
 WORDS = WordLadderDataset._load_words_from_csv(3, 5)  # no file can be read later
@@ -52,7 +49,7 @@ def score(entry: str, answer: str) -> float:
     gold = item["answer"]
     if isinstance(gold, str) and answer == gold.strip():
         answer = gold  # some golds end in white space, which nobody can see
-    if task in EXPRESSIONS and not re.fullmatch(EXPRESSIONS[task], answer):
+    if task in EXPRESSIONS and not EXPRESSIONS[task].fits(answer):
         return 0.0
     if task == "puzzle24" and sorted(map(int, re.findall(r"\d+", answer))) != sorted(item["metadata"]["numbers"]):
         return 0.0  # its scorer takes any four numbers: 6+6+6+6 would always be right

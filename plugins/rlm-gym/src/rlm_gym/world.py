@@ -58,8 +58,8 @@ def gym(
     their own, and so nothing to demonstrate. ``python -m rlm_gym list`` shows all of them with families and levels.
 
     `levels` are reasoning-gym's own: level k of a range includes what is below it; a task that has fewer takes its
-    last. The training rows come in equal blocks, one per level, in the order given: with the sampler `in_order` a
-    schedule, with `staircase` a curriculum by success. Without `levels`, and for a task without any, its defaults.
+    last, one without any its defaults. The training rows come in equal blocks, one per level, in the order given, so
+    the sampler `in_order` goes through them one after the other.
 
     One item in eight, chosen by a hash of its question, is never trained on, whatever seed, size, level or mixture.
     The `test_rows` of each task are drawn from these, the same for every `seed`, each once, from all levels alike;
