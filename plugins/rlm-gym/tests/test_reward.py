@@ -139,6 +139,14 @@ def test_twenty_four_is_made_of_the_numbers_that_were_given() -> None:
     assert score("puzzle24", given, "2*3*4*1", "(1*2)*3*4", "6+6+6+6", "24", "2*3*4*1 # 9") == [1, 1, 0, 0, 0]
 
 
+def test_halting_is_a_yes_or_a_no() -> None:
+    assert score("game_of_life_halting", entry("game_of_life_halting", "False"), "False", "True", "no idea") == [
+        1,
+        0,
+        0,
+    ]
+
+
 @pytest.mark.slow
 def test_the_right_answer_of_every_task_scores_and_another_does_not() -> None:
     unanswered = []

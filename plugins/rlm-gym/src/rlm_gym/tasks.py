@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
 from itertools import count
 from typing import Any
 
@@ -15,6 +14,8 @@ MADE_OF_OTHERS = ("composite",)
 """Names that are no task: a mixture is written into the recipe."""
 UNSTEADY = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
 """Tasks whose items depend on Python's random hashes: two processes of one run would ask different questions."""
+PLAIN = (bool, int, float, str, list, tuple, dict, set)
+"""What a setting of a recipe may be; a few configs also hold times of day, or objects of their own."""
 CHUNK = 1000
 """Items of one seed; some tasks make all of them at once."""
 PATIENCE = 100
@@ -87,7 +88,7 @@ def settings(task: str, level: int | None, changed: Mapping[str, Any], where: st
 
 
 def _may_be_turned(name: str, value: Any) -> bool:
-    return name not in ("seed", "size") and not is_dataclass(value)
+    return name not in ("seed", "size") and (value is None or isinstance(value, PLAIN))
 
 
 def _of_level(task: str, level: int | None, where: str) -> dict[str, Any]:
