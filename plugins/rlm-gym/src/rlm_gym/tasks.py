@@ -140,4 +140,5 @@ def _known() -> dict[str, Any]:
         raise RecipeError(
             f"reasoning-gym cannot be imported: {error}", where="environment", hint="pip install reasoning-gym"
         ) from None
-    return DATASETS
+    known: dict[str, Any] = DATASETS
+    return known

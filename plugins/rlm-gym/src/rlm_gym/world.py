@@ -67,7 +67,8 @@ def gym(
     """
     specs = [TaskSpec(name=task) if isinstance(task, str) else task for task in tasks]
     weights = [spec.weight for spec in specs]
-    blocks = [[_source(spec, level, place) for place, spec in enumerate(specs)] for level in levels or [None]]
+    steps: Sequence[int | None] = levels or [None]
+    blocks = [[_source(spec, level, place) for place, spec in enumerate(specs)] for level in steps]
     train: list[Row] = []
     for number, sources in enumerate(blocks, start=1):
         train += _training(sources, weights, train_rows * number // len(blocks) - len(train), seed, instruction)
@@ -91,7 +92,7 @@ def _training(
     sources: Sequence[Source], weights: Sequence[float], count: int, seed: int, instruction: str
 ) -> list[Row]:
     """`count` rows of a mixture."""
-    draw = random.Random(f"mixture {seed} {sources}")
+    draw = random.Random(f"mixture {seed} {[(task, level) for task, level, _ in sources]}")
     streams = [_rows(source, f"train {seed}", instruction, held_out=False) for source in sources]
     rows = [next(streams[place], None) for place in draw.choices(range(len(sources)), weights, k=count)]
     if None in rows:
