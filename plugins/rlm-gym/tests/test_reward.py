@@ -64,9 +64,11 @@ def test_partial_credit_is_the_scorers_own_number() -> None:
 
 def test_one_task_of_a_mixture_and_the_log() -> None:
     logged: dict[str, float] = {}
-    found = gym_score(["12", "12", "3"], [GCD, GCD, None], ["gcd", "lcm", "gcd"], logged.__setitem__, only="gcd")
-    assert found == [1.0, None, None]
-    assert logged == {"gym/late": 0.0, "gym/failed": 0.0, "gym/gcd": 1.0}
+    rows = (["12", "12", "3", "13"], [GCD, GCD, None, GCD], ["gcd", "lcm", "gcd", "gcd"], logged.__setitem__)
+    assert gym_score(*rows, only="gcd") == [1.0, None, None, 0.0]
+    assert logged == {}
+    assert gym_score(*rows) == [1.0, 1.0, None, 0.0]
+    assert logged == {"gym/late": 0.0, "gym/failed": 0.0, "gym/gcd": 0.5, "gym/lcm": 1.0}
 
 
 @pytest.mark.parametrize("task", EVALUATED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,10 @@ from rlm_gym.__main__ import main
 from rlm_gym.entries import read
 from rlm_gym.world import TaskSpec
 
+from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
 from rlm_plugins.testing import conformance
 
 MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
@@ -88,3 +92,13 @@ def test_the_list_shows_every_task() -> None:
     assert sorted(names) == tasks.names()
     assert len(names) == 105
     assert "max_value: 1000" in main(["show", "gcd"])
+
+
+def test_the_recipe_beside_the_package_is_one() -> None:
+    found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
+    first, second = compose(found, Registry())
+    assert (first.name, second.name) == ("01-sft", "02-grpo")
+    known = first.body["model"]["characters"]
+    assert not [
+        letter for row in second.world.train for letter in row["question"] + row["answer"] if letter not in known
+    ]

@@ -41,7 +41,7 @@ def gym_score(
 
     Scorers run in rlm-sandbox and nowhere else, since nine of them evaluate the answer as Python. Who takes longer
     than `seconds`, or makes its scorer fail, gets 0, and is counted (``gym/late``, ``gym/failed``). ``gym/<task>`` is
-    the mean of a task. A row without an entry is not scored: None.
+    the mean of a task; with `only` nothing is logged. A row without an entry is not scored: None.
     """
     from rlm_gym.scoring import Question, scores  # not at the top: the zygote imports this package, but has no sandbox
 
@@ -60,20 +60,21 @@ def gym_score(
         (values[question] if question else 0.0) if row and wanted else None
         for question, row, wanted in zip(questions, entry, asked, strict=True)
     ]
-    if log_metric is not None:
+    if log_metric is not None and only is None:
         log_metric("gym/late", float(sum(score.how == "late" for score in found.values())))
         log_metric("gym/failed", float(sum(score.how not in ("ok", "late") for score in found.values())))
         for name in dict.fromkeys(filter(None, task)):
             own = [value for value, other in zip(result, task, strict=True) if other == name and value is not None]
-            if own:
-                log_metric(f"gym/{name}", sum(own) / len(own))
+            log_metric(f"gym/{name}", sum(own) / max(1, len(own)))
     return result
 
 
 def _answer(text: str, tag: str, untagged: str) -> str:
     """The answer of a text; empty where it has none, or several."""
-    blocks = {block.strip() for block in committed(text, tag, "wrong")}
-    if not blocks and untagged == "text" and f"<{tag}>" not in text.rpartition("</think>")[2]:
-        blocks = {text.rpartition("</think>")[2].strip()} if "<think>" not in text.rpartition("</think>")[2] else set()
-    (answer,) = blocks if len(blocks) == 1 else ("",)
+    spoken = text.rpartition("</think>")[2]
+    if untagged == "wrong" or f"<{tag}>" in spoken:
+        answers = {block.strip() for block in committed(text, tag, "wrong")}
+    else:
+        answers = set() if "<think>" in spoken else {spoken.strip()}
+    (answer,) = answers if len(answers) == 1 else ("",)
     return answer if len(answer) <= LONGEST else ""
