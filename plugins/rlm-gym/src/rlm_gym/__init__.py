@@ -1,0 +1,17 @@
+"""reasoning-gym's tasks: a world and a reward. Importing this loads neither reasoning_gym nor torch."""
+
+from rlm_gym.reward import gym_score
+from rlm_gym.world import gym
+from rlm_plugins import hookimpl
+
+__all__ = ["gym", "gym_score"]
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    return {"gym": gym}
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    return {"gym_score": gym_score}

@@ -1,0 +1,170 @@
+"""The reward: laws, what counts as the answer, partial credit, and the nine scorers that would execute it."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install ./plugins/rlm-gym")
+
+from rlm_gym import gym_score, scoring, tasks
+from rlm_gym.beyond import EVALUATED, EXPRESSIONS
+from rlm_gym.entries import written
+from rlm_sandbox import Program
+
+from rlm_plugins.testing import conformance
+
+
+def entry(task: str, answer: str | None = None, **settings: Any) -> str:
+    """What a row of the task carries; its right answer may be said."""
+    chosen = tasks.settings(task, None, settings, task)
+    item = next(islice(tasks.items(task, chosen, "test"), 1))
+    return written({"task": task, "settings": chosen, "item": {**item, "answer": answer or item["answer"]}})
+
+
+def score(task: str, entry: str, *texts: str, **knobs: Any) -> list[float | None]:
+    return gym_score(list(texts), [entry] * len(texts), [task] * len(texts), **knobs)
+
+
+@pytest.fixture(autouse=True)
+def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+
+
+GCD = entry("gcd", "12")
+test_laws = conformance(
+    "rlm_rewards",
+    gym_score,
+    columns={"entry": [GCD, None], "task": ["gcd"], "completions": ["12", "<answer>12</answer>", "13", "it is 12"]},
+)
+
+
+def test_the_answer_is_what_its_block_holds() -> None:
+    texts = [
+        "<think>13</think><answer> 12\n</answer>",
+        "12",
+        "<think>…</think>12",
+        "<answer>12</answer> or <answer>13</answer>",
+        "<answer>12",
+        "<think>12",
+        "",
+        "1 2 3 4 6 12",
+    ]
+    assert score("gcd", GCD, *texts) == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert score("gcd", GCD, "12", "<answer>12</answer>", untagged="wrong") == [0, 1]
+
+
+def test_partial_credit_is_the_scorers_own_number() -> None:
+    assert score("gcd", GCD, "12", "it's 12.", credit="partial") == [1.0, 0.25]
+
+
+def test_one_task_of_a_mixture_and_the_log() -> None:
+    logged: dict[str, float] = {}
+    rows = (["12", "12", "3", "13"], [GCD, GCD, None, GCD], ["gcd", "lcm", "gcd", "gcd"], logged.__setitem__)
+    assert gym_score(*rows, only="gcd") == [1.0, None, None, 0.0]
+    assert logged == {}
+    assert gym_score(*rows) == [1.0, 1.0, None, 0.0]
+    assert logged == {"gym/late": 0.0, "gym/failed": 0.0, "gym/gcd": 0.5, "gym/lcm": 1.0}
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+def test_an_answer_that_is_a_program_does_nothing_and_earns_nothing(task: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    mark = tmp_path / "was here"
+    attacks = [
+        f"__import__('os').system('touch {mark}')",
+        f"open('{mark}', 'w')",
+        f"[__import__('pathlib').Path('{mark}').touch()]",
+        "9**9**9",
+        "[9**9**9]",
+        "(lambda: 24)()",
+    ]
+    given = entry(task)
+    score(task, given, "1")  # the sandbox has started
+    start = time.monotonic()
+    assert score(task, given, *attacks, credit="partial", seconds=3.0) == [pytest.approx(0, abs=0.05)] * 6
+    assert time.monotonic() - start < 4
+    assert not mark.exists()
+
+
+def test_a_scorer_that_hangs_is_ended_and_the_others_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = "def score(entry, answer):\n    while answer == 'hang': pass\n    return float(answer)"
+    monkeypatch.setattr(scoring, "SCORER", Program(hangs))
+    logged: dict[str, float] = {}
+    texts = ["1", "hang", "0.5", "no number", "1.0", "7", "inf"]
+    found = gym_score(texts, [GCD] * 7, ["gcd"] * 7, logged.__setitem__, credit="partial", seconds=1.0)
+    assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0]
+    assert (logged["gym/late"], logged["gym/failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sum_", "polynomial", "integral"),
+    [
+        ("(3 + 4) * 2 / 1 - 5", True, True, True),
+        ("-3*x**2 + 2*x*y", False, True, True),
+        ("sin(2*x)/2 + sqrt(x) + x**(5/2) + C", False, False, True),
+        ("log(x)**2 * pi", False, False, True),
+        ("x.__class__", False, False, False),
+        ("Integral(x, x)", False, False, False),
+        ("9**9**9", False, False, False),
+        ("((9**999)**999)**999", False, False, False),
+        ("2**(999*999)", False, False, False),
+        ("1 + 2 # 3", False, False, False),
+        ("sin(x, y)", False, False, False),
+        ("'a'", False, False, False),
+        ("True", False, False, False),
+        ("(" * 5000, False, False, False),
+        ("-" * 5000 + "1", False, False, False),
+    ],
+)
+def test_what_is_arithmetic(text: str, sum_: bool, polynomial: bool, integral: bool) -> None:
+    kinds = [EXPRESSIONS[task] for task in ("countdown", "polynomial_multiplication", "simple_integration")]
+    assert [kind.fits(text) for kind in kinds] == [sum_, polynomial, integral]
+
+
+def test_what_is_evaluated_still_scores_as_it_should() -> None:
+    assert score("string_insertion", entry("string_insertion", "AB"), "AB", "['A', 'B']", credit="partial") == [
+        1.0,
+        0.1,
+    ]
+    rows = entry("spiral_matrix", "1 2 3")
+    assert score("spiral_matrix", rows, "1 2 3", "[1, 2, 3]", "[1, 2]", credit="partial") == [1.0, 0.1, 0.0]
+
+
+def test_twenty_four_is_made_of_the_numbers_that_were_given() -> None:
+    item = {"question": "", "answer": "", "metadata": {"numbers": [2, 3, 4, 1]}}
+    given = written({"task": "puzzle24", "settings": tasks.settings("puzzle24", None, {}, ""), "item": item})
+    assert score("puzzle24", given, "2*3*4*1", "(1*2)*3*4", "6+6+6+6", "24", "2*3*4*1 # 9") == [1, 1, 0, 0, 0]
+
+
+def test_halting_is_a_yes_or_a_no() -> None:
+    assert score("game_of_life_halting", entry("game_of_life_halting", "False"), "False", "True", "no idea") == [
+        1,
+        0,
+        0,
+    ]
+
+
+@pytest.mark.slow
+def test_the_right_answer_of_every_task_scores_and_another_does_not() -> None:
+    unanswered = []
+    texts, entries, names = [], [], []
+    for task in tasks.names():
+        chosen = tasks.settings(task, None, {}, task)
+        item = next(iter(tasks.items(task, chosen, "gold")))
+        if item["answer"] is None:
+            unanswered.append(task)
+            continue
+        given = written({"task": task, "settings": chosen, "item": item})
+        texts += [f"<answer>{item['answer']}</answer>", "<answer>no idea</answer>"]
+        entries += [given, given]
+        names += [task, task]
+    scores = gym_score(texts, entries, names, seconds=20.0)
+    missed = [name for name, value in zip(names[::2], scores[::2], strict=True) if value != 1.0]
+    rewarded = [name for name, value in zip(names[1::2], scores[1::2], strict=True) if value != 0.0]
+    assert (missed, rewarded) == ([], [])
+    assert unanswered == ["boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"]

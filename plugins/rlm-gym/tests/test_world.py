@@ -1,0 +1,104 @@
+"""The world: laws, mixtures, levels, what is held out, and what a recipe is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install ./plugins/rlm-gym")
+
+from rlm_gym import gym, tasks
+from rlm_gym.__main__ import main
+from rlm_gym.entries import read
+from rlm_gym.world import TaskSpec
+
+from rlm_plugins import recipe
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.testing import conformance
+
+MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
+test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})
+
+
+def test_a_mixture_has_its_weights() -> None:
+    world = gym(tasks=["gcd", TaskSpec(name="lcm", weight=3.0)], train_rows=400, test_rows=7)
+    counts = Counter(row["task"] for row in world.train)
+    assert counts.total() == 400
+    assert 260 < counts["lcm"] < 340
+    assert Counter(row["task"] for row in world.test) == {"gcd": 7, "lcm": 7}
+
+
+def test_levels_come_in_blocks_and_get_harder() -> None:
+    world = gym(tasks=["chain_sum", "acre", TaskSpec(name="gcd", level=1)], levels=[0, 3], train_rows=60, test_rows=6)
+    sums = [row for row in world.train if row["task"] == "chain_sum"]
+    assert [row["level"] for row in sums] == sorted(row["level"] for row in sums)
+    terms = {level: max(row["question"].count(" ") for row in sums if row["level"] == level) for level in (0, 3)}
+    assert terms[0] < terms[3]
+    assert {row["level"] for row in world.train if row["task"] == "acre"} == {None}  # it has none
+    assert {row["level"] for row in world.train if row["task"] == "gcd"} == {1}
+    assert Counter(row["level"] for row in world.test if row["task"] == "chain_sum") == {0: 3, 3: 3}
+
+
+def test_what_is_held_out_is_so_for_every_seed_size_level_and_mixture() -> None:
+    small = {"name": "gcd", "settings": {"max_value": 9}}
+    first = gym(tasks=[TaskSpec(**small)], train_rows=300, test_rows=9)
+    tested = {row["question"] for row in first.test}
+    assert 3 < len(tested) == len(first.test)
+    for seed in (1, 2):
+        other = gym(tasks=["lcm", TaskSpec(**small)], train_rows=400, test_rows=4, seed=seed)
+        assert not tested & {row["question"] for row in other.train}
+        assert {row["question"] for row in other.test if row["task"] == "gcd"} <= tested
+        assert [row["question"] for row in other.train] != [row["question"] for row in first.train]
+
+
+def test_a_world_without_instruction_asks_the_question_alone() -> None:
+    (row,) = gym(tasks=["gcd"], train_rows=1, test_rows=0, instruction="").train
+    assert row["prompt"] == [{"role": "user", "content": row["question"]}]
+    assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
+    assert read(row["entry"])["item"]["answer"] == row["answer"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"name": "chain_sums"}, "did you mean 'chain_sum'"),
+        ({"name": "composite"}, "no task 'composite'"),
+        ({"name": "gcd", "settings": {"max_valu": 3}}, "did you mean 'max_value'"),
+        ({"name": "gcd", "settings": {"max_value": -3}}, "refuses these settings"),
+        ({"name": "acre", "level": 1}, "has no levels"),
+    ],
+)
+def test_what_is_wrong_is_told(spec: dict[str, object], told: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        gym(tasks=[TaskSpec(**spec)])
+    assert told in str(error.value)
+    assert "environment.tasks[0]" in str(error.value)
+
+
+def test_items_that_hang_on_hashes_need_a_seed_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    with pytest.raises(RecipeError, match="PYTHONHASHSEED=0"):
+        gym(tasks=["ransom_note"])
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    assert len(gym(tasks=["ransom_note"], train_rows=3, test_rows=0).train) == 3
+
+
+def test_the_list_shows_every_task() -> None:
+    names = [line.split()[1] for line in main(["list"]).splitlines()]
+    assert sorted(names) == tasks.names()
+    assert len(names) == 105
+    assert "max_value: 1000" in main(["show", "gcd"])
+
+
+def test_the_recipe_beside_the_package_is_one() -> None:
+    found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
+    first, second = compose(found, Registry())
+    assert (first.name, second.name) == ("01-sft", "02-grpo")
+    known = first.body["model"]["characters"]
+    assert not [
+        letter for row in second.world.train for letter in row["question"] + row["answer"] if letter not in known
+    ]
