@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,12 @@ from rlm_plugins.registry import Registry
 def project(package: Path) -> dict[str, Any]:
     found: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     return found
+
+
+def missing(package: Path) -> list[str]:
+    """What it builds on and is not installed here."""
+    names = [re.split(r"[^\w-]", needed)[0] for needed in project(package)["dependencies"]]
+    return [name for name in names if not list(metadata.distributions(name=name))]
 
 
 FOLDERS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
@@ -49,6 +57,8 @@ def test_it_registers_through_its_entry_point(package: Path) -> None:
 
 
 def test_its_recipes_pass_every_check(package: Path) -> None:
+    if lacks := missing(package):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
     recipes = sorted(package.glob("*.yaml"))
     assert recipes
     for path in recipes:
