@@ -40,7 +40,7 @@ def code_drills(*, train_rows: Count = 4096, test_rows: Count = 100, slip: Share
 
     >>> row = code_drills(train_rows=1, test_rows=1).test[0]
     >>> row["prompt"][0]["content"], row["demonstration"]
-    ('add 2;add 4', 'def f(x):\\n x=x+2\\n return x+4')
+    ('mod 7;most 7', 'def f(x):\\n x=x%7\\n return max(x,7)')
     """
     steps = [*product(STEPS, NUMBERS)]
     tasks = [*product(steps, steps)]
