@@ -89,6 +89,11 @@ print(*[worker.pid for pool in _pools.values() for worker in pool.workers], flus
 """
 
 
+def _listens() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
     """A process with a warm pool, and the process ids of its workers."""
     path = os.pathsep.join(filter(None, sys.path))
@@ -99,6 +104,7 @@ def started(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
         text=True,
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
+        preexec_fn=_listens,
     )
     assert process.stdout is not None
     return process, [int(word) for word in process.stdout.readline().split()]

@@ -127,6 +127,11 @@ BUSY = (
 FORKED = "pid = os.fork()\nassert run() == 7\nif pid: assert os.wait()[1] == 0\nelse: shared(1).close(); os._exit(0)"
 
 
+def _listens() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("ending", "sent"),
     [
@@ -147,6 +152,7 @@ def test_it_ends_with_its_trainer(ending: str, sent: int | None) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
         start_new_session=True,
+        preexec_fn=_listens,
     )
     assert process.stdout is not None
     zygotes = [int(word) for word in process.stdout.readline().split()]
