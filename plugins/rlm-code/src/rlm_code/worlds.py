@@ -12,7 +12,7 @@ from rlm_code.cases import BadTests, read
 from rlm_code.presets import PRESETS, Preset
 from rlm_code.trying import try_solutions
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.questions import hold_out, questioner, without
+from rlm_plugins.ingredients.known_sets import asked_with, check_path, divided
 from rlm_plugins.ingredients.tables import open_table
 from rlm_plugins.world import World
 
@@ -50,27 +50,17 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
         skip: Natural = 0,
         seed: int = 0,
     ) -> World:
-        if not path:
-            raise RecipeError(
-                "which data set?", where="environment.path", hint="a file, a folder, or a name on the hub"
-            )
+        check_path(path)
         if config is None and path == preset.path:
             config = preset.config
-        closing = f"\n\n{instruction}" if instruction else ""
-        template = "{question}" + closing.replace("{", "{{").replace("}", "}}")
-        ask = questioner({}, None, template, system, chat)
+        ask = asked_with("question", instruction, system, chat)
 
-        def rows(split: str, most: int | None = None) -> Any:
+        def rows(split: str, most: int | None) -> Any:
             table: Any = open_table(path, split, config=config, revision=revision)
             table = table.select(range(min(most, len(table)))) if most else table
             return ask(_read(preset, table, path, tried, skip))
 
-        train = rows(split, max_rows)
-        if test_split is None:
-            return World(*hold_out(train, test_rows, seed)) if test_rows else World(train=train)
-        test = rows(test_split)
-        test = test.select(range(min(test_rows or len(test), len(test))))
-        return World(train=without(train, test), test=test)
+        return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
 
     world.__name__ = world.__qualname__ = name
     world.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "

@@ -10,7 +10,7 @@ from pydantic import Field
 from rlm_math.checking import readable
 from rlm_math.presets import BULKY, PRESETS, Preset
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.questions import hold_out, questioner, without
+from rlm_plugins.ingredients.known_sets import asked_with, check_path, divided
 from rlm_plugins.ingredients.tables import open_table
 from rlm_plugins.world import World
 
@@ -49,29 +49,19 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
         unreadable: Share = 0.05,
         seed: int = 0,
     ) -> World:
-        if not path:
-            raise RecipeError(
-                "which data set?", where="environment.path", hint="a file, a folder, or a name on the hub"
-            )
+        check_path(path)
         if config is None and path == preset.path:
             config = preset.config
-        closing = f"\n\n{instruction}" if instruction else ""
-        template = "{problem}" + closing.replace("{", "{{").replace("}", "}}")
-        ask = questioner({}, None, template, system, chat)
+        ask = asked_with("problem", instruction, system, chat)
 
-        def rows(split: str, most: int | None = None) -> Any:
+        def rows(split: str, most: int | None) -> Any:
             table: Any = open_table(path, split, config=config, revision=revision)
             table = _read(preset, table.select(range(min(most, len(table)))) if most else table, path)
             if check:
                 table = table.select(readable(table["answer"][:], where=f"'{path}'", most=unreadable))
             return ask(table)
 
-        train = rows(split, max_rows)
-        if test_split is None:
-            return World(*hold_out(train, test_rows, seed)) if test_rows else World(train=train)
-        test = rows(test_split)
-        test = test.select(range(min(test_rows or len(test), len(test))))
-        return World(train=without(train, test), test=test)
+        return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
 
     world.__name__ = world.__qualname__ = name
     world.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
