@@ -13,11 +13,9 @@ from rlm_judge import verdicts
 from rlm_judge.bench import Log, marks
 from rlm_judge.fence import says_something
 from rlm_judge.spec import Judge
-from rlm_judge.wording import Thinking, Wording
+from rlm_judge.wording import Count, Letters, Thinking, Wording
 from rlm_plugins.errors import PartError
 
-Count = Annotated[int, Field(ge=1)]
-Letters = Annotated[int, Field(ge=100)]
 Points = Annotated[dict[str, float], Field(min_length=1)]
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from rlm_judge import verdicts
 from rlm_judge.bench import Log, marks
 from rlm_judge.fence import says_something
 from rlm_judge.spec import Judge
 from rlm_judge.talk import Question
-from rlm_judge.wording import Thinking, Wording, column
+from rlm_judge.wording import Count, Letters, Thinking, Wording, column
 from rlm_plugins.errors import PartError
-
-Count = Annotated[int, Field(ge=1)]
-Letters = Annotated[int, Field(ge=100)]
 
 
 async def judge_score(

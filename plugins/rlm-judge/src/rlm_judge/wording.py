@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from rlm_judge.fence import fenced, filled, mark_of, spoken, tame
 from rlm_judge.talk import Question
@@ -19,6 +21,8 @@ OFFICE = (
 REASON = "First think it over in a few sentences. Then end with one line of this form, and nothing behind it:"
 NO_REASON = "Reply with one line of this form and nothing else:"
 
+Count = Annotated[int, Field(ge=1)]
+Letters = Annotated[int, Field(ge=100)]
 Thinking = Literal["hide", "show"]
 
 
