@@ -96,6 +96,7 @@ class GRPO:
                 rewards=stage.rewards,
                 critic=stage.critic,
                 speed=stage.speed,
+                generator=stage.generator,
                 writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),

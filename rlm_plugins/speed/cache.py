@@ -11,7 +11,7 @@ ROOM = 64
 """Tokens that a layer makes room for at a time."""
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """A layer whose keys and values (rows, heads, tokens, d) are the front of longer tensors."""
 
     def update(

@@ -33,6 +33,8 @@ ROW_BY_ROW = (
     "StopStringCriteria",
 )
 """Processors and criteria of transformers that treat a row the same whoever stands beside it."""
+BY_ROW = {"prompt_ignore_length"}
+"""What some of them remember of each row."""
 INPUTS = ("attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep")
 """What a model may be given beside token ids."""
 

@@ -1,8 +1,8 @@
 """A decoding loop that reads each prompt once and lets go of rows that are done: the samples of transformers, sooner.
 
-Transformers' `generate` prepares everything (settings, processors of the logits, stopping criteria, the cache) and hands
-it over (`custom_generate`); only its loop is ours. Who was dropped is never missed: no row looks at another, and each
-takes its own share of the noise that is drawn for all.
+Transformers' `generate` prepares everything (settings, processors of the logits, stopping criteria, the cache) and
+hands it over (`custom_generate`); only its loop is ours. Who was dropped is never missed: no row looks at another, and
+each takes its own share of the noise that is drawn for all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 
 from rlm_plugins.speed.cache import make_roomy
-from rlm_plugins.speed.decodes import why_not
+from rlm_plugins.speed.decodes import BY_ROW, why_not
 from rlm_plugins.speed.merging import merged
 from rlm_plugins.speed.sampling import Draw, as_multinomial, greedy
 from rlm_plugins.speed.written import Written, thoughts
@@ -55,13 +55,13 @@ def decode(
     """
     if reason := why_not(logits_processor, stopping_criteria, generation_config, model_kwargs):
         raise Unfit(reason)
-    loop = _Loop(model, input_ids, generation_config, model_kwargs)
+    loop = _Loop(model, input_ids, generation_config, model_kwargs, logits_processor)
     choose = draw if generation_config.do_sample else greedy
-    told = [] if tell else None
+    told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
     with merged(model):
         logits = loop.read_prompts()
         while True:
-            token = choose(logits_processor(loop.ids, logits), loop.rows, loop.count)
+            token = choose(loop.filtered(logits), loop.rows, loop.count)
             if told is not None:
                 told.append((loop.rows, *thoughts(logits, token, generation_config)))
             if loop.take(token, stopping_criteria):
@@ -79,8 +79,10 @@ class _Loop:
         ids: (L, P + t) their tokens.
     """
 
-    def __init__(self, model: Any, input_ids: torch.Tensor, config: Any, given: dict[str, Any]) -> None:
-        self._model, self._config, self._given = model, config, given
+    def __init__(
+        self, model: Any, input_ids: torch.Tensor, config: Any, given: dict[str, Any], processors: Any
+    ) -> None:
+        self._model, self._config, self._given, self._processors = model, config, given, processors
         self._pad = config._pad_token_tensor
         self.ids, self.count = input_ids, len(input_ids)
         self.rows = torch.arange(self.count, device=input_ids.device)
@@ -104,6 +106,10 @@ class _Loop:
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
         return output.logits[:, -1].float()
 
+    def filtered(self, logits: torch.Tensor) -> torch.Tensor:
+        """What is left of the logits (L, V)."""
+        return self._processors(self.ids, logits)  # type: ignore[no-any-return]
+
     def take(self, token: torch.Tensor, done: Any) -> bool:
         """Writes the next token (L,) down; says whether every row is done."""
         if self._pad is not None:
@@ -122,6 +128,10 @@ class _Loop:
         """Lets go of all rows but these."""
         self._given = _picked(self._given, kept, len(self.rows))
         self._given["past_key_values"].batch_select_indices(kept)
+        for processor in self._processors:
+            for name in BY_ROW & vars(processor).keys():
+                if isinstance(x := getattr(processor, name), torch.Tensor):
+                    setattr(processor, name, x[kept])
         self.rows, self.ids, self._alive = self.rows[kept], self.ids[kept], self._alive[kept]
 
     @property
@@ -137,7 +147,8 @@ def distinct(ids: torch.Tensor, there: torch.Tensor | None) -> tuple[torch.Tenso
     (tensor([0, 1]), tensor([0, 1, 0]))
     """
     known: dict[tuple[int, ...], int] = {}
-    first, twin = [], []
+    first: list[int] = []
+    twin: list[int] = []
     for row, key in enumerate((ids if there is None else torch.cat([ids, there], 1)).tolist()):
         number = known.setdefault(tuple(key), len(known))
         if number == len(first):

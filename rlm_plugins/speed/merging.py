@@ -41,7 +41,9 @@ def _is_mergeable(layer: Any) -> bool:
     active = [name for name in layer.active_adapters if name in layer.lora_A]
     odd = any(name in layer.lora_variant or layer.lora_bias[name] or _drops(layer, name) for name in active)
     base = layer.base_layer
-    return bool(active) and not odd and _is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
+    return (
+        bool(active) and not odd and _is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
+    )
 
 
 def _drops(layer: Any, name: str) -> bool:

@@ -17,15 +17,15 @@ class Written:
     Args:
         ids: Prompts, and completions padded after their end.
         logp: Log-probability of each token of the completions, at the temperature and before any filter (nats).
-        entropy: Of the same distribution (nats).
+        entropy: Of the same distribution (nats). Both None: not told.
     """
 
     ids: Int[torch.Tensor, "B W"]
-    logp: Float[torch.Tensor, "B T"]
-    entropy: Float[torch.Tensor, "B T"]
+    logp: Float[torch.Tensor, "B T"] | None = None
+    entropy: Float[torch.Tensor, "B T"] | None = None
 
     @staticmethod
-    def of(ids: torch.Tensor, told: Iterable[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> Written:
+    def of(ids: torch.Tensor, told: Iterable[tuple[torch.Tensor, ...]]) -> Written:
         """From (numbers of the rows, log-probabilities, entropies) of each step."""
         found: list[list[torch.Tensor]] = [[], []]
         for rows, *each in told:

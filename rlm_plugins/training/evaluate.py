@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.training.fault_book import agree
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.judge import answered, introduce, text_of, trl_reward
+from rlm_plugins.training.pen import written
 from rlm_plugins.training.processes import processes
 
 Z95 = 1.959964
@@ -63,6 +65,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
         batch_size=how.batch_size,
         max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
         chat_template_kwargs=settings.get("chat_template_kwargs"),
+        generator=stage.generator,
     )
 
 
@@ -76,6 +79,7 @@ def evaluate(
     batch_size: int,
     max_new_tokens: int,
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    generator: Bound | None = None,
 ) -> Report:
     """Answers every row greedily and scores it; under several processes each answers its share.
 
@@ -89,6 +93,7 @@ def evaluate(
         batch_size: Rows generated at once.
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
+        generator: How the model writes; None: as transformers does it.
 
     Raises:
         Fault: A reward failed that stops the run; on every process.
@@ -102,7 +107,7 @@ def evaluate(
     with _memory_kept(rewards):
         for start in range(0, len(mine), batch_size):
             share = mine[start : start + batch_size]
-            ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
+            ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}), generator)
             try:
                 samples += _scored(share, ids, tokenizer, rewards) if fault is None else []
             except Fault as error:
@@ -148,7 +153,12 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
 
 @torch.no_grad()
 def _answer(
-    model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]], max_new_tokens: int, template: dict[str, Any]
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, Any]],
+    max_new_tokens: int,
+    template: dict[str, Any],
+    generator: Bound | None,
 ) -> list[list[int]]:
     prompts = [row["prompt"] for row in rows]
     if isinstance(prompts[0], str):
@@ -163,9 +173,9 @@ def _answer(
     training = model.training
     model.eval()
     try:
-        output = model.generate(
-            **given, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
-        )
+        config = copy.deepcopy(model.generation_config)
+        config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+        output = written(generator, model.generate, model, given, config).ids
     finally:
         model.train(training)
     return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
