@@ -15,6 +15,7 @@ from trainers import REGISTRY, clipped, trainer
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
+from rlm_plugins.commands.shortcuts import _reuse
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
@@ -22,6 +23,7 @@ from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.speed.written import Written
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.engine import arguments
 from rlm_plugins.training.evaluate import evaluate
 from rlm_plugins.training.pen import written
 from rlm_plugins.training.writing import Writers
@@ -66,7 +68,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> None:
-    slow, fast = trained(tmp_path, None), trained(tmp_path, PORTABLE)
+    short_cuts = Speed(packed=True, skip=True, regroup=True)
+    slow, fast = trained(tmp_path, None, short_cuts), trained(tmp_path, PORTABLE, short_cuts)
     assert calls["written"] == 3
     assert torch.equal(weights(slow), weights(fast))
     assert "generate" not in vars(fast.model)
@@ -213,12 +216,19 @@ def composed(folder: Path, **said: Any) -> tuple[Any, Any]:
 def test_a_recipe_names_it(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator={"name": "portable", "sampling": "inverse_cdf"})
     assert stage.generator.part.name == "portable"
-    assert resolved([stage], loaded)["generator"] == {"name": "portable", "sampling": "inverse_cdf"}
+    assert resolved([stage], loaded)["generator"] == {"name": "portable", "sampling": "inverse_cdf", "merge": True}
 
 
 def test_transformers_writes_where_nothing_is_said(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {"name": "transformers"}
+
+
+@pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])
+def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
+    trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
+    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse": True}, trainer=trainer)
+    assert told in _reuse(stage, arguments(stage))[0]
 
 
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:

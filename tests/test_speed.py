@@ -223,7 +223,10 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
             "trainer.num_iterations=2",
             ["without padding", "left out", "group by group", "the first pass over a generation"],
         ),
-        ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
+        (
+            "trainer.steps_per_generation=3",
+            ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
+        ),
         (
             "model.lora.lora_dropout=0.1",
             ["read padded: `lora_dropout` is on", "they are read padded", "group by group"],

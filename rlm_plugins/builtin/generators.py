@@ -27,17 +27,18 @@ def portable(
     tell: bool,
     *,
     sampling: Literal["as_transformers", "inverse_cdf"] = "as_transformers",
+    merge: bool = True,
 ) -> torch.Tensor | Written:
     """The same samples sooner: each prompt is read once, rows that are done are dropped, LoRA is added to its base.
 
     With ``as_transformers`` they are the samples transformers would have drawn, and the random generator is left as it
     would have left it; ``inverse_cdf`` draws one number a row in place of one a word: other samples of the same
-    distribution. What the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log
-    says so once.
+    distribution. ``merge: false`` leaves LoRA beside its base, and so saves the memory of a copy of those weights. What
+    the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log says so once.
     """
     from rlm_plugins.speed.portable import write
 
-    return write(generate, model, inputs, config, tell=tell, sampling=sampling)
+    return write(generate, model, inputs, config, tell=tell, merge=merge, sampling=sampling)
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:

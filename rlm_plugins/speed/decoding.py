@@ -7,6 +7,7 @@ each takes its own share of the noise that is drawn for all.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ def decode(
     generation_config: Any,
     *,
     draw: Draw = as_multinomial,
+    merge: bool = True,
     tell: bool = False,
     **model_kwargs: Any,
 ) -> Int[torch.Tensor, "B W"] | Written:
@@ -47,6 +49,7 @@ def decode(
         stopping_criteria: Likewise.
         generation_config: Prepared.
         draw: Chooses tokens where the config samples.
+        merge: Whether adapters are added to their base meanwhile.
         tell: Whether log-probabilities and entropies are asked for.
         **model_kwargs: Prepared: the mask, the positions, the cache.
 
@@ -58,7 +61,7 @@ def decode(
     loop = _Loop(model, input_ids, generation_config, model_kwargs, logits_processor)
     choose = draw if generation_config.do_sample else greedy
     told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
-    with merged(model):
+    with merged(model) if merge else nullcontext():
         logits = loop.read_prompts()
         while True:
             token = choose(loop.filtered(logits), loop.rows, loop.count)

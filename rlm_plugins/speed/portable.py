@@ -25,13 +25,14 @@ def write(
     config: Any,
     *,
     tell: bool = False,
+    merge: bool = True,
     sampling: str = "as_transformers",
 ) -> torch.Tensor | Written:
     """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
         if reason := why_not_model(model):
             raise Unfit(reason)
-        loop = partial(decode, draw=DRAWS[sampling], tell=tell)
+        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]
     except Unfit as reason:
         _say(str(reason))
