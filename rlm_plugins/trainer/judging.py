@@ -12,6 +12,8 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.tools import reads_episodes
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
 
@@ -31,15 +33,25 @@ class Judging(Valuing):
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
     ) -> torch.Tensor:
-        self._texts = prompts, completions
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
+        said = self._seen(prompts, completions, completion_ids_list)
+        self._texts, self._truncated = (said.prompts, said.shown), said.truncated
+        self._hear_environments()
         if self._faults is not None:
             self._faults.clear()
-        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards_per_func = super()._calculate_rewards(inputs, said.prompts, said.completions, said.completion_ids)
         if self._faults is not None:
             self._take_stock(self._faults, len(prompts))
         return self._rewards_per_func
+
+    def _hear_environments(self) -> None:
+        """Raises what failed in an episode, where no reward reads episodes and would say so.
+
+        Raises:
+            Fault: On every process.
+        """
+        if self._played is not None and not any(reads_episodes(reward.part.part) for reward in self._rewards):
+            faults = [row.episode.fault for row in self._played if row.episode.fault is not None]
+            agree(Fault(faults[0].problem, where=faults[0].where, allowed=faults[0].allowed) if faults else None)
 
     def _take_stock(self, faults: Faults, rows: int) -> None:
         """Tells every process what went wrong on any of them.
