@@ -12,10 +12,9 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
+from rlm_plugins.training.judge import columns_of
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
-OWN = ("prompt", "completion", "completion_ids")
-"""Columns that TRL hands to rewards under other names."""
 
 
 class Judging(Valuing):
@@ -43,11 +42,11 @@ class Judging(Valuing):
         self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
     ) -> dict[str, Any]:
         """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
-        found: dict[str, Any] = {"prompts": prompts, "completions": completions, "completion_ids": ids}
-        found |= {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name not in OWN}
-        found |= {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
-        found |= {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
-        return found if self.environments is None else {**found, "environments": self.environments}
+        here = {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
+        if self.environments is not None:
+            here["environments"] = self.environments
+        said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
+        return columns_of(prompts, completions, ids, self._inputs, **said, **here)
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
+_OWN = ("prompt", "completion", "completion_ids")
+"""Columns that TRL hands to rewards under other names."""
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
@@ -76,6 +78,24 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
     elif elsewhere is not None:
         function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
     return function
+
+
+def columns_of(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    completion_ids: Sequence[Sequence[int]],
+    inputs: Sequence[Mapping[str, Any]],
+    **said: Any,
+) -> dict[str, Any]:
+    """What TRL calls a reward with.
+
+    Args:
+        prompts, completions, completion_ids: One per row.
+        inputs: The columns of each row.
+        **said: What comes with them: further columns, and what is no column (the trainer's state, its ledger).
+    """
+    found = {"prompts": list(prompts), "completions": list(completions), "completion_ids": [*map(list, completion_ids)]}
+    return found | {name: [row[name] for row in inputs] for name in inputs[0] if name not in _OWN} | said
 
 
 def answered(function: Callable[..., Any], columns: Columns) -> list[float | None]:
