@@ -114,7 +114,7 @@ class GRPO:
                 processing_class=tokenizer,
                 peft_config=lora,
             )
-        introduce(stage, trainer.model)
+        introduce(stage.parts(), trainer.model, stage.results)
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)

@@ -67,6 +67,9 @@ def check_playing(world: World, slots: Mapping[str, Any], name: str, where: str)
         problem = f"'{name}' answers every turn, and rollout sources write a row in one go"
         raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy plays every row")
     for _, part, address in standing(slots, where):
+        if world.answers and (alone := {"write", "score"} & {*part.part.needs}):
+            problem = f"'{part.part.name}' asks for {max(alone)}, and rows of '{name}' are not written in one go"
+            raise RecipeError(problem, where=address, hint="choose a world of one turn, or a part that tries nothing")
         if "turn_rewards" in part.part.needs and not world.answers:
             problem = f"'{part.part.name}' needs turn_rewards, and '{name}' is a world of one turn: it pays none"
             raise RecipeError(problem, where=address, hint="choose a world that answers, or leave it out")

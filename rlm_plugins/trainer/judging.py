@@ -13,6 +13,7 @@ from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
 from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.judge import columns_of
 from rlm_plugins.training.tools import reads_episodes
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -30,15 +31,35 @@ class Judging(Valuing):
         self._faults, self._note = faults, note
         super().__init__(**rest)
 
+    def _generate(self, prompts: list[Any]) -> Any:
+        written = super()._generate(prompts)
+        begins = [reward.begin for reward in self.reward_funcs if hasattr(reward, "begin")]
+        if begins and self._speed.overlap:
+            columns = self._columns(prompts, *written)
+            for begin in begins:
+                begin(columns, self.async_loop)
+        return written
+
+    def _columns(
+        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
+    ) -> dict[str, Any]:
+        """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
+        here = {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
+        if self.environments is not None:
+            here["environments"] = self.environments
+        said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
+        seen = self._seen(prompts, completions, ids)
+        return columns_of(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)
+
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
     ) -> torch.Tensor:
-        said = self._seen(prompts, completions, completion_ids_list)
-        self._texts, self._truncated = (said.prompts, said.shown), said.truncated
+        seen = self._seen(prompts, completions, completion_ids_list)
+        self._texts, self._truncated = (seen.prompts, seen.shown), seen.truncated
         self._hear_environments()
         if self._faults is not None:
             self._faults.clear()
-        self._rewards_per_func = super()._calculate_rewards(inputs, said.prompts, said.completions, said.completion_ids)
+        self._rewards_per_func = super()._calculate_rewards(inputs, seen.prompts, seen.completions, seen.completion_ids)
         if self._faults is not None:
             self._take_stock(self._faults, len(prompts))
         return self._rewards_per_func
@@ -80,12 +101,14 @@ class Judging(Valuing):
 
     def _sum_of_rewards(self) -> torch.Tensor:
         """Σ weight · reward (B,); NaN where no reward that counts applied, or one failed that takes its row along."""
-        each, weights = self._rewards_per_func, self.reward_weights.to(self._rewards_per_func.device)
+        total = self._weighted(self._rewards_per_func)
+        return total if self._faults is None else total.masked_fill(self._skipped, torch.nan)
+
+    def _weighted(self, each: torch.Tensor) -> torch.Tensor:
+        """The same of what each reward said (B, R), whoever failed."""
+        weights = self.reward_weights.to(each.device)
         counts = weights != 0 if weights.any() else weights == 0
-        unscored = each[:, counts].isnan().all(1)
-        if self._faults is not None:
-            unscored = unscored | self._skipped
-        return (each * weights).nansum(1).masked_fill(unscored, torch.nan)
+        return (each * weights).nansum(1).masked_fill(each[:, counts].isnan().all(1), torch.nan)
 
     def _log_rewards(self, batch: Batch) -> None:
         """Which reward made the difference, which pairs none could tell apart, and which follows the length."""
