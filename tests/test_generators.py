@@ -87,12 +87,7 @@ def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]
 
 def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, calls: dict[str, int]) -> None:
     """A generation of two optimiser steps: no pass of its own, and no other weights."""
-    settings = {
-        "steps_per_generation": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 4,
-        "generation_batch_size": None,
-    }
+    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
@@ -115,19 +110,14 @@ def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[
     for speed in (NO_SPEED, Speed(reuse=True)):
         trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
     assert calls["read"] == 1, "by a pass, and then by none"
-    assert torch.allclose(*seen, atol=1e-5)
+    assert torch.allclose(seen[0], seen[1], atol=1e-5)
     assert seen[0].any()
 
 
 def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
     """There what was thought while writing is not what a pass reads."""
-    settings = {
-        "steps_per_generation": 4,
-        "gradient_accumulation_steps": 2,
-        "generation_batch_size": None,
-        "bf16": True,
-    }
-    made = trained(tmp_path, PORTABLE, Speed(reuse=True), max_steps=1, **settings)
+    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, "bf16": True}
+    made = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
     assert not made._told
@@ -137,7 +127,7 @@ def test_who_wrote_other_rows_has_told_nothing_of_these() -> None:
     made = EquationTrainer.__new__(EquationTrainer)
     made._told = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
     ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
-    logp, entropy = made._as_written(ids, 3) or ()
+    logp, entropy = made._as_written(ids, 3) or (ids, ids)
     assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
     assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
     assert made._as_written(ids.flip(0), 3) is None
