@@ -87,7 +87,7 @@ def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]
 
 def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, calls: dict[str, int]) -> None:
     """A generation of two optimiser steps: no pass of its own, and no other weights."""
-    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
+    settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
@@ -116,7 +116,12 @@ def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[
 
 def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
     """There what was thought while writing is not what a pass reads."""
-    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, "bf16": True}
+    settings: dict[str, Any] = {
+        "steps_per_generation": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 1,
+        "bf16": True,
+    }
     made = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
