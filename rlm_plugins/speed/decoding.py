@@ -13,14 +13,11 @@ from typing import Any
 import torch
 from jaxtyping import Int
 
-from rlm_plugins.speed.cache import make_roomy
+from rlm_plugins.speed.cache import keep, make_roomy, survivors
 from rlm_plugins.speed.decodes import BY_ROW, why_not
 from rlm_plugins.speed.merging import merged
 from rlm_plugins.speed.sampling import Draw, as_multinomial, greedy
 from rlm_plugins.speed.written import Written, thoughts
-
-LIVE = 0.9
-"""Rows are dropped once at most this share of those that are kept is still being written."""
 
 
 class Unfit(Exception):
@@ -86,10 +83,9 @@ class _Loop:
         self, model: Any, input_ids: torch.Tensor, config: Any, given: dict[str, Any], processors: Any
     ) -> None:
         self._model, self._config, self._given, self._processors = model, config, given, processors
-        self._pad = config._pad_token_tensor
+        self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
         self.ids, self.count = input_ids, len(input_ids)
         self.rows = torch.arange(self.count, device=input_ids.device)
-        self._alive = torch.ones_like(self.rows, dtype=torch.bool)
         self._written: list[torch.Tensor] = [input_ids]
         make_roomy(given["past_key_values"])
 
@@ -113,29 +109,27 @@ class _Loop:
         """What is left of the logits (L, V)."""
         return self._processors(self.ids, logits)  # type: ignore[no-any-return]
 
-    def take(self, token: torch.Tensor, done: Any) -> bool:
-        """Writes the next token (L,) down; says whether every row is done."""
-        if self._pad is not None:
-            token = token.where(self._alive, self._pad)
+    def take(self, token: torch.Tensor, criteria: Any) -> bool:
+        """Writes the next token (L,) down and lets go of rows that are done; says whether all are."""
         self.ids = torch.cat([self.ids, token[:, None]], 1)
-        column = token.new_full((self.count, 1), 0 if self._pad is None else int(self._pad))
+        column = token.new_full((self.count, 1), self._pad)
         column[self.rows, 0] = token
         self._written.append(column)
-        self._alive &= ~done(self.ids, None)
-        left = int(self._alive.sum())
-        if left and left <= LIVE * len(self.rows):
-            self._drop(self._alive.nonzero().squeeze(1))
+        done = criteria(self.ids, None)
+        left = len(done) - int(done.sum())
+        if 0 < left < len(done):
+            self._keep(survivors(done))
         return not left
 
-    def _drop(self, kept: torch.Tensor) -> None:
+    def _keep(self, places: torch.Tensor) -> None:
         """Lets go of all rows but these."""
-        self._given = _picked(self._given, kept, len(self.rows))
-        self._given["past_key_values"].batch_select_indices(kept)
+        keep(self._given["past_key_values"], places)
+        self._given = _picked(self._given, places, len(self.rows))
         for processor in self._processors:
             for name in BY_ROW & vars(processor).keys():
                 if isinstance(x := getattr(processor, name), torch.Tensor):
-                    setattr(processor, name, x[kept])
-        self.rows, self.ids, self._alive = self.rows[kept], self.ids[kept], self._alive[kept]
+                    setattr(processor, name, x[places])
+        self.rows, self.ids = self.rows[places], self.ids[places]
 
     @property
     def all_ids(self) -> torch.Tensor:

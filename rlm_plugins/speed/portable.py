@@ -12,6 +12,7 @@ import torch
 from rlm_plugins.speed import sampling as samplings
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.decoding import Unfit, decode
+from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Written
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ def write(
 ) -> torch.Tensor | Written:
     """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
-        if reason := why_not_model(model):
+        if reason := why_not_model(model) or fails(model, generate):
             raise Unfit(reason)
         loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]
