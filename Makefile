@@ -5,6 +5,8 @@
 #   make bench-rows   measures the rows of the algorithm table that have not been measured yet
 # and two that say how much faster than stock TRL a step is: a minute, and ten with every table written anew
 #   make bench        make bench-full
+# After a part was added or renamed:
+#   make tables   writes the tables of rewards and worlds anew, in README.md and plugins/README.md
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -17,7 +19,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test bench bench-full bench-rows lint format clean
+.PHONY: demo test bench bench-full bench-rows tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -33,6 +35,9 @@ bench-full: $(READY)
 
 bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py
+
+tables: $(READY)
+	$(BIN)/python plugins/catalogue.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
+from rlm_plugins.training.judge import trl_reward
 
 
 def shortcuts(stage: Stage, args: Any) -> list[str]:
@@ -26,6 +27,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         _skip(stage, stage.equation, padded),
         _regroup(stage, stage.equation, args),
         *_reuse(stage, args),
+        *_overlap(stage),
     ]
 
 
@@ -76,6 +78,16 @@ def _reuse(stage: Stage, args: Any) -> list[str]:
     if args.steps_per_generation != args.gradient_accumulation_steps:
         return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
     return ["the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"]
+
+
+def _overlap(stage: Stage) -> list[str]:
+    """Nothing where every reward is waited for."""
+    early = [reward.label for reward in stage.rewards if hasattr(trl_reward(reward), "begin")]
+    if not early:
+        return []
+    if not stage.speed.overlap:
+        return [f"{', '.join(early)}: asked when everything has been read, since `speed.overlap` is off"]
+    return [f"{', '.join(early)}: asked while the model still reads"]
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:

@@ -151,6 +151,7 @@ class Speed(Keys):
     skip: bool = False
     regroup: bool = False
     reuse: bool = False
+    overlap: bool = False
 
 
 class Evaluation(Keys):

@@ -14,6 +14,8 @@ from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
+OWN = ("prompt", "completion", "completion_ids")
+"""Columns that TRL hands to rewards under other names."""
 
 
 class Judging(Valuing):
@@ -27,6 +29,25 @@ class Judging(Valuing):
     def __init__(self, *, faults: Faults | None = None, note: Note | None = None, **rest: Any) -> None:
         self._faults, self._note = faults, note
         super().__init__(**rest)
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        written = super()._generate(prompts)
+        begins = [reward.begin for reward in self.reward_funcs if hasattr(reward, "begin")]
+        if begins and self._speed.overlap:
+            columns = self._columns(prompts, *written)
+            for begin in begins:
+                begin(columns, self.async_loop)
+        return written
+
+    def _columns(
+        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
+    ) -> dict[str, Any]:
+        """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
+        found: dict[str, Any] = {"prompts": prompts, "completions": completions, "completion_ids": ids}
+        found |= {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name not in OWN}
+        found |= {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
+        found |= {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
+        return found if self.environments is None else {**found, "environments": self.environments}
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
