@@ -26,7 +26,7 @@ from rlm_plugins.training.engine import house_settings
 from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
-OPTIONS = [option.name for option in fields(Speed)]
+OPTIONS = {option.name: option.default for option in fields(Speed)}
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Arm:
         half: Whether weights and products have two bytes.
     """
 
-    speed: Mapping[str, bool] | None = None
+    speed: Mapping[str, Any] | None = None
     checkpointing: bool = False
     fewer_rows: bool = False
     half: bool = False
 
 
-EVERY = dict.fromkeys(OPTIONS, True)
+EVERY = {name: "auto" if off is None else True for name, off in OPTIONS.items()}
 STOCK, FEW, OURS, OFF = "stock", "stock, few rows", "ours", "ours, all off"
 DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"
 ARMS: dict[str, Arm] = {
@@ -55,8 +55,8 @@ ARMS: dict[str, Arm] = {
     FEW: Arm(fewer_rows=True),
     OURS: Arm(EVERY),
     SPARED: Arm(EVERY, checkpointing=True),
-    **{f"ours without {name}": Arm({**EVERY, name: False}) for name in OPTIONS},
-    OFF: Arm(dict.fromkeys(OPTIONS, False)),
+    **{f"ours without {name}": Arm({**EVERY, name: off}) for name, off in OPTIONS.items()},
+    OFF: Arm(OPTIONS),
 }
 """TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time."""
 
@@ -100,7 +100,7 @@ def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any])
     )
 
 
-def _ours(workload: Workload, speed: Mapping[str, bool], settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
+def _ours(workload: Workload, speed: Mapping[str, Any], settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
     """The same equation, of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
     reward = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
