@@ -132,7 +132,7 @@ class Learning(Dealing):
 
     def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
         """The mean of `x` over the trained tokens of all processes."""
-        total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
+        total = torch.stack([torch.where(mask.bool(), x, 0.0).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
         if total[1] > 0 or not self._speed.skip:  # a micro-batch that was skipped whole has nothing to say
             self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())

@@ -21,7 +21,7 @@ from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Begun, Desk
 from rlm_plugins.training.faults import Fault
 
-HERE_ONLY = ("trainer_state", "environments", "log_extra", "log_metric")
+HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """What cannot be sent to another process."""
 FOREVER = 86_400.0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Begun
 from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import Elsewhere
@@ -16,14 +18,19 @@ from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
+_OWN = ("prompt", "completion", "completion_ids")
+"""Columns that TRL hands to rewards under other names."""
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
-def introduce(stage: Stage, policy: Any) -> None:
-    """Shows a policy, about to be trained or judged, to the rewards of its stage that have a method `meet`."""
-    for reward in stage.rewards:
-        if hasattr(reward.part.target, "meet"):
-            reward.part.target.meet(policy, stage.results)
+def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]) -> None:
+    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`."""
+    from rlm_plugins.ask import blamed
+
+    for part in parts:
+        if hasattr(part.target, "meet"):
+            with blamed(part):
+                part.target.meet(policy, results)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
@@ -71,6 +78,24 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
     elif elsewhere is not None:
         function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
     return function
+
+
+def columns_of(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    completion_ids: Sequence[Sequence[int]],
+    inputs: Sequence[Mapping[str, Any]],
+    **said: Any,
+) -> dict[str, Any]:
+    """What TRL calls a reward with.
+
+    Args:
+        prompts, completions, completion_ids: One per row.
+        inputs: The columns of each row.
+        **said: What comes with them: further columns, and what is no column (the trainer's state, its ledger).
+    """
+    found = {"prompts": list(prompts), "completions": list(completions), "completion_ids": [*map(list, completion_ids)]}
+    return found | {name: [row[name] for row in inputs] for name in inputs[0] if name not in _OWN} | said
 
 
 def answered(function: Callable[..., Any], columns: Columns) -> list[float | None]:
