@@ -1,4 +1,4 @@
-"""Where the steps of an answer end, in tokens: by lines, paragraphs, sentences, a pattern, a count, or a rule of yours."""
+"""Where the steps of an answer end, in tokens: lines, paragraphs, sentences, a pattern, a count, or a rule of yours."""
 
 from __future__ import annotations
 
