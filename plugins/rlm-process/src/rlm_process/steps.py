@@ -61,7 +61,7 @@ def rule(steps: Steps, *, where: str) -> Rule:
     [2]
     """
     if isinstance(steps, Every):
-        return lambda pieces: range(steps.every, len(pieces), steps.every)
+        return lambda pieces: [*range(steps.every, len(pieces), steps.every)]
     if isinstance(steps, Pattern) or steps in PATTERNS:
         pattern = re.compile(steps.pattern if isinstance(steps, Pattern) else PATTERNS[steps])
         return lambda pieces: _after(pattern, pieces)
