@@ -81,7 +81,7 @@ def test_advantages_come_to_the_differences_of_values():
 
 
 def test_the_step_that_matters_is_the_one_that_is_paid():
-    """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and nothing matters after it."""
+    """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and the rest is idle."""
     policy = Policy()
     fatal, lucky = (1, 1, 1, 2), (1, 3, 2, 2)
     before = states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
@@ -108,7 +108,9 @@ def test_shared_states_are_asked_once():
 
 def test_where_no_reward_applies_nothing_is_known():
     before = states([0], [(1, 2)], [[1, 2]])
-    found = means(sampled(before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2))
+    found = means(
+        sampled(before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2)
+    )
     assert found == {(0, ()): 1.0, (0, (1,)): None}
     assert states([0], [()], [[]]) == [[]]
     assert sampled([[]], lambda rows, prefixes: [], continuations=3) == {}
