@@ -34,6 +34,7 @@ FIRST_STEP = {
     "refilled": (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
     "not-full": (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
     "gepo": ("algorithm={name: gepo, rollouts: [canned]}",),
+    "tried": ("algorithm.advantage=continued",),
     "sources": SOURCES,
     "group-cut": (*SOURCES, "trainer.num_generations=64"),
 }

@@ -112,7 +112,7 @@ class GRPO:
                 tools=list(stage.world.tools) or None,
                 environment_factory=stage.world.environment_factory,
             )
-        introduce(stage, trainer.model)
+        introduce(stage.parts(), trainer.model, stage.results)
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)

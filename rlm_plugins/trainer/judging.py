@@ -68,12 +68,14 @@ class Judging(Valuing):
 
     def _sum_of_rewards(self) -> torch.Tensor:
         """Σ weight · reward (B,); NaN where no reward that counts applied, or one failed that takes its row along."""
-        each, weights = self._rewards_per_func, self.reward_weights.to(self._rewards_per_func.device)
+        total = self._weighted(self._rewards_per_func)
+        return total if self._faults is None else total.masked_fill(self._skipped, torch.nan)
+
+    def _weighted(self, each: torch.Tensor) -> torch.Tensor:
+        """The same of what each reward said (B, R), whoever failed."""
+        weights = self.reward_weights.to(each.device)
         counts = weights != 0 if weights.any() else weights == 0
-        unscored = each[:, counts].isnan().all(1)
-        if self._faults is not None:
-            unscored = unscored | self._skipped
-        return (each * weights).nansum(1).masked_fill(unscored, torch.nan)
+        return (each * weights).nansum(1).masked_fill(each[:, counts].isnan().all(1), torch.nan)
 
     def _log_rewards(self, batch: Batch) -> None:
         """Which reward made the difference, which pairs none could tell apart, and which follows the length."""

@@ -53,7 +53,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
     assert how is not None
     if hasattr(stage.engine, "evaluate"):
         return stage.engine.evaluate(stage, rows, model)
-    introduce(stage, model)
+    introduce((reward.part for reward in stage.rewards), model, stage.results)
     return evaluate(
         model,
         tokenizer,

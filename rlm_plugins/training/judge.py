@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.stage import Reward
 from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import Elsewhere
 from rlm_plugins.training.fault_book import Faults
@@ -18,11 +20,14 @@ T = TypeVar("T")
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
-def introduce(stage: Stage, policy: Any) -> None:
-    """Shows a policy, about to be trained or judged, to the rewards of its stage that have a method `meet`."""
-    for reward in stage.rewards:
-        if hasattr(reward.part.target, "meet"):
-            reward.part.target.meet(policy, stage.results)
+def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]) -> None:
+    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`."""
+    from rlm_plugins.ask import blamed
+
+    for part in parts:
+        if hasattr(part.target, "meet"):
+            with blamed(part):
+                part.target.meet(policy, results)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
