@@ -3,6 +3,8 @@
 #   make test   lints, checks types, runs every test
 # and one that takes about half an hour on two cores:
 #   make bench-rows   measures the rows of the algorithm table that have not been measured yet
+# After a part was added or renamed:
+#   make tables   writes the tables of rewards and worlds anew, in README.md and plugins/README.md
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -15,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test bench-rows lint format clean
+.PHONY: demo test bench-rows tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -25,6 +27,9 @@ test: $(READY) lint
 
 bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py
+
+tables: $(READY)
+	$(BIN)/python plugins/catalogue.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
