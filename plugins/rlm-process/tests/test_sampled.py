@@ -9,8 +9,11 @@ from functools import cache
 from itertools import product
 
 import pytest
+import torch
 from rlm_process.credit import step_advantages
 from rlm_process.sampled import State, means, sampled, states
+from rlm_process.steps import Every
+from rlm_process.vine import vine
 
 LENGTH = 4
 CHANCE = {1: 0.5, 2: 0.3, 3: 0.2}
@@ -78,6 +81,37 @@ def test_advantages_come_to_the_differences_of_values():
         assert found == pytest.approx(
             [after - now for now, after in zip(known, [*known[1:], worth(row)], strict=True)], abs=0.06
         )
+
+
+def test_the_part_says_the_same():
+    """The advantage itself, asked as a trainer asks it: K of 2500, steps of one token."""
+    policy = Policy()
+    rows = [policy.write() for _ in range(6)]
+
+    def write(prompts: Sequence[str], prefixes: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[*policy.write(tuple(prefix))[len(prefix) :]] for prefix in prefixes]
+
+    def score(
+        prompts: Sequence[str], completion_ids: Sequence[Sequence[int]], inputs: Sequence[object]
+    ) -> torch.Tensor:
+        return torch.tensor([worth(tuple(row)) for row in completion_ids])
+
+    found = vine(
+        torch.tensor([[0.0] * (LENGTH - 1) + [worth(row)] for row in rows]),
+        torch.ones(6, LENGTH).bool(),
+        torch.zeros(6).long(),
+        rows,
+        ["?"] * 6,
+        [{}] * 6,
+        write,
+        score,
+        None,
+        lambda name, x: None,
+        steps=Every(every=1),
+        continuations=2500,
+    )
+    exactly = [[exact(row[:k]) for k in range(LENGTH)] + [worth(row)] for row in rows]
+    torch.testing.assert_close(found, torch.tensor(exactly).diff(dim=1), atol=0.06, rtol=0.0)
 
 
 def test_the_step_that_matters_is_the_one_that_is_paid():

@@ -41,7 +41,8 @@ def vine(
 
     rₖ is what the tokens of the step were paid, the row's own reward in the last one. No critic, and no comparison:
     a group may be of one, and equal rewards are no reason to learn nothing. `steps` says what a step is; with `first`
-    only so many states per row are valued, from the prompt on, and the steps after them have 0 but the last of those.
+    only so many states of a row are valued, the prompt among them, and the step after the last of these answers for
+    all that follow.
     `whiten`: over all trained tokens of the batch, as the authors' settings say. A state that several rows of a group
     came through is asked for once; how many answers were written on is `advantage/continuations` in the log, the share
     of states that needed none `advantage/shared_states`.
@@ -60,7 +61,7 @@ def vine(
     asked = [line[:first] for line in before]
     scores = sampled(asked, Questions(prompts, inputs, write, score), continuations=continuations)
     _tell(log, asked, scores, continuations)
-    values = means(scores)
+    values, token_rewards = means(scores), token_rewards.where(mask, 0.0)
     advantages = torch.zeros_like(token_rewards)
     for row, (line, cuts) in enumerate(zip(before, last, strict=True)):
         spans = list(pairwise((0, *cuts)))
