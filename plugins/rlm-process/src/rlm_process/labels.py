@@ -54,9 +54,9 @@ def step_labels(
 ) -> Float[torch.Tensor, "B T"]:
     """Pays each step on its last token for whether the answer can still become right from there.
 
-    r′ₖ = weight · yₖ, with yₖ = 1 if any of K answers written on from the state after step k is right (hard), or the
-    share of them that is (`soft`); of the last step, whether the row itself is. Math-Shepherd, arXiv 2312.08935
-    eq. 3–4: K is `continuations`, 8 there.
+    r′ᵢₜ = rᵢₜ + weight · yₖ on the last token t of step k: yₖ is 1 if any of K answers written on from the state after
+    step k is right (hard), or the share of them that is (`soft`); of the last step, whether the row itself is.
+    Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
 
     An answer is right from the reward `right` on. With `save` every row is appended to that file, a line of JSON with
     ``prompt``, ``completions`` (the steps) and ``labels``: what a process reward model is trained on; `weight` 0 then

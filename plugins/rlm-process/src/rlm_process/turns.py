@@ -41,13 +41,13 @@ def turn_relative(
 ) -> Float[torch.Tensor, "B T"]:
     """What a turn and those after it earned, seen from the mean of the turns that are like it.
 
-    Âᵢᵤ = ω · (Rᵢᵤ − mean_S) / s_S + episode · (rᵢ − mean_g) / s_g, the same for every token of turn u, with
-    Rᵢᵤ = Σᵥ γᵛ⁻ᵘ rᵢᵥ over v ≥ u; rᵢᵥ is what the tokens of turn v were paid (`token_rewards`: dense rewards where
+    Âᵢₜ = ω · (Rᵢᵤ − mean_S) / s_S + episode · (rᵢ − mean_g) / s_g for every token t of turn u, with
+    Rᵢᵤ = Σᵥ γᵛ⁻ᵘ rᵢᵥ over v ≥ u: rᵢᵥ is what the tokens of turn v were paid (`token_rewards`: dense rewards where
     shapers add them, the row's reward in its last turn), S the turns of the group that are like it.
 
     `alike` says which are: those of the same number (every world has them), or those that answer the same observation,
     token by token, whenever it was made: the anchor states of GiGPO, arXiv 2505.10978 eq. 6–8, whose ω is 1, γ 0.95
-    and A^E the second term (`episode` 1). An observation stands for a state only where the past does not matter. `s`:
+    and A^E the second term (`episode` 1). An observation stands for a state only where the past does not matter. s is the
     std with n − 1 plus `eps`, or 1 for the scale "none". A turn like no other: 0 in its term; equal returns likewise,
     and equal rewards of a group exactly 0 as long as γ = 1.
 
