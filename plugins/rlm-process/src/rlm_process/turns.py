@@ -47,9 +47,9 @@ def turn_relative(
 
     `alike` says which are: those of the same number (every world has them), or those that answer the same observation,
     token by token, whenever it was made: the anchor states of GiGPO, arXiv 2505.10978 eq. 6–8, whose ω is 1, γ 0.95
-    and A^E the second term (`episode` 1). An observation stands for a state only where the past does not matter. s is the
-    std with n − 1 plus `eps`, or 1 for the scale "none". A turn like no other: 0 in its term; equal returns likewise,
-    and equal rewards of a group exactly 0 as long as γ = 1.
+    and A^E the second term (`episode` 1). An observation stands for a state only where the past does not matter. s is
+    the std with n − 1 plus `eps`, or 1 for the scale "none". A turn like no other: 0 in its term; equal returns
+    likewise, and equal rewards of a group exactly 0 as long as γ = 1.
 
     >>> mask = torch.tensor([[True, False, True], [True, False, False]])
     >>> paid = torch.tensor([[0.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
