@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from rlm_process.knobs import Every, Pattern, Steps
 from rlm_process.pieces import after, pieces
-from rlm_process.steps import Every, Pattern, Steps, cutter, numbers
+from rlm_process.steps import cutter, numbers
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError

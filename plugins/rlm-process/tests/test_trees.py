@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_process.branching import Tree
-from rlm_process.steps import Pattern
+from rlm_process.knobs import Pattern
 from rlm_process.trees import nodes, padded, tree
 
 from rlm_plugins.builtin.advantages import group_relative

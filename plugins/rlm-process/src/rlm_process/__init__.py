@@ -4,6 +4,7 @@ from rlm_plugins import hookimpl
 from rlm_process import step_rows
 from rlm_process.branching import Tree
 from rlm_process.labels import step_labels
+from rlm_process.paid_turns import per_turn
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
@@ -22,6 +23,7 @@ def rlm_rewards() -> dict[str, object]:
 def rlm_shapers() -> dict[str, object]:
     return {
         "step_labels": step_labels,
+        "per_turn": per_turn,
     }
 
 

@@ -13,9 +13,10 @@ from pydantic import PositiveInt
 
 from rlm_plugins.batch import Log, Score, Write
 from rlm_plugins.lazy import torch
+from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
 from rlm_process.sampled import Questions, sampled, states
-from rlm_process.steps import Steps, cutter
+from rlm_process.steps import cutter
 
 
 def label(scores: Sequence[float], *, right: float, soft: bool) -> float | None:
@@ -65,7 +66,7 @@ def step_labels(
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
     groups step by step. States that no reward could judge have no label (null, and no pay).
 
-    >>> from rlm_process.steps import Every
+    >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
     >>> wrong = dict(write=lambda asked, starts: [[9]] * len(asked), score=lambda p, ids, i: torch.zeros(len(ids)))
     >>> one = torch.tensor([1.0])

@@ -13,8 +13,9 @@ from rlm_plugins.batch import Log, Score, Write
 from rlm_plugins.ingredients.arithmetic import whiten as whitened
 from rlm_plugins.lazy import torch
 from rlm_process.credit import step_advantages
+from rlm_process.knobs import Steps
 from rlm_process.sampled import Questions, State, means, sampled, states
-from rlm_process.steps import Steps, cutter
+from rlm_process.steps import cutter
 
 
 def vine(
@@ -49,7 +50,7 @@ def vine(
     Pitfalls: the cost is (states · K) answers per generation. Continuations are judged by the rewards as they are:
     a shaper bends the row's own reward and not theirs. They go on as one turn: no world answers in between.
 
-    >>> from rlm_process.steps import Every
+    >>> from rlm_process.knobs import Every
     >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
     >>> asked = dict(write=lambda said, starts: [[9]] * len(said), score=lambda said, ids, rows: torch.ones(len(ids)))
     >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)
