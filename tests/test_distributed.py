@@ -28,7 +28,7 @@ SOURCES = (
 
 FIRST_STEP = {
     "lesson": (),
-    "short-cuts": ("speed={packed: true, skip: true, regroup: true}",),
+    "short-cuts": ("speed={packed: true, skip: true, regroup: true, token_budget: 40}",),
     "kl-sequence-mean": ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
     "whitened-filtered": ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
     "refilled": (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
