@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from rlm_plugins.cli import app
 
 RECIPE = """
-environment: {{name: addition, digits: 1, test_rows: 2}}
-rewards: [{{name: trl, function: "{folder}/scores.py:sevens"}}]
+plugins: {{load: [./scores.py]}}
+environment: {world}
+rewards: [{reward}]
 model: {{name: scratch, layers: 1, hidden: 32, heads: 2, intermediate: 64}}
 algorithm: {algorithm}
 trainer:
@@ -25,7 +26,39 @@ trainer:
   save_strategy: "no"
   bf16: false
 """
-SCORES = "def sevens(completions, **_):\n    return [str(said).count('7') / 4 for said in completions]\n"
+SCORES = """
+from rlm_plugins import hookimpl
+from rlm_plugins.environment import Environment
+from rlm_plugins.world import World
+
+def sevens(completions):
+    return [said.count("7") / 4 for said in completions]
+
+def digits(said, heard, secret):
+    assert len(said) == len(heard)
+    return [0.25 * text[:1].isdigit() for text in said]
+
+class Sums(Environment):
+    turns = 3
+
+    def reset(self, secret):
+        return f"{secret}+0="
+
+    def step(self, action):
+        return "?", float(action[:1].isdigit()), False
+
+def asked_thrice():
+    return World(train=[{"prompt": f"{i}", "secret": i} for i in range(8)], environment=Sums)
+
+@hookimpl
+def rlm_rewards():
+    return {"sevens": sevens}
+
+@hookimpl
+def rlm_environments():
+    return {"asked_thrice": asked_thrice}
+"""
+SUMS = "{name: addition, digits: 1, test_rows: 2}"
 
 
 @pytest.fixture
@@ -41,9 +74,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(folder: Path, algorithm: str) -> list[dict[str, Any]]:
+def trained(folder: Path, algorithm: str, *, world: str = SUMS, reward: str = "sevens") -> list[dict[str, Any]]:
     """The log of two steps."""
-    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder, algorithm=algorithm))
+    (folder / "recipe.yaml").write_text(RECIPE.format(world=world, reward=reward, algorithm=algorithm))
     for command in (["check", "recipe.yaml"], ["train", "recipe.yaml", "--name", "run"]):
         result = CliRunner().invoke(app, command, catch_exceptions=False)
         assert result.exit_code == 0, result.output
@@ -81,3 +114,22 @@ def test_a_group_is_written_as_a_tree(folder: Path):
     rows = [json.loads(line)["completion"] for line in samples.read_text().splitlines()][:8]
     texts = [row if isinstance(row, str) else row[-1]["content"] for row in rows]
     assert len({text[:3] for text in texts}) < len({*texts})  # they begin alike
+
+
+@pytest.mark.slow
+def test_turns_are_paid_by_the_world_and_by_a_function(folder: Path):
+    shapers = f"[by_turn, {{name: per_turn, by: '{folder}/scores.py:digits'}}]"
+    reward = "{name: episode_return, weight: 0}"
+    log = trained(folder, f"{{name: gigpo, shapers: {shapers}}}", world="asked_thrice", reward=reward)
+    paid, shaped = column(log, "rewards/episode_return/mean"), column(log, "shapers/reward")
+    # Every turn that the world paid 1 for the function pays a quarter more, and that of a turn which was cut off too.
+    assert all(1.25 * p - 1e-6 <= r <= p + 0.75 for p, r in zip(paid, shaped, strict=True))
+    assert max(paid) > 0
+    assert max(column(log, "advantage/nonzero")) > 0.5
+
+
+@pytest.mark.parametrize("name", ["steps"])
+def test_the_recipes_are_sound(folder: Path, name: str):
+    recipe = Path(__file__).parents[1] / "recipes" / f"{name}.yaml"
+    result = CliRunner().invoke(app, ["check", str(recipe)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
