@@ -16,6 +16,8 @@ from rlm_process.trees import nodes, padded, tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.training.lessons import least_group
 
 ROWS = st.lists(
     st.tuples(st.lists(st.integers(1, 2), min_size=1, max_size=4), st.sampled_from([0.0, 1.0, 0.5])),
@@ -153,3 +155,9 @@ def test_how_deep_it_grows(knobs: dict[str, int], deepest: int):
     """A row's letters are its ancestors' and its own."""
     depths = [len({*row} & {*ascii_letters}) - 1 for step in range(8) for row in written(step, **knobs)]
     assert max(depths) == deepest
+
+
+def test_a_group_of_one_is_no_tree():
+    part = Part("rlm_advantages", "tree", "rlm_process", tree).bind({})
+    assert least_group(part, 1, ["accuracy"]) == 2
+    assert least_group(part, 2, ["accuracy"]) == 0
