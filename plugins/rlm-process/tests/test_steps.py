@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -101,7 +102,11 @@ def test_steps_of_a_sum():
     said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
     assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
     by_three = cutter(Every(every=3), None, where="steps")
-    assert numbers([ids[:5], ids[:4], []], by_three, 5).tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
+    assert numbers([ids[:5], ids[:4], []], by_three, torch.ones(3, 5).bool()).tolist() == [
+        [0, 0, 0, 1, 1],
+        [0, 0, 0, 1, -1],
+        [-1] * 5,
+    ]
 
 
 def test_an_end_token_alone_and_blank_lines_are_no_steps():

@@ -1,0 +1,55 @@
+"""Â of steps that were paid for one by one: GRPO with process supervision (hook ``rlm_advantages``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtyping import Bool, Float, Int
+from pydantic import NonNegativeFloat
+
+from rlm_plugins.ingredients.arithmetic import Groups, discounted, nanstd
+from rlm_plugins.lazy import torch
+from rlm_process.knobs import Steps
+from rlm_process.steps import cutter, numbers
+
+
+def step_relative(
+    dense_rewards: Float[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    completion_ids: Sequence[Sequence[int]],
+    tokenizer: Any,
+    *,
+    steps: Steps = "lines",
+    eps: NonNegativeFloat = 1e-4,
+) -> Float[torch.Tensor, "B T"]:
+    """What this step and those after it were paid, each seen from all steps of the group.
+
+    Âᵢₜ = Σₖ (rₖ − mean_g) / (std_g + eps) over the steps k of the row that end at token t or later: rₖ is what shapers
+    added to the tokens of step k (`dense_rewards`), mean and std are those of all steps of all rows of the group.
+    GRPO's process supervision, arXiv 2402.03300 §4.1.3.
+
+    The outcome is not in it: pay it in the last step, as `step_labels` does. Std with n − 1. All steps of a group paid
+    the same, or one step alone: exactly 0. A row of many good steps gains with each of them: see the pitfalls of
+    `step_labels`.
+
+    >>> from rlm_process.knobs import Every
+    >>> paid, mask = torch.tensor([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), torch.ones(2, 4).bool()
+    >>> ids, two = [[5, 6, 7, 8], [5, 6]], Every(every=2)
+    >>> step_relative(paid, torch.tensor([0, 0]), mask, ids, None, steps=two, eps=0.0).mul(3**0.5).round().tolist()
+    [[2.0, 2.0, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]
+    """
+    cut = cutter(steps, tokenizer, where="advantage: step_relative.steps")
+    number = numbers(completion_ids, cut, mask)
+    own = (number.unsqueeze(2) == torch.arange(int(number.max()) + 1, device=mask.device)) & mask.unsqueeze(2)
+    live = own.any(1)  # (B, K): who has a step of that number, trained on in part at least
+    paid = (dense_rewards.where(mask, 0.0).unsqueeze(2) * own).sum(1)
+    row, step = live.nonzero(as_tuple=True)
+    relative = torch.zeros_like(paid)
+    if len(row):
+        groups = Groups(paid[row, step], group[row])
+        centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
+        relative[row, step] = groups.settled(centred / (nanstd(groups.cells, 1) + eps))
+        relative = discounted(relative, 1.0, live)
+    return (relative.unsqueeze(1) * own).sum(2)
