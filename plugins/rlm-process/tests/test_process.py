@@ -17,7 +17,7 @@ test_laws = conformance("rlm_advantages", step_relative, knobs={"steps": {"every
 ROW = st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=0, max_size=6)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(rows=st.lists(ROW, min_size=1, max_size=5), size=st.integers(1, 3))
 def test_every_step_of_every_row(rows: Any, size: int):
     width = max(1, *map(len, rows))
