@@ -8,9 +8,10 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat
 
-from rlm_plugins.ingredients.arithmetic import Groups, discounted, nanstd
+from rlm_plugins.ingredients.arithmetic import discounted
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
+from rlm_process.segments import Segments
 from rlm_process.steps import cutter, numbers
 
 
@@ -41,15 +42,7 @@ def step_relative(
     [[2.0, 2.0, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]
     """
     cut = cutter(steps, tokenizer, where="advantage: step_relative.steps")
-    number = numbers(completion_ids, cut, mask)
-    own = (number.unsqueeze(2) == torch.arange(int(number.max()) + 1, device=mask.device)) & mask.unsqueeze(2)
-    live = own.any(1)  # (B, K): who has a step of that number, trained on in part at least
-    paid = (dense_rewards.where(mask, 0.0).unsqueeze(2) * own).sum(1)
-    row, step = live.nonzero(as_tuple=True)
-    relative = torch.zeros_like(paid)
-    if len(row):
-        groups = Groups(paid[row, step], group[row])
-        centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
-        relative[row, step] = groups.settled(centred / (nanstd(groups.cells, 1) + eps))
-        relative = discounted(relative, 1.0, live)
-    return (relative.unsqueeze(1) * own).sum(2)
+    pieces = Segments(numbers(completion_ids, cut, mask).where(mask, -1))
+    everybody = group.unsqueeze(1).expand(pieces.live.shape)
+    relative = pieces.compared(pieces.sums(dense_rewards), everybody, scale=True, eps=eps)
+    return pieces.spread(discounted(relative, 1.0, pieces.live))
