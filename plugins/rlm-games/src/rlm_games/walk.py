@@ -12,9 +12,9 @@ STEPS = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1)}
 
 
 class Walk(Game):
-    """From one field of a grid to another, in as many steps as it takes. A step pays where it came nearer.
+    """From one field of a grid to another, in as many steps as it takes. A step pays where it comes nearer than ever.
 
-    The return is the share of the steps that did; 1 on a shortest path, of which there are many.
+    The return is the share of the way that was covered; 1 on a shortest path, of which there are many.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,7 +22,7 @@ class Walk(Game):
 
     def reset(self, x: int, y: int, to_x: int, to_y: int) -> None:
         self.x, self.y, self.goal = x, y, (to_x, to_y)
-        self.whole = self.left = self._far(x, y)
+        self.whole = self.left = self.nearest = self._far(x, y)
         self.turns = self.whole
 
     def _far(self, x: int, y: int) -> int:
@@ -39,17 +39,18 @@ class Walk(Game):
         return [move for move in self.legal() if self._far(*self._after(move)) < here]
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        before, (self.x, self.y) = self._far(self.x, self.y), self._after(move)
-        after, self.left = self._far(self.x, self.y), self.left - 1
-        return f"{self.x},{self.y}", (after < before) / self.whole, self.left == 0 or after == 0
+        self.x, self.y = self._after(move)
+        nearest, self.left = min(self.nearest, self._far(self.x, self.y)), self.left - 1
+        paid, self.nearest = (self.nearest - nearest) / self.whole, nearest
+        return f"{self.x},{self.y}", paid, self.left == 0 or nearest == 0
 
 
 def walk(*, size: Count = 5, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0) -> World:
     """From one field of a `size` × `size` grid to another in as few steps as there are; every step is paid.
 
     The model reads where it is and where it shall go (``0,3>2,3``), writes ``r``, ``l``, ``u`` or ``d``, and reads
-    where it stands then. Every step nearer pays 1/distance: so the return is the share of good steps, and the shaper
-    `by_turn` has something to say. Pairs of fields are held out.
+    where it stands then. A step that comes nearer than ever pays 1/distance: so the return is the share of the way,
+    and the shaper `by_turn` has something to say. Pairs of fields are held out.
 
     >>> game = walk().environment()
     >>> game.reset(0, 3, 2, 3)
