@@ -11,7 +11,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process
+PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process rlm-games
 
 # Small models are faster on one thread per process, and results do not depend on the number of cores.
 export OMP_NUM_THREADS ?= 1
