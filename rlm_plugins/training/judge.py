@@ -21,8 +21,13 @@ _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 def introduce(stage: Stage, policy: Any) -> None:
     """Shows a policy, about to be trained or judged, to the rewards of its stage that have a method `meet`."""
     for reward in stage.rewards:
-        if hasattr(reward.part.target, "meet"):
-            reward.part.target.meet(policy, stage.results)
+        meet = getattr(reward.part.target, "meet", None)
+        if meet is None:
+            continue
+        if "tokenizer" in inspect.signature(meet).parameters:
+            meet(policy, stage.results, tokenizer=stage.source.tokenizer())
+        else:
+            meet(policy, stage.results)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
