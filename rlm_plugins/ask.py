@@ -32,9 +32,13 @@ def without_padding(batch: Batch) -> Batch:
 def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] | slice) -> Batch:
     """The rows to keep (a mask, their numbers, or from where to where), of every field that has rows."""
 
+    places = torch.arange(len(batch.group))[keep.cpu() if isinstance(keep, torch.Tensor) else keep].tolist()
+
     def pick(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: pick(x) for name, x in value.items()}
+        if isinstance(value, list):
+            return [value[i] for i in places]
         return value[keep] if isinstance(value, torch.Tensor) and value.dim() else value
 
     return Batch(**{f.name: pick(getattr(batch, f.name)) for f in fields(batch)})

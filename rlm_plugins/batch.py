@@ -8,7 +8,7 @@ counts the rows of one micro-batch of one process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,14 @@ LEARNING = "learning"
 _BOTH = (SCORING, LEARNING)
 
 Log = Callable[[str, Any], None]
-"""How a part writes into the ledger: ``log(name, x)`` logs the mean of `x` over the trained tokens."""
+"""How a part writes into the ledger: ``log(name, x)``, x being (B, T) while learning, one number while scoring."""
+
+Read = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Any]
+"""``read(prompt_ids, completion_ids)`` → (n, longest): log-probability of each token of the completions."""
+Write = Callable[..., list[list[int]]]
+"""``write(prompts, prefixes=None, greedy=False)`` → what the policy writes after each prompt and prefix, token ids."""
+Score = Callable[[Sequence[Any], Sequence[Sequence[int]], Sequence[Any]], Any]
+"""``score(prompts, completion_ids, inputs)`` → (n,): what the recipe's rewards say of completions, weighted."""
 
 
 def _datum(shape: str, meaning: str, *rooms: str) -> Any:
@@ -44,10 +51,20 @@ class Batch:
     max_completion_length: int = _datum("", "longest completion allowed, in tokens", SCORING, LEARNING)
     step: int = _datum("", "optimiser steps done", SCORING, LEARNING)
 
+    # -- what they are (lists: one entry per row)
+    prompts: list[Any] = _datum("B", "list: the prompt of the row, as the data set has it", SCORING)
+    inputs: list[Any] = _datum("B", "list: the columns of the data set, name → value", SCORING)
+    prompt_ids: list[list[int]] = _datum("B", "list: the prompt as token ids, no padding", SCORING)
+    completion_ids: list[list[int]] = _datum("B", "list: the completion as token ids, no padding", SCORING)
+
     # -- how good they were
     rewards: Tensor = _datum("B", "reward of the row: weighted sum of all rewards, then shaped", SCORING, LEARNING)
     named_rewards: dict[str, Tensor] = _datum("name → B", "each reward alone, unweighted and unshaped", SCORING)
     token_rewards: Tensor = _datum("B T", "`rewards` spread over tokens: dense ones, the rest on the last", SCORING)
+    turn_rewards: Tensor = _datum(
+        "B T", "what the world paid for each turn, on its last token (worlds that answer)", SCORING
+    )
+    dense_rewards: Tensor = _datum("B T", "what shapers added token by token; a part of `token_rewards`", SCORING)
     advantages: Tensor = _datum("B T or B 1", "how much better than expected", LEARNING)
     returns: Tensor = _datum("B T", "what the critic should have predicted", LEARNING)
 
@@ -82,8 +99,14 @@ class Batch:
     window: Batch = _datum("Batch", "all rows of the optimiser step, of all processes, without gradient", LEARNING)
     window_rows: Tensor = _datum("B", "where the rows of this micro-batch stand in `window`", LEARNING)
 
+    # -- what a part may try, on rows that nobody is taught; every process asks for the same
+    read: Read = _datum("→ n T", "read(prompt_ids, completion_ids): log-probabilities, now", SCORING)
+    write: Write = _datum("→ n", "write(prompts, prefixes): the policy writes on from token ids", SCORING)
+    score: Score = _datum("→ n", "score(prompts, completion_ids, inputs): Σ weight · reward, unshaped", SCORING)
+    tokenizer: Any = _datum("", "the policy's tokenizer", SCORING)
+
     # -- what a part wants written into the ledger
-    log: Log = _datum("name, B T →", "log(name, x): mean of x over trained tokens", LEARNING)
+    log: Log = _datum("name, x →", "log(name, x): mean of x (B T) over trained tokens; while scoring, a number", *_BOTH)
 
 
 SHAPES: dict[str, str] = {f.name: f.metadata["shape"] for f in fields(Batch)}
@@ -99,7 +122,8 @@ SAMPLE: dict[str, str] = {
     "completion_messages": "list: the completions as TRL holds them",
     "completion_ids": "list[list[int]]: the completions as token ids, no padding",
     "trainer_state": "transformers' TrainerState: the step, the epoch",
-    "environments": "list: the environment instance of each row (multi-turn worlds)",
+    "episodes": "list[rlm_plugins.environment.Episode]: what happened on each row (worlds that answer)",
+    "environments": "list: the environment object of each row (worlds that answer)",
     "log_extra": "function(column, values): adds a column to the completions table",
     "log_metric": "function(name, value): adds a number to the metrics",
 }

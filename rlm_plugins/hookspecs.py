@@ -168,7 +168,8 @@ def rlm_rewards() -> Parts:
     say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
     before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
     its first score (``results``: name of an earlier stage → where its result lies; it may name ``tokenizer`` too; no
-    ``processes`` then)::
+    ``processes`` then). A class of another hook may have ``meet`` as well: it is called once, with the policy that is
+    trained::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
@@ -220,7 +221,11 @@ def rlm_advantages() -> Parts:
     """Â: how much better a row did than expected.
 
     Returns ``(B,)`` (the same for all tokens of a row), ``(B, T)``, or the pair (advantages, returns) where a
-    critic learns from the returns. Rows no reward could score are left out before the call::
+    critic learns from the returns. Rows no reward could score are left out before the call. Like any part of the
+    scoring room it may try what nobody is taught: ``write(prompts, prefixes)`` has the policy write on from token ids,
+    ``score(prompts, completion_ids, inputs)`` says what the recipe's rewards make of that, ``read(prompt_ids,
+    completion_ids)`` how likely it is. Every process asks for the same; each does its share of writing and scoring, and
+    all are answered in full::
 
         def median_baseline(rewards, group):
             \"\"\"Âᵢ = rᵢ − median of its group: one lucky row does not move the baseline.\"\"\"

@@ -81,9 +81,9 @@ def sift(batch: Batch, equation: Equation) -> Batch:
     """Shapes the rewards and chooses the rows that teach: shapers, then filters.
 
     Returns:
-        The batch with `rewards` and `token_rewards` as shaped, `kept`, `wanted`, and `expected_logp` where a part names
-        it (over whole groups, whatever the filters drop). A row without reward is kept: nobody sees it, and it keeps
-        its place; but no batch is filled with it.
+        The batch with `rewards`, `token_rewards` and `dense_rewards` as shaped, `kept`, `wanted`, and `expected_logp`
+        where a part names it (over whole groups, whatever the filters drop). A row without reward is kept: nobody sees
+        it, and it keeps its place; but no batch is filled with it.
     """
     _refuse_infinite(batch)
     if equation.needs("expected_logp"):
@@ -93,6 +93,7 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         return replace(batch, kept=~scored, wanted=scored)
     rows = select(without_padding(batch), scored)
     rows.token_rewards = on_last_token(rows.rewards, rows.mask)
+    rows.dense_rewards = torch.zeros_like(rows.token_rewards)
     for shaper in equation.shapers:
         rows = _shaped(rows, shaper)
     keep = wanted = torch.ones_like(rows.group, dtype=torch.bool)
@@ -106,6 +107,7 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         batch,
         rewards=put(rows.rewards, scored, torch.nan),
         token_rewards=put(rows.token_rewards, scored),
+        dense_rewards=put(rows.dense_rewards, scored),
         kept=put(keep, scored, True),
         wanted=put(wanted, scored, False),
     )
@@ -141,7 +143,8 @@ def _shaped(rows: Batch, shaper: Bound) -> Batch:
     change = ask(shaper, rows, "B", "B T").to(rows.rewards.dtype)
     if change.dim() == 2:
         change = finite(shaper, change.where(rows.mask, 0.0))
-        return replace(rows, token_rewards=rows.token_rewards + change, rewards=rows.rewards + change.sum(1))
+        token_rewards, dense = rows.token_rewards + change, rows.dense_rewards + change
+        return replace(rows, token_rewards=token_rewards, dense_rewards=dense, rewards=rows.rewards + change.sum(1))
     dense = rows.token_rewards + on_last_token(finite(shaper, change) - rows.rewards, rows.mask)
     return replace(rows, token_rewards=dense, rewards=change)
 

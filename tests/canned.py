@@ -34,6 +34,20 @@ def coin(completions: list[str]) -> list[float]:
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
 
+def continued(prompts: Any, inputs: Any, completion_ids: Any, read: Any, write: Any, score: Any, mask: Any) -> Any:
+    """How much better a row was than what the policy makes, without chance, of its first half; and how sure it is."""
+    halves = [ids[: len(ids) // 2] for ids in completion_ids]
+    endings = write(prompts, halves, greedy=True)
+    found = score(prompts, [half + rest for half, rest in zip(halves, endings, strict=True)], inputs)
+    sure = read([[3]] * len(endings), endings).exp().sum(1)
+    return score(prompts, completion_ids, inputs) - found + 0.01 * sure.to(mask.device)
+
+
+@hookimpl
+def rlm_advantages() -> dict[str, object]:
+    return {"continued": continued}
+
+
 @hookimpl
 def rlm_rollouts() -> dict[str, object]:
     return {"canned": canned}

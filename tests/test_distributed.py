@@ -28,12 +28,13 @@ SOURCES = (
 
 FIRST_STEP = {
     "lesson": (),
-    "short-cuts": ("speed={packed: true, skip: true, regroup: true}",),
+    "short-cuts": ("speed={packed: true, skip: true, regroup: true, token_budget: 40}",),
     "kl-sequence-mean": ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),
     "whitened-filtered": ("algorithm.advantage=batch_whitened", "algorithm.filters=[nonzero_spread]"),
     "refilled": (REFILLED, "algorithm.penalties=[{name: kl, beta: 0.05}]"),
     "not-full": (REFILLED.replace("refill: 9", "refill: 2"), "algorithm.advantage=batch_whitened"),
     "gepo": ("algorithm={name: gepo, rollouts: [canned]}",),
+    "tried": ("algorithm.advantage=continued",),
     "sources": SOURCES,
     "group-cut": (*SOURCES, "trainer.num_generations=64"),
 }

@@ -151,6 +151,8 @@ class Speed(Keys):
     skip: bool = False
     regroup: bool = False
     reuse: bool = False
+    overlap: bool = False
+    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 
 class Evaluation(Keys):

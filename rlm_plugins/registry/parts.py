@@ -145,11 +145,16 @@ class Bound:
 
     def __call__(self, record: object) -> Any:
         """Calls the part with the fields of `record` that it names."""
-        given = {name: getattr(record, name) for name in (*self.part.needs, *self.part.welcomes)}
+        given = self._of(record, (*self.part.needs, *self.part.welcomes))
+        return self.call(given, getattr(record, "step", None))
+
+    def _of(self, record: object, names: tuple[str, ...]) -> dict[str, Any]:
+        """The fields of `record` called that; what the part logs is filed under its key."""
+        given = {name: getattr(record, name) for name in names}
         if given.get("log") is not None:
             write, key = given["log"], HOOKS[self.part.hook].key
             given["log"] = lambda name, x: write(f"{key}/{name}", x)
-        return self.call(given, getattr(record, "step", None))
+        return given
 
     def call(self, given: Mapping[str, Any], step: int | None = None) -> Any:
         """Calls the part with `given` data and its knobs (an instance has taken its knobs already).
@@ -166,7 +171,7 @@ class Bound:
         """Lets a part with a method `update` learn from what came of its work; nothing happens to the others."""
         if names := (*self.part.update_needs, *self.part.update_welcomes):
             target: Any = self.target
-            target.update(**{name: getattr(record, name) for name in names})
+            target.update(**self._of(record, names))
 
     @property
     def beta(self) -> float | schedule.Schedule:

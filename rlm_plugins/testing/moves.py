@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.ask import select
 from rlm_plugins.batch import Batch
 
 Change = Callable[[str, torch.Tensor], Any]
@@ -67,8 +68,7 @@ def wider(batch: Batch, columns: int) -> Batch:
 
 def reordered(batch: Batch, order: torch.Tensor) -> Batch:
     """The rows in another order, or some of them; the optimiser step they belong to stays whole."""
-    moved = each(replace(batch, window=None), lambda _, x: x[order] if x.dim() else x)  # type: ignore[arg-type]
-    return replace(moved, window=batch.window)
+    return replace(select(replace(batch, window=None), order), window=batch.window)  # type: ignore[arg-type]
 
 
 def relabelled(batch: Batch) -> Batch:
@@ -79,6 +79,9 @@ def relabelled(batch: Batch) -> Batch:
 def with_empty_row(batch: Batch) -> Batch:
     """One more row, in the last row's group, without a trained token; in the optimiser step too."""
     more = each(batch, lambda _, x: torch.cat([x, x[-1:]]) if x.dim() else x)
+    for name, value in [(f.name, getattr(more, f.name)) for f in fields(more)]:
+        if isinstance(value, list):
+            setattr(more, name, [*value, value[-1]])
     more.mask[-1] = False
     if more.window is not None:
         more.window.mask[-1] = False

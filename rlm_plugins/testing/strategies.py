@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +116,8 @@ def _filled(
         rewards=rewards,
         named_rewards={"accuracy": rewards.clone(), "format": noise(rows).where(applies, torch.nan)},
         token_rewards=on_last_token(rewards, mask),
+        dense_rewards=torch.zeros_like(logp),
+        **_words(group, mask),
         advantages=noise(rows, columns),
         returns=noise(rows, width),
         logp=logp,
@@ -139,7 +141,41 @@ def _filled(
         log=_listen,
         sources=_written(noise(rows)),
         old_values=noise(rows, width),
+        turn_rewards=noise(rows, width),
     )
+
+
+def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+    """Rows as text and token ids, and a policy and rewards whose answers depend on nothing but what they are given."""
+    numbers = group.tolist()
+    lengths = [max([t for t, trained in enumerate(row) if trained], default=-1) + 1 for row in mask.tolist()]
+    return {
+        "prompts": [f"{number}+{number}=" for number in numbers],
+        "inputs": [{"prompt": f"{number}+{number}=", "answer": str(2 * number)} for number in numbers],
+        "prompt_ids": [[3 + number % 7, 4] for number in numbers],
+        "completion_ids": [
+            [3 + (number + 2 * t) % 11 for t in range(n)] for number, n in zip(numbers, lengths, strict=True)
+        ],
+        "read": _read,
+        "write": _write,
+        "score": _score,
+        "tokenizer": None,
+    }
+
+
+def _read(prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> torch.Tensor:
+    rows = [[-(token % 5) / 4 - 0.25 for token in row] for row in completion_ids]
+    width = max([1, *map(len, rows)])
+    return torch.tensor([row + [0.0] * (width - len(row)) for row in rows]).view(len(rows), width)
+
+
+def _write(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False) -> list[list[int]]:
+    starts = [[]] * len(prompts) if prefixes is None else prefixes
+    return [[5 + (len(prompt) + len(start)) % 3, 1] for prompt, start in zip(prompts, starts, strict=True)]
+
+
+def _score(prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
+    return torch.tensor([float(sum(row) % 2) for row in completion_ids])
 
 
 def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -15,14 +15,14 @@ from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed.reader import PackedReader
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
+from rlm_plugins.trainer.playing import Playing
 from rlm_plugins.trainer.vocabulary import TOLD, read_vocabulary
-from rlm_plugins.trainer.writing import Writing
 from rlm_plugins.training.past import Past, answers_in, distance, stacked
 
 logger = logging.getLogger(__name__)
 
 
-class Reading(Writing):
+class Reading(Playing):
     """The same, that reads log-probabilities and entropies where a part names them.
 
     Args:
@@ -43,7 +43,7 @@ class Reading(Writing):
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
         ids, there, width = padded_rows(inputs)
-        known = inspect.signature(Writing._get_per_token_logps_and_entropies).parameters
+        known = inspect.signature(Playing._get_per_token_logps_and_entropies).parameters
         return self._get_per_token_logps_and_entropies(
             model,
             ids,

@@ -11,8 +11,8 @@ import torch
 from rlm_plugins.ask import select, teach
 from rlm_plugins.batch import Batch
 from rlm_plugins.step import compare, sift
-from rlm_plugins.trainer.judging import Judging
 from rlm_plugins.trainer.reading import loss_mask
+from rlm_plugins.trainer.trying import Trying
 from rlm_plugins.training.refill import Draw, FullBatch, has_rows
 from rlm_plugins.training.writing import Writers
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
 
 
-class Scoring(Judging):
+class Scoring(Trying):
     """The same, with the advantages of the equation.
 
     Args:
@@ -120,9 +120,11 @@ class Scoring(Judging):
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
             moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
+            turn_rewards=self._gather_rows(out.get("turn_rewards")),
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
             values=self._gather_rows(self._values_before(out)),
             **{name: self._gather_rows(x) for name, x in before.items()},
+            **self._words(out),
         )
 
     def _log_sieve(self, batch: Batch) -> None:

@@ -134,6 +134,7 @@ class Writing(Problems):
             "prompt_ids": rows.prompt_ids,
             "completion_ids": rows.completion_ids,
             "logprobs": logprobs,
+            **({"env_mask": rows.mask} if "episodes" in rows.columns else {}),  # so that TRL's lengths are the model's
             **rows.columns,
         }
 

@@ -76,6 +76,7 @@ def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequ
         rewards=scores,
         named_rewards={name: scores.clone() for name in rewards},
         token_rewards=on_last_token(scores, mask),
+        dense_rewards=torch.zeros(count, 3),
         old_logp=-numbers,
         ref_logp=-numbers / 2,
         rollout_logp=-numbers,

@@ -77,20 +77,27 @@ def answers_in(out: dict[str, Any], mask: torch.Tensor) -> list[Answer]:
 
 
 def stacked(answers: Sequence[Answer], pad_token: int, device: Any) -> dict[str, torch.Tensor]:
-    """Answers as TRL's dictionary has rows: prompts padded on the left, completions on the right."""
+    """Answers as TRL's dictionary has rows, and what is known of their tokens."""
+    rows = rows_of([a.prompt for a in answers], [a.completion for a in answers], pad_token)
+    rows |= {"mask": _stack([a.mask for a in answers]), "logp": _stack([a.logp for a in answers])}
+    return {name: x.to(device) for name, x in rows.items()}
 
-    def stack(rows: list[torch.Tensor], left: bool = False, filling: int = 0) -> torch.Tensor:
-        width = max(1, *(len(row) for row in rows))
-        return torch.cat([padded(row.unsqueeze(0), width, left, filling) for row in rows]).to(device)
 
+def rows_of(
+    prompts: Sequence[torch.Tensor], completions: Sequence[torch.Tensor], pad_token: int
+) -> dict[str, torch.Tensor]:
+    """Token ids as TRL's dictionary has rows: prompts padded on the left, completions on the right."""
     return {
-        "prompt_ids": stack([a.prompt for a in answers], True, pad_token),
-        "prompt_mask": stack([torch.ones_like(a.prompt) for a in answers], True),
-        "completion_ids": stack([a.completion for a in answers], False, pad_token),
-        "completion_mask": stack([torch.ones_like(a.completion) for a in answers]),
-        "mask": stack([a.mask for a in answers]),
-        "logp": stack([a.logp for a in answers]),
+        "prompt_ids": _stack(prompts, True, pad_token),
+        "prompt_mask": _stack([torch.ones_like(x) for x in prompts], True),
+        "completion_ids": _stack(completions, False, pad_token),
+        "completion_mask": _stack([torch.ones_like(x) for x in completions]),
     }
+
+
+def _stack(rows: Sequence[torch.Tensor], left: bool = False, filling: int = 0) -> torch.Tensor:
+    width = max(1, *(len(row) for row in rows))
+    return torch.cat([padded(row.unsqueeze(0), width, left, filling) for row in rows])
 
 
 def distance(

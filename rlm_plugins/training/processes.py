@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from accelerate import PartialState
+
+T = TypeVar("T")
 
 
 def processes() -> PartialState:
@@ -17,6 +19,20 @@ def processes() -> PartialState:
     from accelerate import PartialState
 
     return PartialState(cpu=not torch.accelerator.is_available())
+
+
+def share(count: int) -> slice:
+    """Which of `count` pieces of work are this process's; laid end to end the shares are all of them."""
+    state = processes()
+    most = -(-count // state.num_processes)
+    return slice(most * state.process_index, most * (state.process_index + 1))
+
+
+def together(mine: list[T]) -> list[T]:
+    """What every process has done of its share, in order, on all of them."""
+    from accelerate.utils import gather_object
+
+    return gather_object(mine) if processes().num_processes > 1 else mine
 
 
 def leave() -> None:

@@ -119,10 +119,12 @@ def _column(draw: Draw, name: str) -> list[Any]:
 
 
 def _below(values: Sequence[Any], *, left: bool = False, filling: int = 0) -> Any:
-    """Values of several draws as one: tensors row under row, mappings name by name, the rest as the first has it."""
+    """Values of several draws as one: tensors and lists row under row, mappings name by name, the rest as the first."""
     first = values[0]
     if isinstance(first, Mapping):
         return {name: _below([value[name] for value in values]) for name in first}
+    if isinstance(first, list):
+        return [x for value in values for x in value]
     if not has_rows(first):
         return first
     width = max(x.shape[1] for x in values) if first.dim() == 2 else 0
