@@ -23,14 +23,16 @@ _OWN = ("prompt", "completion", "completion_ids")
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
-def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]) -> None:
-    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`."""
+def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
+    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`; its tokenizer if asked."""
     from rlm_plugins.ask import blamed
 
     for part in parts:
         if hasattr(part.target, "meet"):
+            meet = part.target.meet
+            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(meet).parameters else {}
             with blamed(part):
-                part.target.meet(policy, results)
+                meet(policy, results, **asked)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
