@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicLayer
 
 from rlm_plugins.speed import cache, portable
 from rlm_plugins.speed.cache import RoomyLayer, survivors
-from rlm_plugins.speed.decoding import distinct
+from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
 from rlm_plugins.speed.sampling import as_multinomial, by_inverse
 from rlm_plugins.speed.trial import fails

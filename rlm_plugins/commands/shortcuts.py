@@ -26,6 +26,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         else "rows are read without padding, each prompt once for its group",
         _skip(stage, stage.equation, padded),
         _regroup(stage, stage.equation, args),
+        *_budget(stage, stage.equation, args, padded),
         *_reuse(stage, args),
         *_overlap(stage),
     ]
@@ -93,7 +94,7 @@ def _overlap(stage: Stage) -> list[str]:
         return []
     if not stage.speed.overlap:
         return [f"{', '.join(early)}: asked when everything has been read, since `speed.overlap` is off"]
-    return [f"{', '.join(early)}: asked while the model still reads"]
+    return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
@@ -106,3 +107,21 @@ def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
     if args.steps_per_generation % args.gradient_accumulation_steps:
         return "micro-batches are dealt out at random: an optimiser step spans generations"
     return "micro-batches are dealt out group by group, rows without advantage last"
+
+
+def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
+    """How large micro-batches become; nothing where the recipe has no budget."""
+    from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
+
+    if (budget := stage.speed.token_budget) is None:
+        return []
+    rows = f"micro-batches have {args.per_device_train_batch_size} rows each, whatever they weigh"
+    whole = not args.steps_per_generation % args.gradient_accumulation_steps
+    if not (stage.speed.regroup and counts_by_step(equation) and whole):
+        return [f"{rows}: they are dealt out at random"]
+    if padded:
+        return [f"{rows}: they are read padded"]
+    if not counts_by_row(equation):
+        return [f"{rows}: a part looks at all those of a step"]
+    size = f"{budget} tokens" if budget != "auto" else f"{args.per_device_train_batch_size} rows have with padding"
+    return [f"micro-batches hold as much as {'fits ' if budget != 'auto' else ''}{size}, a prompt counted once"]

@@ -153,6 +153,7 @@ class Speed(Keys):
     regroup: bool = False
     reuse: bool = False
     overlap: bool = False
+    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 
 class Evaluation(Keys):

@@ -13,7 +13,7 @@ from rlm_plugins.speed import sampling as samplings
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.decoding import Unfit, decode
 from rlm_plugins.speed.trial import fails
-from rlm_plugins.speed.written import Written
+from rlm_plugins.speed.written import Finished, Written
 
 logger = logging.getLogger(__name__)
 DRAWS = {"as_transformers": samplings.as_multinomial, "inverse_cdf": samplings.by_inverse}
@@ -26,6 +26,7 @@ def write(
     config: Any,
     *,
     tell: bool = False,
+    finished: Finished | None = None,
     merge: bool = True,
     sampling: str = "as_transformers",
 ) -> torch.Tensor | Written:
@@ -33,7 +34,7 @@ def write(
     try:
         if reason := why_not_model(model) or fails(model, generate):
             raise Unfit(reason)
-        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell)
+        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell, finished=finished)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]
     except Unfit as reason:
         _say(str(reason))
