@@ -9,8 +9,11 @@ from functools import cache
 from itertools import product
 
 import pytest
+import torch
 from rlm_process.credit import step_advantages
 from rlm_process.sampled import State, means, sampled, states
+from rlm_process.steps import Every
+from rlm_process.vine import vine
 
 LENGTH = 4
 CHANCE = {1: 0.5, 2: 0.3, 3: 0.2}
@@ -80,8 +83,39 @@ def test_advantages_come_to_the_differences_of_values():
         )
 
 
+def test_the_part_says_the_same():
+    """The advantage itself, asked as a trainer asks it: K of 2500, steps of one token."""
+    policy = Policy()
+    rows = [policy.write() for _ in range(6)]
+
+    def write(prompts: Sequence[str], prefixes: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[*policy.write(tuple(prefix))[len(prefix) :]] for prefix in prefixes]
+
+    def score(
+        prompts: Sequence[str], completion_ids: Sequence[Sequence[int]], inputs: Sequence[object]
+    ) -> torch.Tensor:
+        return torch.tensor([worth(tuple(row)) for row in completion_ids])
+
+    found = vine(
+        torch.tensor([[0.0] * (LENGTH - 1) + [worth(row)] for row in rows]),
+        torch.ones(6, LENGTH).bool(),
+        torch.zeros(6).long(),
+        rows,
+        ["?"] * 6,
+        [{}] * 6,
+        write,
+        score,
+        None,
+        lambda name, x: None,
+        steps=Every(every=1),
+        continuations=2500,
+    )
+    exactly = [[exact(row[:k]) for k in range(LENGTH)] + [worth(row)] for row in rows]
+    torch.testing.assert_close(found, torch.tensor(exactly).diff(dim=1), atol=0.06, rtol=0.0)
+
+
 def test_the_step_that_matters_is_the_one_that_is_paid():
-    """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and nothing matters after it."""
+    """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and the rest is idle."""
     policy = Policy()
     fatal, lucky = (1, 1, 1, 2), (1, 3, 2, 2)
     before = states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
@@ -108,7 +142,9 @@ def test_shared_states_are_asked_once():
 
 def test_where_no_reward_applies_nothing_is_known():
     before = states([0], [(1, 2)], [[1, 2]])
-    found = means(sampled(before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2))
+    found = means(
+        sampled(before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2)
+    )
     assert found == {(0, ()): 1.0, (0, (1,)): None}
     assert states([0], [()], [[]]) == [[]]
     assert sampled([[]], lambda rows, prefixes: [], continuations=3) == {}

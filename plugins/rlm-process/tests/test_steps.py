@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.steps import Every, Pattern, ends, numbers, pieces, rule
+from pydantic import TypeAdapter
+from rlm_process.pieces import after, pieces
+from rlm_process.steps import Every, Pattern, Steps, cutter, numbers
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import PartError
 
 TEXTS = st.text(alphabet="ab .;!\n\té語🙂", max_size=24)
 RULES = ("lines", "paragraphs", "sentences", Pattern(pattern=";"), Every(every=3))
@@ -52,6 +55,10 @@ def ids_of(tokenizer: Any, text: str, *, ended: bool = True) -> list[int]:
     return [*ids, tokenizer.eos_token_id] if ended else ids
 
 
+def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
+    return cutter(steps, tokenizer, where="steps")(ids)
+
+
 @pytest.mark.parametrize("tokenizer", [byte_level, with_spaces])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(text=TEXTS, ended=st.booleans(), steps=st.sampled_from(RULES))
@@ -61,10 +68,10 @@ def test_the_tokens_are_cut_once_each_and_where_the_text_says(tokenizer: Any, te
     said = pieces(ids, made)
     assert len(said) == len(ids)
     assert "".join(said) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    found = ends(ids, made, rule(steps, where="steps"))
+    found = cut(steps, ids, made)
     assert found == sorted(set(found))
     assert (found[-1] == len(ids)) if ids else not found
-    if said and "".join(said).strip():
+    if "".join(said).strip() and not isinstance(steps, Every):
         assert all("".join(said[a:b]).strip() for a, b in pairwise([0, *found]))
 
 
@@ -75,7 +82,7 @@ def test_lines_are_lines(lines: list[str]):
     made = byte_level()
     ids = ids_of(made, "\n".join(lines))
     said = pieces(ids, made)
-    found = ends(ids, made, rule("lines", where="steps"))
+    found = cut("lines", ids, made)
     steps = ["".join(said[a:b]) for a, b in pairwise([0, *found])]
     assert len(steps) == len(lines)
     assert all(step.count("\n") == 1 for step in steps[:-1])
@@ -83,26 +90,23 @@ def test_lines_are_lines(lines: list[str]):
 
 
 def test_a_token_that_holds_the_separator_and_more_ends_the_step():
-    assert list(rule(Pattern(pattern=";"), where="steps")(["a", ";b", "c;", "d"])) == [2, 3]
+    assert after(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
 
 
 def test_steps_of_a_sum():
     made = scratch().tokenizer()
     ids = ids_of(made, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
-    found = ends(ids, made, rule(Pattern(pattern=";|</think>"), where="steps"))
+    found = cut(Pattern(pattern=";|</think>"), ids, made)
     said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
     assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
-    assert numbers([ids, ids[:4], []], made, rule(Every(every=3), where="steps"), 5).tolist() == [
-        [0, 0, 0, 1, 1],
-        [0, 0, 0, 1, -1],
-        [-1] * 5,
-    ]
+    by_three = cutter(Every(every=3), None, where="steps")
+    assert numbers([ids[:5], ids[:4], []], by_three, 5).tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
 
 
 def test_an_end_token_alone_and_blank_lines_are_no_steps():
     made = byte_level()
     ids = ids_of(made, "\n\na\n \n\nb\n")
-    found = ends(ids, made, rule("lines", where="steps"))
+    found = cut("lines", ids, made)
     assert [made.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
 
 
@@ -117,14 +121,14 @@ def too_far(said: list[str]) -> list[int]:
 def test_a_rule_of_ones_own():
     made = byte_level()
     ids = ids_of(made, "a b c d e")
-    assert ends(ids, made, rule(f"{__file__}:two_thirds", where="steps")) == [2 * len(ids) // 3, len(ids)]
+    assert cut(f"{__file__}:two_thirds", ids, made) == [2 * len(ids) // 3, len(ids)]
     with pytest.raises(PartError, match="a step ends after"):
-        ends(ids, made, rule(f"{__file__}:too_far", where="steps"))
+        cut(f"{__file__}:too_far", ids, made)
 
 
-def test_who_names_no_rule_is_told_which_there_are():
-    with pytest.raises(RecipeError, match="there is no rule 'line'") as told:
-        rule("line", where="algorithm.advantage.steps")
-    assert "lines, paragraphs, sentences" in str(told.value)
-    with pytest.raises(ValueError, match="a regular expression"):
-        Pattern(pattern="(")
+@pytest.mark.parametrize("steps", ["line", "no.such:rule", f"{__file__}:no_such", {"every": 0}, {"pattern": "("}])
+def test_who_names_no_rule_is_told_which_there_are(steps: Any):
+    with pytest.raises(ValueError) as told:  # noqa: PT011
+        TypeAdapter(Steps).validate_python(steps)
+    known = "lines, paragraphs, sentences, {pattern: …}, {every: …}" if isinstance(steps, str) else ""
+    assert known in str(told.value)

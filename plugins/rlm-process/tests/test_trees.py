@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_process.branching import Tree
 from rlm_process.steps import Pattern
-from rlm_process.trees import nodes, tree
+from rlm_process.trees import nodes, padded, tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
@@ -24,10 +24,9 @@ ROWS = st.lists(
 )
 
 
-def table(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def live(rows: list[list[int]]) -> torch.Tensor:
     width = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-    return ids, torch.tensor([[t < len(row) for t in range(width)] for row in rows])
+    return torch.tensor([[t < len(row) for t in range(width)] for row in rows])
 
 
 def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[list[float]]:
@@ -54,8 +53,8 @@ def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[l
 
 def test_a_tree_of_three_branches_one_of_which_forks():
     """root → x: 1, y → (y1: 0, y2: 1, y3: 0), z: 0."""
-    ids, mask = table([[5, 5], [6, 1], [6, 2], [6, 3], [7, 7]])
-    found = tree(torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0]), ids, torch.zeros(5).long(), mask)
+    rows = [[5, 5], [6, 1], [6, 2], [6, 3], [7, 7]]
+    found = tree(torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0]), rows, torch.zeros(5).long(), live(rows))
     y = -2 * (0.4 - 1 / 3) / math.sqrt(3)
     expected = [[1.2, 1.2], [y, -0.4 - 1 / 3], [y, 0.6 + 2 / 3], [y, -0.4 - 1 / 3], [-0.8, -0.8]]
     torch.testing.assert_close(found, torch.tensor(expected))
@@ -65,10 +64,10 @@ def test_a_tree_of_three_branches_one_of_which_forks():
 @given(rows=ROWS, others=ROWS, power=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_token_of_every_tree(rows: Any, others: Any, power: float):
     drawn = [*rows, *others]
-    ids, mask = table([row for row, _ in drawn])
+    ids = [row for row, _ in drawn]
     rewards = torch.tensor([reward for _, reward in drawn], dtype=torch.float64)
     group = torch.tensor([0] * len(rows) + [1] * len(others))
-    found = tree(rewards, ids, group, mask, shared=power)
+    found = tree(rewards, ids, group, live(ids), shared=power)
     lines = [line for part in (rows, others) for line in by_hand(*map(list, zip(*part, strict=True)), power)]
     for row, line in enumerate(lines):
         torch.testing.assert_close(found[row, : len(line)], torch.tensor(line, dtype=torch.float64))
@@ -76,21 +75,23 @@ def test_every_token_of_every_tree(rows: Any, others: Any, power: float):
 
 
 def test_rows_that_share_nothing_are_seen_from_the_mean_twice():
-    ids, mask = table([[1, 4], [2, 4], [3, 4]])
+    rows = [[1, 4], [2, 4], [3, 4]]
     rewards, group = torch.tensor([1.0, 0.0, 0.25]), torch.zeros(3).long()
     expected = 2 * group_relative(rewards, group, scale="none").unsqueeze(1).expand(3, 2)
-    torch.testing.assert_close(tree(rewards, ids, group, mask), expected)
+    torch.testing.assert_close(tree(rewards, rows, group, live(rows)), expected)
 
 
 def test_what_the_world_says_parts_the_ways_and_is_paid_nothing():
-    ids, mask = table([[1, 8, 3], [1, 9, 3]])
+    rows = [[1, 8, 3], [1, 9, 3]]
+    mask = live(rows)
     mask[:, 1] = False
-    found = tree(torch.tensor([1.0, 0.0]), ids, torch.zeros(2).long(), mask)
+    found = tree(torch.tensor([1.0, 0.0]), rows, torch.zeros(2).long(), mask)
     assert found.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
 
 
 def test_a_value_is_the_mean_of_the_leaves_below():
-    ids, _ = table([[1, 1], [1, 2], [2, 1], [1, 1]])
+    rows = [[1, 1], [1, 2], [2, 1], [1, 1]]
+    ids = padded(rows, live(rows))
     found = nodes(torch.tensor([1.0, 0.0, 0.0, 0.5]), ids, torch.zeros(4).long())
     assert found.leaves.tolist() == [[3, 2], [3, 1], [1, 1], [3, 2]]
     assert found.value.tolist() == [[0.5, 0.75], [0.5, 0.0], [0.0, 0.0], [0.5, 0.75]]

@@ -48,9 +48,9 @@ def by_hand(rows: list[Any], group: list[int], *, alike: str, gamma: float, scal
     return found
 
 
-def read(rows: list[Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def read(rows: list[Any]) -> tuple[torch.Tensor, list[list[int]], torch.Tensor]:
     mask = torch.tensor([[ours for ours, _, _ in row] for row in rows])
-    ids = torch.tensor([[token for _, token, _ in row] for row in rows])
+    ids = [[token for _, token, _ in row] for row in rows]
     paid = torch.tensor([[paid for _, _, paid in row] for row in rows], dtype=torch.float64)
     return mask, ids, paid.where(mask, 0.0)
 
@@ -74,7 +74,7 @@ def test_one_turn_is_group_relative():
     mask = torch.tensor([[True, True, False]] * 4)
     rewards, group = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 0, 0])
     paid = torch.stack([torch.zeros(4), rewards, torch.zeros(4)], 1)
-    found = turn_relative(rewards, paid, mask.long(), group, mask)
+    found = turn_relative(rewards, paid, mask.long().tolist(), group, mask)
     torch.testing.assert_close(found[:, 0], group_relative(rewards, group))
     assert torch.equal(found[:, 0], found[:, 1])
 
@@ -82,7 +82,7 @@ def test_one_turn_is_group_relative():
 def test_a_state_met_at_another_time_is_the_same_state():
     """Two walks come to the observation 9, one at its second turn, one at its third: they are compared there."""
     mask = torch.tensor([[True, False, True, False, False], [True, False, True, False, True]])
-    ids = torch.tensor([[1, 9, 1, 0, 0], [1, 8, 1, 9, 1]])
+    ids = [[1, 9, 1], [1, 8, 1, 9, 1]]
     paid = torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     knobs: dict[str, Any] = {"gamma": 0.5, "scale": "none"}
     found = turn_relative(paid.sum(1), paid, ids, torch.tensor([0, 0]), mask, alike="observation", **knobs)
@@ -93,7 +93,7 @@ def test_a_state_met_at_another_time_is_the_same_state():
 def test_the_episode_is_added(omega: float):
     mask = torch.tensor([[True, False, True], [True, False, True]])
     paid = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
-    given: Any = (paid.sum(1), paid, mask.long(), torch.tensor([0, 0]), mask)
+    given: Any = (paid.sum(1), paid, mask.long().tolist(), torch.tensor([0, 0]), mask)
     found = turn_relative(*given, omega=omega, episode=1.0, scale="none")
     turn = torch.tensor([[-1.0, 0.0, -1.5], [1.0, 0.0, 1.5]])
     whole = torch.tensor([[-1.0, 0.0, -1.0], [1.0, 0.0, 1.0]])

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import PositiveInt
 
 from rlm_plugins.builtin.branches import Write, grown
-from rlm_process.steps import Steps, ends, rule
+from rlm_process.steps import Steps, cutter
 
 
 class Tree:
@@ -27,17 +27,17 @@ class Tree:
     whole_groups = True
 
     def __init__(self, *, steps: Steps = "lines", trunks: PositiveInt = 1, forks: PositiveInt = 1) -> None:
-        self._rule = rule(steps, where="rollouts: tree.steps")
-        self.trunks, self.forks = trunks, forks
+        self.steps, self.trunks, self.forks = steps, trunks, forks
 
     def __call__(
         self, prompts: Sequence[Any], place: Sequence[int], write: Write, tokenizer: Any, seed: int, step: int
     ) -> dict[str, Any]:
+        cut = cutter(self.steps, tokenizer, where="rollouts: tree.steps")
         forked = [0] * len(prompts)  # how often each row was: no two forks of one row draw the same number
 
         def choose(row: int, tokens: Sequence[int], start: int) -> int:
             forked[row] += 1
-            places = [end for end in ends(tokens, tokenizer, self._rule)[:-1] if end > start]
+            places = [end for end in cut(tokens)[:-1] if end > start]
             dice = random.Random(f"{seed} {step} {prompts[row]} {place[row]} {forked[row]}")
             return dice.choice(places) if places else start
 

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_plugins.batch import Score, Write
 
 State = tuple[int, tuple[int, ...]]
 """Where an answer stands: its group, and the tokens written so far."""
 
 Ask = Callable[[Sequence[int], Sequence[Sequence[int]]], Sequence[float | None]]
 """Rows and prefixes → scores: the policy goes on from each prefix as an answer to the prompt of its row, once."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """How the policy is asked: as :data:`Ask`, by the words of the scoring room.
+
+    Args:
+        prompts, inputs: Of every row.
+        write, score: The policy goes on; the recipe's rewards judge the whole.
+    """
+
+    prompts: Sequence[Any]
+    inputs: Sequence[Any]
+    write: Write
+    score: Score
+
+    def __call__(self, rows: Sequence[int], prefixes: Sequence[Sequence[int]]) -> list[float | None]:
+        """Has them written, and what came out twice judged once."""
+        rest = self.write([self.prompts[row] for row in rows], prefixes)
+        answers = [(row, (*start, *end)) for row, start, end in zip(rows, prefixes, rest, strict=True)]
+        first = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+        said = self.score(
+            [self.prompts[row] for row, _ in first],
+            [list(whole) for _, whole in first],
+            [self.inputs[row] for row, _ in first],
+        ).tolist()
+        return [None if said[first[answer]] != said[first[answer]] else said[first[answer]] for answer in answers]
 
 
 def states(

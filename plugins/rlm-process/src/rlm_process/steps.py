@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -13,8 +12,9 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.ingredients.borrowed import borrow_function
+from rlm_plugins.ingredients.borrowed import ALLOWED, borrow_function
 from rlm_plugins.lazy import torch
+from rlm_process.pieces import after, pieces
 
 Rule = Callable[[Sequence[str]], Iterable[int]]
 """The text of each token → after how many tokens a step ends. The end of the answer need not be named."""
@@ -31,6 +31,15 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
+def _is_address(steps: str) -> str:
+    try:
+        borrow_function(steps, where="steps")
+    except RecipeError as error:
+        kinds = f"{', '.join(PATTERNS)}, {{pattern: …}}, {{every: …}}, or a function: {ALLOWED}"
+        raise PydanticCustomError("steps", "{kinds} ({why})", {"kinds": kinds, "why": error.problem}) from None
+    return steps
+
+
 class Pattern(pydantic.BaseModel):
     """A step ends with what a regular expression matches."""
 
@@ -45,90 +54,69 @@ class Every(pydantic.BaseModel):
     every: Annotated[int, Field(ge=1)]
 
 
-Steps = Literal["lines", "paragraphs", "sentences"] | Pattern | Every | str
+Steps = Literal["lines", "paragraphs", "sentences"] | Pattern | Every | Annotated[str, AfterValidator(_is_address)]
 """A knob that says what a step is: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a :data:`Rule`."""
 
 
-def rule(steps: Steps, *, where: str) -> Rule:
+Cut = Callable[[Sequence[int]], list[int]]
+"""Token ids of an answer → after how many tokens each step ends: rising, the last being the number of tokens."""
+
+
+def cutter(steps: Steps, tokenizer: Any, *, where: str) -> Cut:
     """What a knob says, as a function.
 
-    Raises:
-        RecipeError: It is no name and no address.
+    Where the text decides, a step has something to read in it: what is blank, or an end token alone, belongs to the
+    step before (at the very beginning to the one after). A step ends with the token that holds the end of what ends it.
 
-    >>> rule(Pattern(pattern=";"), where="steps")(["1", "+1;", "2", ";3"])
-    [2, 4]
-    >>> rule(Every(every=2), where="steps")(["1", "2", "3"])
-    [2]
+    Args:
+        steps: The knob.
+        tokenizer: Reads the tokens; a count needs none.
+        where: The knob's address, for the error.
+
+    Raises:
+        RecipeError: There is nothing at the address.
+
+    >>> cutter(Every(every=2), None, where="steps")([7, 7, 7])
+    [2, 3]
     """
     if isinstance(steps, Every):
-        return lambda pieces: [*range(steps.every, len(pieces), steps.every)]
+        return lambda ids: [*range(steps.every, len(ids), steps.every), len(ids)] if len(ids) else []
+    rule = _rule(steps, where)
+
+    def cut(ids: Sequence[int]) -> list[int]:
+        said = pieces(ids, tokenizer)
+        return _readable(sorted({*_inside(rule(said), len(ids), where), len(ids)}), said) if said else []
+
+    return cut
+
+
+def _rule(steps: Pattern | str, where: str) -> Rule:
     if isinstance(steps, Pattern) or steps in PATTERNS:
         pattern = re.compile(steps.pattern if isinstance(steps, Pattern) else PATTERNS[steps])
-        return lambda pieces: _after(pattern, pieces)
-    if ":" not in steps:
-        allowed = f"{', '.join(PATTERNS)}, {{pattern: …}}, {{every: …}}, or `module:function`"
-        raise RecipeError(f"there is no rule '{steps}'", where=where, allowed=allowed)
+        return lambda said: after(pattern, said)
     return borrow_function(steps, where=where)
 
 
-def _after(pattern: re.Pattern[str], pieces: Sequence[str]) -> list[int]:
-    """The tokens that hold the last character of a match, counted from 1."""
-    reached = list(accumulate(map(len, pieces)))
-    return [bisect_left(reached, match.end()) + 1 for match in pattern.finditer("".join(pieces)) if match.end()]
-
-
-def pieces(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """The text of each token; joined, the text of all of them.
-
-    A character that is spelt by several tokens stands with the last of them; special tokens are silent. Each is read
-    together with the one before, since some tokenizers drop the space in front of a text.
-    """
-    found: list[str] = []
-    start = read = 0  # tokens from `start` on are decoded together; up to `read` their text is known
-    for token in range(len(ids)):
-        known = _text(ids[start:read], tokenizer)
-        text = _text(ids[start : token + 1], tokenizer)
-        whole = not text.endswith("\ufffd") or token + 1 == len(ids)
-        found.append(text[len(known) :] if whole else "")
-        if whole:
-            start, read = read, token + 1
+def _inside(ends: Iterable[int], tokens: int, where: str) -> list[int]:
+    found = list(ends)
+    if wrong := [end for end in found if not 0 <= end <= tokens]:
+        raise PartError(f"a step ends after {wrong[0]} tokens", where=where, allowed=f"0 to {tokens} in this answer")
     return found
 
 
-def _text(ids: Sequence[int], tokenizer: Any) -> str:
-    text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text
-
-
-def ends(ids: Sequence[int], tokenizer: Any, rule: Rule) -> list[int]:
-    """After how many tokens each step of an answer ends: rising, the last being the number of tokens.
-
-    A step has something to read in it: what is blank, or an end token alone, belongs to the step before (at the very
-    beginning to the one after).
-
-    Raises:
-        PartError: The rule named a place outside of the answer.
-    """
-    said = pieces(ids, tokenizer)
-    found = sorted({*rule(said), len(ids)})
-    if found[0] < 0 or found[-1] > len(ids):
-        wrong = found[0] if found[0] < 0 else found[-1]
-        raise PartError(f"a step ends after {wrong} tokens", where="steps", allowed=f"0 to {len(ids)} for this answer")
+def _readable(ends: Sequence[int], said: Sequence[str]) -> list[int]:
+    """Those ends that leave no step blank; the last stays the last."""
     kept: list[int] = []
-    start = 0
-    for end in found:
-        if "".join(said[start:end]).strip():
+    for end in ends:
+        if "".join(said[kept[-1] if kept else 0 : end]).strip():
             kept.append(end)
-            start = end
-    return [*kept[:-1], len(ids)] if len(ids) else []
+    return [*kept[:-1], ends[-1]]
 
 
-def numbers(completions: Sequence[Sequence[int]], tokenizer: Any, rule: Rule, width: int) -> torch.Tensor:
+def numbers(completions: Sequence[Sequence[int]], cut: Cut, width: int) -> torch.Tensor:
     """(B, T): to which step of its row each token belongs, from 0; −1 beyond the end of the row."""
     table = torch.full((len(completions), width), -1)
     for row, ids in enumerate(completions):
-        start = 0
-        for number, end in enumerate(ends(ids, tokenizer, rule)):
+        for number, (start, end) in enumerate(pairwise((0, *cut(ids)))):
             table[row, start:end] = number
-            start = end
     return table

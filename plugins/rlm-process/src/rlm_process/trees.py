@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from jaxtyping import Bool, Float, Int
@@ -53,9 +54,15 @@ def _of(state: Int[torch.Tensor, "B"], rewards: Float[torch.Tensor, "B"]) -> tup
     return count[state], (total / count)[state]
 
 
+def padded(rows: Sequence[Sequence[int]], mask: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
+    """Token ids as a table, −1 beyond the end of a row."""
+    width = mask.shape[1]
+    return torch.tensor([[*row, *[-1] * (width - len(row))] for row in rows], device=mask.device).view(mask.shape)
+
+
 def tree(
     rewards: Float[torch.Tensor, "B"],
-    completion_ids: Int[torch.Tensor, "B T"],
+    completion_ids: Sequence[Sequence[int]],
     group: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
     *,
@@ -71,11 +78,11 @@ def tree(
     writes them; where each is trained on in one row alone (`branches`), 0 is right. The rows of a group are the tree:
     see :func:`nodes`. Rows that share nothing: Âᵢ = 2 (rᵢ − mean_g). All rewards of a group equal: exactly 0.
 
-    >>> ids = torch.tensor([[7, 1], [7, 2], [8, 1]])
-    >>> tree(torch.tensor([1.0, 0.0, 0.5]), ids, torch.zeros(3).long(), ids > 0, shared=0.0).tolist()
+    >>> ids, mask = [[7, 1], [7, 2], [8, 1]], torch.ones(3, 2).bool()
+    >>> tree(torch.tensor([1.0, 0.0, 0.5]), ids, torch.zeros(3).long(), mask, shared=0.0).tolist()
     [[0.0, 1.0], [0.0, -1.0], [0.0, 0.0]]
     """
-    found, groups = nodes(rewards, completion_ids, group), Groups(rewards, group)
+    found, groups = nodes(rewards, padded(completion_ids, mask), group), Groups(rewards, group)
     root = groups.rows(groups.cells.nanmean(1, keepdim=True)).unsqueeze(1)
     gain = (found.value - root) + (found.value - found.above)
     teaches = groups.rows(groups.has_spread()).unsqueeze(1) & mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float, Int
@@ -27,7 +28,7 @@ def turns(mask: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
 def turn_relative(
     rewards: Float[torch.Tensor, "B"],
     token_rewards: Float[torch.Tensor, "B T"],
-    completion_ids: Int[torch.Tensor, "B T"],
+    completion_ids: Sequence[Sequence[int]],
     group: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
     *,
@@ -52,7 +53,7 @@ def turn_relative(
 
     >>> mask = torch.tensor([[True, False, True], [True, False, False]])
     >>> paid = torch.tensor([[0.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
-    >>> turn_relative(paid.sum(1), paid, mask.long(), torch.tensor([0, 0]), mask, scale="none").tolist()
+    >>> turn_relative(paid.sum(1), paid, mask.long().tolist(), torch.tensor([0, 0]), mask, scale="none").tolist()
     [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
     """
     turn = turns(mask)
@@ -78,14 +79,14 @@ def _standard(x: torch.Tensor, same: torch.Tensor, scale: str, eps: float) -> to
     return groups.settled(centred if scale == "none" else centred / (nanstd(groups.cells, 1) + eps))
 
 
-def _observed(ids: torch.Tensor, turn: torch.Tensor, rows: list[int], numbers: list[int]) -> torch.Tensor:
+def _observed(ids: Sequence[Sequence[int]], turn: torch.Tensor, rows: list[int], numbers: list[int]) -> torch.Tensor:
     """For each turn a number that stands for what was said to the policy right before it; the prompt says nothing."""
-    said, owner = ids.tolist(), turn.tolist()
+    owner = turn.tolist()
     known: dict[tuple[int, ...], int] = {}
     found = []
     for row, number in zip(rows, numbers, strict=True):
         end = start = owner[row].index(number)
         while start and owner[row][start - 1] < 0:
             start -= 1
-        found.append(known.setdefault(tuple(said[row][start:end]), len(known)))
-    return torch.tensor(found, device=ids.device)
+        found.append(known.setdefault(tuple(ids[row][start:end]), len(known)))
+    return torch.tensor(found, device=turn.device)
