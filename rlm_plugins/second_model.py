@@ -72,7 +72,7 @@ class SecondModel:
             prompts, completions: Token ids.
             width: Of the table.
         """
-        found = [torch.zeros(0, width)]
+        found = [torch.zeros(0, width, device="cpu")]
         with torch.no_grad(), self._adapter.reading():
             found += [self._read(read, prompts, completions, rows, width).cpu() for rows in self._mine(len(prompts))]
         return torch.cat(together([torch.cat(found)])).to(self._device)

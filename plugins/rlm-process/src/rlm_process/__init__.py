@@ -3,7 +3,9 @@
 from rlm_plugins import hookimpl
 from rlm_process import step_rows
 from rlm_process.branching import Tree
+from rlm_process.implicit import ImplicitReward
 from rlm_process.labels import step_labels
+from rlm_process.prime import outcome_and_process, prime
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
@@ -21,6 +23,7 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
     return {
+        "implicit_reward": ImplicitReward,
         "step_labels": step_labels,
     }
 
@@ -28,6 +31,7 @@ def rlm_shapers() -> dict[str, object]:
 @hookimpl
 def rlm_advantages() -> dict[str, object]:
     return {
+        "outcome_and_process": outcome_and_process,
         "vine": vine,
         "tree": tree,
         "turn_relative": turn_relative,
@@ -44,6 +48,7 @@ def rlm_rollouts() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     return {
+        "prime": prime,
         "vine_ppo": step_rows.vine_ppo,
         "tree": step_rows.tree,
         "gigpo": step_rows.gigpo,

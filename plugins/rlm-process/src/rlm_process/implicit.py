@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -14,6 +14,9 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 from rlm_process.pairs import right_above_wrong
+
+if TYPE_CHECKING:
+    from rlm_plugins.second_model import SecondModel
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"
@@ -50,17 +53,22 @@ class ImplicitReward:
         batch_size: PositiveInt = 16,
     ) -> None:
         self.outcome, self.beta = outcome, beta
-        self._made = {"learning_rate": learning_rate, "max_grad_norm": max_grad_norm, "batch_size": batch_size}
-        self._lora, self._model, self._policy = lora, None, None
+        self._made: dict[str, Any] = {
+            "lora": lora,
+            "learning_rate": learning_rate,
+            "max_grad_norm": max_grad_norm,
+            "batch_size": batch_size,
+        }
+        self._model: SecondModel | None = None
 
     def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Makes φ, beside the policy's adapter."""
         from rlm_plugins.second_model import SecondModel
 
-        self._model = SecondModel(policy, "implicit", lora=self._lora, **self._made)
+        self._model = SecondModel(policy, "implicit", **self._made)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> SecondModel:
         """φ.
 
         Raises:

@@ -14,7 +14,8 @@ def right_above_wrong(
 
     It is the area under the ROC curve, within groups. None: there is no such pair.
 
-    >>> right_above_wrong(torch.tensor([0.3, 0.1, 0.1, 9.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 1]))
+    >>> x, outcome = torch.tensor([0.3, 0.1, 0.1, 9.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    >>> right_above_wrong(x, outcome, torch.tensor([0, 0, 0, 1]))
     0.75
     """
     pairs = (group.unsqueeze(1) == group) & (outcome > 0.5).unsqueeze(1) & (outcome <= 0.5)

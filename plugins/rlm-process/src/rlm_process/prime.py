@@ -59,8 +59,8 @@ prime = Row(
     "not here), so the first step is RLOO. Its learning rate is for an adapter, the paper's 1e-6 for all weights; too "
     "small, and the row stays RLOO: look at `shapers/implicit_reward/pairs`, ½ is guessing. Needs a frozen base: "
     "`model: {lora: …}`, and rewards between 0 and 1 to learn from (`outcome`). A policy can find what φ likes "
-    "and is not right; φ keeps learning on what it finds. The authors' code and verl's recipe have another baseline and "
-    "whiten: `advantage: {stretched: true, whitened: true}`; the authors' drops ρ of the last token besides.",
+    "and is not right; φ keeps learning on what it finds. The authors' code and verl's recipe have another baseline "
+    "and whiten: `advantage: {stretched: true, whitened: true}`; the authors' drops ρ of the last token besides.",
     shapers=({"name": "implicit_reward", "beta": 0.05},),
     filters=({"name": "accuracy_band", "low": 0.2, "high": 0.8}, "no_truncated_groups"),
     advantage="outcome_and_process",
