@@ -167,8 +167,9 @@ def rlm_rewards() -> Parts:
     written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
     say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
     before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
-    its first score (``results``: name of an earlier stage → where its result lies; no ``processes`` then). A class of
-    another hook may have ``meet`` too: it is called once, with the policy that is trained::
+    its first score (``results``: name of an earlier stage → where its result lies; no ``processes`` then). Any class of
+    the equation may have both too: it meets the policy that is trained, once, and its ``check`` may name ``lora`` (the
+    policy's adapter; None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -15,6 +15,18 @@ KEPT = 4
 """A law looks at two parts at once."""
 
 
+class Letters:
+    """Its tokenizer, as far as it decodes: a letter per token."""
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        """The text of some tokens."""
+        return "".join(chr(ord("a") + token) for token in ids)
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], **_: Any) -> list[str]:
+        """The texts of some rows."""
+        return [self.decode(row) for row in rows]
+
+
 @cache
 def policy() -> Any:
     """A PEFT model."""

@@ -159,7 +159,7 @@ def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
         "read": policy.read,
         "write": _write,
         "score": _score,
-        "tokenizer": None,
+        "tokenizer": policy.Letters(),
     }
 
 

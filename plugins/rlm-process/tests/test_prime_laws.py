@@ -1,5 +1,6 @@
 """The laws of PRIME's parts, and of its row."""
 
+import pytest
 from rlm_process.implicit import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
 
@@ -14,4 +15,4 @@ test_whitened = conformance(
     knobs={"whitened": True},
     exceptions={"isolation": "whitened over the batch: other groups move mean and std"},
 )
-test_prime = conformance("rlm_algorithms", prime)
+test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", prime))

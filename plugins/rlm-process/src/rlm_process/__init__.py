@@ -6,6 +6,7 @@ from rlm_process.branching import Tree
 from rlm_process.implicit import ImplicitReward
 from rlm_process.labels import step_labels
 from rlm_process.prime import outcome_and_process, prime
+from rlm_process.process_model import ProcessReward, ProcessRewards
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
@@ -15,6 +16,7 @@ from rlm_process.vine import vine
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     return {
+        "process_model": ProcessReward,
         "tool_format": tool_format,
         "tool_calls": tool_calls,
     }
@@ -24,6 +26,7 @@ def rlm_rewards() -> dict[str, object]:
 def rlm_shapers() -> dict[str, object]:
     return {
         "implicit_reward": ImplicitReward,
+        "process_model": ProcessRewards,
         "step_labels": step_labels,
     }
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlm_plugins.batch import Log, Read
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 from rlm_process.pairs import right_above_wrong
@@ -60,6 +60,16 @@ class ImplicitReward:
             "batch_size": batch_size,
         }
         self._model: SecondModel | None = None
+
+    def check(self, lora: Mapping[str, Any] | None) -> None:
+        """Whether the base stays as it is.
+
+        Raises:
+            RecipeError: All weights are trained.
+        """
+        if lora is None:
+            problem = "φ stands on the policy's frozen base, and all weights of this policy are trained"
+            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
 
     def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Makes φ, beside the policy's adapter."""
