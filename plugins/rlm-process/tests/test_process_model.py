@@ -70,7 +70,7 @@ LINES = cutter("lines", tokenizer(), where="steps")
 
 @pytest.mark.parametrize("kind", ["labels", "words", "one"])
 def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
-    grader = Grader(folder(kind), "cpu", separator="\n", words=("+", "-"), batch_size=2)
+    grader = Grader(folder(kind), "cpu", separator="\n", words=("+", "-"), longest=60, batch_size=2)
     steps = ["1+1=2\n", "2+2=5\n\n", "9"]
     text = "1+1?" + "1+1=2\n2+2=5\n9\n"
     asked = grader.asked("1+1?", steps)
@@ -92,9 +92,18 @@ def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
     assert len({round(x, 3) for x in found[0]}) > 1
 
 
+def test_what_is_too_long_is_not_read() -> None:
+    grader = Grader(folder("labels"), "cpu", separator="\n", words=("+", "-"), longest=8, batch_size=2)
+    asked = grader.asked("1+1?", ["1+\n", "2\n", "3\n"])
+    assert len(asked.ids) == 7
+    short, long = grader.scores([grader.asked("1+1?", ["1+\n"]), asked])
+    assert long == pytest.approx([*short, 0.0, 0.0])
+    assert grader.scores([grader.asked("1+1?" * 9, ["1"])]) == [[0.0]]
+
+
 def test_a_separator_that_can_be_seen() -> None:
     """White space between steps stays, behind it."""
-    grader = Grader(folder("words"), "cpu", separator=" a", words=("+", "-"), batch_size=2)
+    grader = Grader(folder("words"), "cpu", separator=" a", words=("+", "-"), longest=60, batch_size=2)
     asked = grader.asked("1?", ["1\n\n", "2\n"])
     assert grader.tokenizer.decode(asked.ids) == "1?1 a\n\n2 a"
     assert [grader.tokenizer.decode(asked.ids[place]) for place in asked.places] == ["a", "a"]
@@ -144,5 +153,5 @@ def test_what_is_no_process_reward_model(tmp_path: Path) -> None:
         ProcessReward(path=folder("words"), good="+", bad="+").grader  # noqa: B018
 
 
-test_reward = conformance("rlm_rewards", ProcessReward, knobs={"path": folder("words"), "over": "mean"})
+test_reward = conformance("rlm_rewards", ProcessReward, knobs={"path": folder("words"), "over": "mean", "longest": 64})
 test_shaper = conformance("rlm_shapers", ProcessRewards, knobs={"path": folder("labels"), "steps": {"every": 2}})

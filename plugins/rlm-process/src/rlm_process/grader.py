@@ -58,10 +58,12 @@ class Asked:
     Args:
         ids: Token ids.
         places: Of the last token of each step, with its separator.
+        unread: How many steps follow that are not read.
     """
 
     ids: list[int]
     places: list[int]
+    unread: int = 0
 
 
 class Grader:
@@ -72,12 +74,16 @@ class Grader:
         device: Where it is to read.
         separator: Stands after each step; the score is read at its last token.
         words: What a causal language model says after a good step, and after a bad one.
+        longest: Of a question and its answer so many tokens are read; a step that ends beyond has the score 0.
         batch_size: How many answers are read at once.
     """
 
-    def __init__(self, path: str, device: Any, *, separator: str, words: tuple[str, str], batch_size: int) -> None:
+    def __init__(
+        self, path: str, device: Any, *, separator: str, words: tuple[str, str], longest: int, batch_size: int
+    ) -> None:
         self._model, self.tokenizer = loaded(path, device)
-        self._causal, self._separator, self._batch_size = kind_of(path) == WORDS, separator, batch_size
+        self._causal, self._separator = kind_of(path) == WORDS, separator
+        self._longest, self._batch_size = longest, batch_size
         self._words = [self._token(word) for word in words] if self._causal else []
         if self._causal and self._words[0] == self._words[1]:
             raise RlmError(f"'{words[0]}' and '{words[1]}' are one token to this model", where="words")
@@ -110,7 +116,8 @@ class Grader:
             ids += self._ids(gap + text) + self._ids(self._separator)
             places.append(len(ids) - 1)
             gap = "" if self._separator.isspace() else step[len(text) :]
-        return Asked(ids, places)
+        read = [place for place in places if place < self._longest]
+        return Asked(ids[: read[-1] + 1] if read else [], read, len(places) - len(read))
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
@@ -118,12 +125,12 @@ class Grader:
     def scores(self, rows: Sequence[Asked]) -> list[list[float]]:
         """The score of each step of each row; rows of like length are read together."""
         order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
-        found: list[list[float]] = [[] for _ in rows]
+        found: list[list[float]] = [[0.0] * row.unread for row in rows]
         for first in range(0, len(order), self._batch_size):
             some = [row for row in order[first : first + self._batch_size] if rows[row].places]
             if some:
                 for row, scores in zip(some, self._read([rows[row] for row in some]), strict=True):
-                    found[row] = scores
+                    found[row] = scores + found[row]
         return found
 
     def _read(self, rows: Sequence[Asked]) -> list[list[float]]:

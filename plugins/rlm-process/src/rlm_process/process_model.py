@@ -34,10 +34,12 @@ class _ProcessModel:
         separator: Separator = "\n",
         good: Separator = "+",
         bad: Separator = "-",
+        longest: PositiveInt = 4096,
         batch_size: PositiveInt = 8,
     ) -> None:
         self.path, self._steps = path, steps
-        self._how: dict[str, Any] = {"separator": separator, "words": (good, bad), "batch_size": batch_size}
+        self._how: dict[str, Any] = {"separator": separator, "words": (good, bad)}
+        self._how |= {"longest": longest, "batch_size": batch_size}
         self._device: device | None = None
         self._grader: Grader | None = None
 
@@ -73,7 +75,7 @@ class ProcessReward(_ProcessModel):
     ``"\\n"`` is TRL's, ``"<extra_0>"`` Qwen's, ``" ки"`` Math-Shepherd's. `steps` says where a step ends: a name,
     ``{pattern: …}``, ``{every: …}`` or ``module:function``; `over` how one number comes of them: the worst step
     ("min", arXiv 2305.20050's choice beside the product), all of them, the last, the mean. An answer without
-    anything to read gets 0.
+    anything to read gets 0, and so does a step that ends more than `longest` tokens after the question began.
 
     Pitfall: the mean pays for many easy steps, the product for few; both are found by a policy. Keep a metric in the
     recipe that the model does not make, `{name: accuracy, weight: 0}`.
@@ -88,16 +90,19 @@ class ProcessReward(_ProcessModel):
         separator: Separator = "\n",
         good: Separator = "+",
         bad: Separator = "-",
+        longest: PositiveInt = 4096,
         batch_size: PositiveInt = 8,
     ) -> None:
-        super().__init__(path=path, steps=steps, separator=separator, good=good, bad=bad, batch_size=batch_size)
+        super().__init__(
+            path=path, steps=steps, separator=separator, good=good, bad=bad, longest=longest, batch_size=batch_size
+        )
         self.over = over
 
     def __call__(self, prompt_messages: Sequence[Any], completions: Sequence[str]) -> list[float]:
         grader, asked = self.grader, []
         cut = cutter(self._steps, grader.tokenizer, where="rewards: process_model.steps")
         for prompt, text in zip(prompt_messages, completions, strict=True):  # in its own tokens: the policy's are gone
-            ids = grader.tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = grader.tokenizer(text, add_special_tokens=False)["input_ids"][: self._how["longest"] + 1]
             asked.append(grader.asked(prompt, in_steps(ids, grader.tokenizer, cut)[0]))
         return [aggregated(scores, self.over) for scores in grader.scores(asked)]
 
@@ -121,9 +126,12 @@ class ProcessRewards(_ProcessModel):
         separator: Separator = "\n",
         good: Separator = "+",
         bad: Separator = "-",
+        longest: PositiveInt = 4096,
         batch_size: PositiveInt = 8,
     ) -> None:
-        super().__init__(path=path, steps=steps, separator=separator, good=good, bad=bad, batch_size=batch_size)
+        super().__init__(
+            path=path, steps=steps, separator=separator, good=good, bad=bad, longest=longest, batch_size=batch_size
+        )
         self.weight = weight
 
     def __call__(
