@@ -75,8 +75,6 @@ def overview(found: list[Shelf]) -> str:
     """One line per package: what it is for, and the names of its parts."""
     lines = ["| package | for | worlds | rewards | and |", "|---|---|---|---|---|"]
     for shelf in found:
-        if not shelf.parts.keys() & set(FIRST):
-            continue
         worlds, rewards = (_names(shelf.parts.get(key, [])) for key in FIRST)
         others = "" if shelf.name == BUILT_IN[0] else _others(shelf)
         lines.append(f"| [{shelf.name}]({shelf.folder}) | {shelf.about} | {worlds} | {rewards} | {others} |")

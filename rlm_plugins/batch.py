@@ -61,6 +61,9 @@ class Batch:
     rewards: Tensor = _datum("B", "reward of the row: weighted sum of all rewards, then shaped", SCORING, LEARNING)
     named_rewards: dict[str, Tensor] = _datum("name → B", "each reward alone, unweighted and unshaped", SCORING)
     token_rewards: Tensor = _datum("B T", "`rewards` spread over tokens: dense ones, the rest on the last", SCORING)
+    turn_rewards: Tensor = _datum(
+        "B T", "what the world paid for each turn, on its last token (worlds that answer)", SCORING
+    )
     dense_rewards: Tensor = _datum("B T", "what shapers added token by token; a part of `token_rewards`", SCORING)
     advantages: Tensor = _datum("B T or B 1", "how much better than expected", LEARNING)
     returns: Tensor = _datum("B T", "what the critic should have predicted", LEARNING)
@@ -119,7 +122,8 @@ SAMPLE: dict[str, str] = {
     "completion_messages": "list: the completions as TRL holds them",
     "completion_ids": "list[list[int]]: the completions as token ids, no padding",
     "trainer_state": "transformers' TrainerState: the step, the epoch",
-    "environments": "list: the environment instance of each row (multi-turn worlds)",
+    "episodes": "list[rlm_plugins.environment.Episode]: what happened on each row (worlds that answer)",
+    "environments": "list: the environment object of each row (worlds that answer)",
     "log_extra": "function(column, values): adds a column to the completions table",
     "log_metric": "function(name, value): adds a number to the metrics",
 }

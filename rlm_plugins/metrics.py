@@ -326,6 +326,30 @@ METRICS: tuple[Metric, ...] = (
         "Below 0.1, else raise the limit or add `overlong`. A mark of rambling when it grows.",
     ),
     Metric(
+        "episodes/turns",
+        "turns of the model per episode (worlds that answer)",
+        "How long the model and the world talk.",
+        "What the task needs. At the world's `turns`: it never comes to an end.",
+    ),
+    Metric(
+        "episodes/return",
+        "mean over episodes of what the world paid, all turns together",
+        "How well the episodes went, whatever the recipe makes of it.",
+        "Rises; with weight 1 and nothing else, the same as `reward`.",
+    ),
+    Metric(
+        "episodes/done",
+        "share of episodes that the world ended itself; of worlds with tools, that ended without a call",
+        "The others met the end of the room for tokens, or of the turns.",
+        "Near 1, else raise `max_completion_length`.",
+    ),
+    Metric(
+        "episodes/failed",
+        "share of episodes in which the environment raised or hung",
+        "A mistake in the world, not of the model.",
+        "0. The samples are in `faults.jsonl`.",
+    ),
+    Metric(
         "tools/<call|failure>_frequency",
         "tool calls per completion; share of calls that failed",
         "Whether the model uses its tools, and how well.",

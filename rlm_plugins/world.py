@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.environment import Factory
+
 if TYPE_CHECKING:
     import datasets
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -18,14 +20,19 @@ class World:
     Args:
         train: Rows with a ``prompt`` (text or chat messages) and any columns the rewards name.
         test: Held-out rows for ``rlm eval`` and the learning curve; empty: no evaluation.
-        tools: Functions the model may call (TRL's ``tools``).
-        environment_factory: Makes one multi-turn world per row (TRL's ``environment_factory``).
+        environment: Makes what a row is played with, where the world answers: see :mod:`rlm_plugins.environment`.
+        tools: Functions that the model may call on every row, as TRL's ``tools``.
     """
 
     train: Sequence[Mapping[str, Any]] | datasets.Dataset | datasets.IterableDataset
     test: Sequence[Mapping[str, Any]] | datasets.Dataset = ()
+    environment: Factory | None = None
     tools: Sequence[Callable[..., Any]] = ()
-    environment_factory: Any = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether a row has several turns."""
+        return self.environment is not None or bool(self.tools)
 
 
 @dataclass

@@ -354,7 +354,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         "rewards[0] (recipe.yaml line 3)",
         ["'accuracy' needs the column 'answer'", "the columns solution"],
     ),
-    (["rewards=[player]"], "rewards[0] (", ["has none to play in"]),
+    (["rewards=[player]"], "rewards[0] (", ["is a world of one turn"]),
     # the third wall
     (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", ["did you mean 'learning_rate'?"]),
     (["trainer.learning_rate='1e-6'"], "trainer.learning_rate (command line)", ["remove the quotes"]),

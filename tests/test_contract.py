@@ -18,7 +18,9 @@ from rlm_plugins.builtin import (
     callbacks,
     conventions,
     environments,
+    episodes,
     filters,
+    generators,
     importance,
     models,
     penalties,
@@ -89,9 +91,11 @@ TARGETS = {"target_length": [0, 2, 4000, 1.5, None, float("nan")]}
 test_l1_exact = conformance("rlm_rewards", rewards.l1_exact, columns=TARGETS)
 test_l1_max = conformance("rlm_rewards", rewards.l1_max, knobs={"alpha": 0.1}, columns=TARGETS)
 
+test_episode_return = conformance("rlm_rewards", episodes.episode_return)
 test_overlong = conformance("rlm_shapers", shapers.overlong)
 test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
 test_adaptive_kl_in_reward = conformance("rlm_shapers", adaptive.AdaptiveKLInReward, knobs={"target": 6.0})
+test_by_turn = conformance("rlm_shapers", episodes.by_turn)
 test_sigmoid_shaping = conformance("rlm_shapers", shapers.sigmoid_shaping, knobs={"model": "format"})
 test_product = conformance("rlm_shapers", shapers.product, knobs={"of": ["accuracy", "format"]})
 
@@ -276,6 +280,12 @@ def test_algorithms(row: Row) -> None:
     subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
     for law in battery(subject):
         assert tried(law, subject) is None
+
+
+test_transformers = conformance("rlm_generators", generators.transformers)
+test_portable = conformance("rlm_generators", generators.portable)
+test_inverse_cdf = conformance("rlm_generators", generators.portable, knobs={"sampling": "inverse_cdf"})
+test_vllm = conformance("rlm_generators", generators.vllm)
 
 
 # ---- and nothing is left out

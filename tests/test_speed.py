@@ -28,7 +28,7 @@ from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.engine import arguments
 
 REGISTRY = Registry()
-ALL = Speed(packed=True, skip=True, regroup=True, reuse=True)
+ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, token_budget="auto")
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -66,17 +66,17 @@ def weights(made: EquationTrainer) -> torch.Tensor:
     return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
 
 
-def compared(folder: Path, row: str, **changes: Any) -> list[dict[str, float]]:
+def compared(folder: Path, row: str, fast: Speed = ALL, **changes: Any) -> list[dict[str, float]]:
     """Trains with short cuts and without, demands the same, and says what was logged with them."""
-    slow, fast = trained(folder, row, NO_SPEED, **changes), trained(folder, row, ALL, **changes)
+    slow, quick = trained(folder, row, NO_SPEED, **changes), trained(folder, row, fast, **changes)
     start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
     moved = weights(slow) - start
     assert moved.norm() > 0.01
-    assert (weights(fast) - weights(slow)).norm() < 5e-4 * moved.norm()
-    for one, other in zip(slow.state.log_history, fast.state.log_history, strict=True):
+    assert (weights(quick) - weights(slow)).norm() < 5e-4 * moved.norm()
+    for one, other in zip(slow.state.log_history, quick.state.log_history, strict=True):
         for name in SPOKEN & one.keys():
             assert other[name] == pytest.approx(one[name], rel=2e-4, abs=2e-6), name
-    return [line for line in fast.state.log_history if "loss" in line]
+    return [line for line in quick.state.log_history if "loss" in line]
 
 
 @pytest.mark.parametrize("row", ["dr_grpo", "gspo"])
@@ -92,6 +92,17 @@ def test_a_term_that_sees_every_row_keeps_them(tmp_path: Path, row: str) -> None
 
 def test_several_updates_per_generation(tmp_path: Path) -> None:
     compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
+
+
+def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
+    """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
+    small = replace(ALL, token_budget=24)
+    compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
+
+
+@pytest.mark.parametrize("kind", ["shared", "head"])
+def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
+    compared(tmp_path, "orz", fast=replace(ALL, token_budget=40), critic=kind, max_steps=2)
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +234,26 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
             "trainer.num_iterations=2",
             ["without padding", "left out", "group by group", "the first pass over a generation"],
         ),
-        ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
+        (
+            "trainer.steps_per_generation=3",
+            ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
+        ),
+        (
+            "speed={packed: true, regroup: true, token_budget: auto}",
+            ["without padding", "`speed.skip` is off", "group by group", "as 8 rows have with padding"],
+        ),
+        (
+            "speed={packed: true, regroup: true, token_budget: 500}",
+            ["without padding", "`speed.skip` is off", "group by group", "fits 500 tokens"],
+        ),
+        (
+            "speed={regroup: true, token_budget: 500}",
+            ["`speed.packed` is off", "`speed.skip` is off", "group by group", "8 rows each, whatever they weigh"],
+        ),
+        (
+            "speed={packed: true, token_budget: 500}",
+            ["without padding", "`speed.skip` is off", "`speed.regroup` is off", "dealt out at random"],
+        ),
         (
             "model.lora.lora_dropout=0.1",
             ["read padded: `lora_dropout` is on", "they are read padded", "group by group"],

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from rlm_plugins import testing
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative, leave_one_out
+from rlm_plugins.environment import Environment
 from rlm_plugins.errors import PluginError
 from rlm_plugins.rows import Row
 from rlm_plugins.testing import batches, conformance
@@ -273,6 +274,16 @@ def asks_what_it_taught():
 @breaks("rlm_environments", "repeat")
 def other_rows_every_time():
     return World(train=[{"prompt": f"{random.random()}"}])
+
+
+class _Moody(Environment):
+    def step(self, action):
+        return str(random.random()), 0.0, False
+
+
+@breaks("rlm_environments", "episode")
+def says_something_else_every_time():
+    return World(train=[{"prompt": "2*2="}], environment=_Moody)
 
 
 @breaks("rlm_rollouts", "rows")

@@ -26,13 +26,16 @@ def scratch(
     intermediate: Count = 384,
     architecture: Architecture = "qwen3",
     characters: str = CHARACTERS,
+    tools: bool = False,
     max_positions: Count = 512,
     seed: int = 0,
 ) -> ModelSource:
     """A tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
 
     One token per character of `characters`, one for each of ``<think> </think> <answer> </answer>``; any other
-    character is unknown to it. A chat template is included. The weights depend on the sizes and on `seed` alone.
+    character is unknown to it. A chat template is included; with `tools` one that can call them, as
+    ``<call>times a=3 b=4</call>``: a manner that the model must be shown (`characters` needs the letters). The weights
+    depend on the sizes and on `seed` alone.
     """
     if hidden % (2 * heads):
         raise RecipeError(
@@ -43,6 +46,7 @@ def scratch(
     config = build_config(
         architecture,
         characters,
+        tools,
         hidden_size=hidden,
         head_dim=hidden // heads,
         num_hidden_layers=layers,
@@ -53,7 +57,7 @@ def scratch(
     )
     return ModelSource(
         config=config,
-        tokenizer=lambda: build_tokenizer(characters),
+        tokenizer=lambda: build_tokenizer(characters, tools),
         load=lambda: build_model(config, seed),
         origin=f"{architecture} from scratch, {layers} layers of {hidden}, seed {seed}",
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.episodes import episode_return
 from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.guests import GUESTS
 from rlm_plugins.builtin.learned_reward import LearnedReward
@@ -97,4 +98,11 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     own = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
-    return {**own, **GUESTS, "verifiers": Rubric, "reward_model": LearnedReward, "gist": gist}
+    return {
+        **own,
+        **GUESTS,
+        "verifiers": Rubric,
+        "reward_model": LearnedReward,
+        "gist": gist,
+        "episode_return": episode_return,
+    }

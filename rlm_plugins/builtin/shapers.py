@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
+from rlm_plugins.builtin.episodes import by_turn
 from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 
@@ -106,4 +107,5 @@ def rlm_shapers() -> dict[str, object]:
         "adaptive_kl_in_reward": AdaptiveKLInReward,
         "sigmoid_shaping": sigmoid_shaping,
         "product": product,
+        "by_turn": by_turn,
     }

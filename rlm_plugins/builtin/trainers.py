@@ -74,6 +74,7 @@ class GRPO:
         from rlm_plugins.training.writing import Writers
 
         assert stage.equation is not None
+        answers = stage.world.answers
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
@@ -96,7 +97,11 @@ class GRPO:
                 rewards=stage.rewards,
                 critic=stage.critic,
                 speed=stage.speed,
-                writers=Writers(stage.rollouts, args.num_generations) if stage.rollouts else None,
+                generator=stage.generator,
+                world=stage.world,
+                writers=Writers(stage.rollouts, args.num_generations, plays=answers)
+                if stage.rollouts or answers
+                else None,
                 order=order,
                 desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
@@ -109,8 +114,6 @@ class GRPO:
                 train_dataset=data,
                 processing_class=tokenizer,
                 peft_config=lora,
-                tools=list(stage.world.tools) or None,
-                environment_factory=stage.world.environment_factory,
             )
         introduce(stage.parts(), trainer.model, stage.results)
         micro_steps = args.steps_per_generation * args.num_iterations

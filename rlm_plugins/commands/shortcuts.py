@@ -7,6 +7,7 @@ from typing import Any
 
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
+from rlm_plugins.training.judge import trl_reward
 
 
 def shortcuts(stage: Stage, args: Any) -> list[str]:
@@ -25,7 +26,9 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         else "rows are read without padding, each prompt once for its group",
         _skip(stage, stage.equation, padded),
         _regroup(stage, stage.equation, args),
+        *_budget(stage, stage.equation, args, padded),
         *_reuse(stage, args),
+        *_overlap(stage),
     ]
 
 
@@ -70,12 +73,28 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
 
 
 def _reuse(stage: Stage, args: Any) -> list[str]:
-    """Nothing where a generation is used once: then there is no old policy."""
-    if not stage.speed.reuse or args.num_iterations == 1:
+    """Nothing where a generation is one optimiser step, or a part of it: then there is no old policy."""
+    every = args.steps_per_generation * args.num_iterations
+    if not stage.speed.reuse or args.gradient_accumulation_steps % every == 0:
         return []
-    if args.steps_per_generation != args.gradient_accumulation_steps:
-        return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
-    return ["the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"]
+    if args.steps_per_generation == args.gradient_accumulation_steps:
+        return [
+            "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
+        ]
+    tells = stage.generator is not None and "tell" in (*stage.generator.part.needs, *stage.generator.part.welcomes)
+    if tells and not stage.rollouts and not args.bf16 and not args.fp16:
+        return ["the old policy is what was thought while writing, if the weights are float32; else a pass reads it"]
+    return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
+
+
+def _overlap(stage: Stage) -> list[str]:
+    """Nothing where every reward is waited for."""
+    early = [reward.label for reward in stage.rewards if hasattr(trl_reward(reward), "begin")]
+    if not early:
+        return []
+    if not stage.speed.overlap:
+        return [f"{', '.join(early)}: asked when everything has been read, since `speed.overlap` is off"]
+    return [f"{', '.join(early)}: asked while the model still reads"]
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
@@ -88,3 +107,21 @@ def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
     if args.steps_per_generation % args.gradient_accumulation_steps:
         return "micro-batches are dealt out at random: an optimiser step spans generations"
     return "micro-batches are dealt out group by group, rows without advantage last"
+
+
+def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
+    """How large micro-batches become; nothing where the recipe has no budget."""
+    from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
+
+    if (budget := stage.speed.token_budget) is None:
+        return []
+    rows = f"micro-batches have {args.per_device_train_batch_size} rows each, whatever they weigh"
+    whole = not args.steps_per_generation % args.gradient_accumulation_steps
+    if not (stage.speed.regroup and counts_by_step(equation) and whole):
+        return [f"{rows}: they are dealt out at random"]
+    if padded:
+        return [f"{rows}: they are read padded"]
+    if not counts_by_row(equation):
+        return [f"{rows}: a part looks at all those of a step"]
+    size = f"{budget} tokens" if budget != "auto" else f"{args.per_device_train_batch_size} rows have with padding"
+    return [f"micro-batches hold as much as {'fits ' if budget != 'auto' else ''}{size}, a prompt counted once"]

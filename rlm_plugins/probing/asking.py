@@ -67,4 +67,5 @@ def _columns(rows: Sequence[Row], texts: Sequence[str]) -> dict[str, Any]:
         "log_extra": lambda column, values: None,
         "log_metric": lambda name, value: None,
         "environments": None,
+        "episodes": None,
     }

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.playing import check_environment, check_playing
 from rlm_plugins.recipe.preflight import (
     check_columns,
     check_engine_columns,
@@ -38,10 +39,13 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     if key not in known:
         known[key] = _call(plan.environment, World, plan.place, "environment")
         check_rows(known[key], name, where)
+        check_environment(known[key], name, where)
     engine: Any = plan.engine.target
     check_engine_columns(known[key], getattr(engine, "columns", ()), name, where)
     if plan.evaluation is not None and hasattr(engine, "evaluate"):  # it judges by what it learns from
         check_engine_columns(known[key], engine.columns, name, where, held_out=True)
+    if any(plan.slots.values()):
+        check_playing(known[key], plan.slots, name, spell((*plan.place, "algorithm")))
     check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
     world, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column

@@ -20,6 +20,7 @@ SECTIONS = (
     "algorithm",
     "critic",
     "speed",
+    "generator",
     "trainer",
     "callbacks",
     "evaluation",
@@ -151,6 +152,8 @@ class Speed(Keys):
     skip: bool = False
     regroup: bool = False
     reuse: bool = False
+    overlap: bool = False
+    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 
 class Evaluation(Keys):
@@ -180,6 +183,7 @@ class Body(Keys):
     algorithm: Algorithm | None = None
     critic: Critic | None = None
     speed: Speed | None = None
+    generator: Part | None = None
     trainer: dict[str, Any] | None = None
     callbacks: list[Part] | None = None
     evaluation: Evaluation | None = None

@@ -111,8 +111,8 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
                     hint=nearest(need, [*names, *SAMPLE]),
                 )
-            if need == "environments" and world.environment_factory is None:
-                problem = f"the reward '{reward.label}' needs environments, and '{name}' has none to play in"
+            if need in ("episodes", "environments") and not world.answers:
+                problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 

@@ -60,8 +60,8 @@ class _ReadHead(torch.autograd.Function):
         logp = torch.empty(len(hidden), device=hidden.device)
         entropy = torch.empty_like(logp)
         moves = ctx.needs_input_grad[0]
-        of_logp = torch.empty_like(hidden) if moves else None
-        of_entropy = torch.empty_like(hidden) if moves and entropy_gradient else None
+        of_logp = torch.empty_like(hidden, dtype=torch.float32) if moves else None
+        of_entropy = torch.empty_like(hidden, dtype=torch.float32) if moves and entropy_gradient else None
         for part in _chunks(hidden, weight):
             y = target[part].unsqueeze(1)
             z = _log_softmax(hidden[part], weight, bias, temperature)
@@ -70,7 +70,7 @@ class _ReadHead(torch.autograd.Function):
             entropy[part] = -torch.linalg.vecdot(p, z)
             if of_logp is not None:
                 mean = p.to(weight.dtype) @ weight
-                of_logp[part] = (weight[y.squeeze(1)] - mean) / temperature
+                of_logp[part] = (weight[y.squeeze(1)].float() - mean.float()) / temperature
             if of_entropy is not None:
                 tilted = p * (z + entropy[part].unsqueeze(1))
                 of_entropy[part] = (tilted.to(weight.dtype) @ weight) / -temperature
@@ -83,9 +83,10 @@ class _ReadHead(torch.autograd.Function):
         hidden, weight, bias, target, of_logp, of_entropy = ctx.saved_tensors
         g_hidden = None
         if of_logp is not None:
-            g_hidden = of_logp * g_logp.unsqueeze(1).to(of_logp.dtype)
+            g_hidden = of_logp * g_logp.unsqueeze(1)
         if of_entropy is not None:
-            g_hidden = g_hidden + of_entropy * g_entropy.unsqueeze(1).to(of_entropy.dtype)
+            g_hidden = g_hidden + of_entropy * g_entropy.unsqueeze(1)
+        g_hidden = None if g_hidden is None else g_hidden.to(hidden.dtype)
         if not any(ctx.needs_input_grad[1:3]):
             return g_hidden, None, None, None, None, None
         g_weight = torch.zeros_like(weight, dtype=torch.float32)

@@ -27,21 +27,28 @@ def regroup(micro_batches: Sequence[MicroBatch], window: int) -> list[MicroBatch
     """
     found: list[MicroBatch] = []
     for first in range(0, len(micro_batches), window):
-        found += _sorted(micro_batches[first : first + window])
+        step = micro_batches[first : first + window]
+        pieces = {name: x.chunk(len(step)) for name, x in sorted_rows(step).items()}
+        found += [{**piece, **{name: parts[i] for name, parts in pieces.items()}} for i, piece in enumerate(step)]
     return found
 
 
-def _sorted(step: Sequence[MicroBatch]) -> list[MicroBatch]:
+def sorted_rows(step: Sequence[MicroBatch]) -> MicroBatch:
+    """All rows of an optimiser step, group by group, those that teach nothing last."""
     rows = {name: torch.cat([piece[name] for piece in step]) for name, x in step[0].items() if has_rows(x)}
     dead = ~teaches(rows["advantages"])
     order = torch.argsort(rows["group"] + dead * (rows["group"].max() + 1), stable=True)
-    pieces = {name: x[order].chunk(len(step)) for name, x in rows.items()}
-    return [{**piece, **{name: parts[i] for name, parts in pieces.items()}} for i, piece in enumerate(step)]
+    return {name: x[order] for name, x in rows.items()}
 
 
 def counts_by_step(equation: Equation) -> bool:
     """Whether the loss is a sum over the optimiser step, and no mean of means of its micro-batches."""
     return not equation.needs("micro_batches")
+
+
+def counts_by_row(equation: Equation) -> bool:
+    """Whether a row's loss is its own, and no statistic over the micro-batches of the step."""
+    return not (equation.needs("window") or equation.needs("window_rows"))
 
 
 def teaches(advantages: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.speed.regroup import counts_by_row
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.training.sharing import POLICY
 
@@ -27,8 +28,8 @@ def silent(equation: Equation, step: int, sources: Iterable[str] = ()) -> bool:
         step: Optimiser steps done.
         sources: Labels of those who write.
     """
-    if equation.needs("window") or equation.needs("window_rows"):
-        return False  # statistics over all rows
+    if not counts_by_row(equation):
+        return False
     made, dead = _made_up(step, sources)
     before = _gradients(equation, made)
     if any(x[dead].any() for x in before):

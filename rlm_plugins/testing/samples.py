@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import SAMPLE
+from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PluginError
 from rlm_plugins.testing.laws import Draw
 from rlm_plugins.testing.subject import Subject
@@ -32,6 +33,7 @@ def rows(subject: Subject, draw: Draw) -> Rows:
         "prompts": [_said("user", text, chat) for text in asked for _ in range(size)],
         "completions": [_said("assistant", text, chat) for text in texts],
         "completion_ids": [list(text.encode())[:100] for text in texts],
+        "episodes": [Episode(None, "", paid=[float(len(text) % 3), 1.0]) for text in texts],
         "trainer_state": SimpleNamespace(global_step=draw(st.integers(0, 9)), epoch=0.0, max_steps=10),
         "log_extra": lambda column, values: None,
         "log_metric": lambda name, value: None,

@@ -142,6 +142,7 @@ def _filled(
         log=_listen,
         sources=_written(noise(rows)),
         old_values=noise(rows, width),
+        turn_rewards=noise(rows, width),
     )
 
 

@@ -12,6 +12,9 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.judge import columns_of
+from rlm_plugins.training.tools import reads_episodes
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
 
@@ -28,18 +31,48 @@ class Judging(Valuing):
         self._faults, self._note = faults, note
         super().__init__(**rest)
 
+    def _generate(self, prompts: list[Any]) -> Any:
+        written = super()._generate(prompts)
+        begins = [reward.begin for reward in self.reward_funcs if hasattr(reward, "begin")]
+        if begins and self._speed.overlap:
+            columns = self._columns(prompts, *written)
+            for begin in begins:
+                begin(columns, self.async_loop)
+        return written
+
+    def _columns(
+        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
+    ) -> dict[str, Any]:
+        """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
+        here = {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
+        if self.environments is not None:
+            here["environments"] = self.environments
+        said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
+        seen = self._seen(prompts, completions, ids)
+        return columns_of(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)
+
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
     ) -> torch.Tensor:
-        self._texts = prompts, completions
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        self._truncated = [not ids or ids[-1] not in ends for ids in completion_ids_list]
+        seen = self._seen(prompts, completions, completion_ids_list)
+        self._texts, self._truncated = (seen.prompts, seen.shown), seen.truncated
+        self._hear_environments()
         if self._faults is not None:
             self._faults.clear()
-        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards_per_func = super()._calculate_rewards(inputs, seen.prompts, seen.completions, seen.completion_ids)
         if self._faults is not None:
             self._take_stock(self._faults, len(prompts))
         return self._rewards_per_func
+
+    def _hear_environments(self) -> None:
+        """Raises what failed in an episode, where no reward reads episodes and would say so.
+
+        Raises:
+            Fault: On every process.
+        """
+        if self._played is not None and not any(reads_episodes(reward.part.part) for reward in self._rewards):
+            faults = [row.episode.fault for row in self._played if row.episode.fault is not None]
+            agree(Fault(faults[0].problem, where=faults[0].where, allowed=faults[0].allowed) if faults else None)
 
     def _take_stock(self, faults: Faults, rows: int) -> None:
         """Tells every process what went wrong on any of them.

@@ -10,58 +10,26 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.speed.regroup import counts_by_step, regroup, teaches
-from rlm_plugins.speed.silent import silent
+from rlm_plugins.speed.regroup import counts_by_row
 from rlm_plugins.step import objective
-from rlm_plugins.trainer.stopping import Stopping
+from rlm_plugins.trainer.dealing import Dealing
 from rlm_plugins.window import window_of
 
 
-class Learning(Stopping):
+class Learning(Dealing):
     """The same, with the loss of the equation.
 
     Args:
         schedules: Name → schedule of a knob, to be logged.
     """
 
-    _buffered_inputs: Any
-
     def __init__(self, *, schedules: Mapping[str, Schedule] | None = None, **rest: Any) -> None:
         self._schedules = schedules or {}
         self._windows: list[tuple[Batch, torch.Tensor]] = []
         self._accumulated = 0
-        self._silent: tuple[int, bool] = (-1, False)
         super().__init__(**rest)
 
-    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """TRL's, whose micro-batches are dealt out anew where a generation has just been written."""
-        every = self.args.steps_per_generation * self.num_iterations
-        is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
-        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        if is_new and self._may_regroup(inputs):
-            dealt = regroup(self._buffered_inputs, self.args.gradient_accumulation_steps)
-            self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
-        return inputs
-
-    def _may_regroup(self, inputs: dict[str, Any]) -> bool:
-        """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
-        whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
-        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
-
-    def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
-        """(B,) the rows that the update reads; None: all."""
-        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
-            return None
-        if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
-            labels = [] if self._writers is None else self._writers.labels
-            self._silent = step, silent(self.equation, step, labels)
-        if not self._silent[1]:
-            return None
-        live = teaches(inputs["advantages"])
-        self._ledger["speed/skipped"].append(self._share(~live))
-        return live
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         live = self._live(inputs)
         with self.critic.listening() if self.critic is not None else nullcontext() as heard:
             logp, entropy, aux_loss = self._read(
@@ -76,7 +44,7 @@ class Learning(Stopping):
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
-        if self.equation.needs("window") or self.equation.needs("window_rows"):
+        if not counts_by_row(self.equation):
             batch.window, batch.window_rows = self._window(batch, inputs)
         self._measure(batch)
         processes = self.accelerator.num_processes
@@ -164,7 +132,7 @@ class Learning(Stopping):
 
     def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
         """The mean of `x` over the trained tokens of all processes."""
-        total = torch.stack([(x * mask).sum(), mask.sum().to(x.dtype)])
+        total = torch.stack([torch.where(mask.bool(), x, 0.0).sum(), mask.sum().to(x.dtype)])
         total = self.accelerator.reduce(total.detach(), reduction="sum")
         if total[1] > 0 or not self._speed.skip:  # a micro-batch that was skipped whole has nothing to say
             self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())

@@ -61,7 +61,7 @@ class Scoring(Trying):
         """One generation: TRL's dictionary for the rows of this process, and the rows of all, sifted."""
         inputs = self._next_problems(inputs)
         self._inputs, self._written = inputs, None
-        self._leaves_old = self._old_comes_later()
+        self._old_is_next = self._reads_old()
         out = super()._generate_and_score_completions(inputs)
         if self._written is not None:
             out |= self._said_of_rows(self._written, out["completion_ids"])
@@ -120,6 +120,7 @@ class Scoring(Trying):
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
             moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
+            turn_rewards=self._gather_rows(out.get("turn_rewards")),
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
             values=self._gather_rows(self._values_before(out)),
             **{name: self._gather_rows(x) for name, x in before.items()},

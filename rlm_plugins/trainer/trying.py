@@ -10,12 +10,9 @@ import torch
 from rlm_plugins.errors import PartError
 from rlm_plugins.trainer.judging import Judging
 from rlm_plugins.training.fault_book import agree
-from rlm_plugins.training.judge import answered
+from rlm_plugins.training.judge import answered, columns_of
 from rlm_plugins.training.past import rows_of
 from rlm_plugins.training.processes import share, together
-
-_OWN = ("prompt", "completion", "completion_ids")
-"""Columns that TRL passes as lists of its own."""
 
 
 class Trying(Judging):
@@ -88,7 +85,7 @@ class Trying(Judging):
         """What each reward says of some rows; of one that failed and is skipped all are NaN."""
         if self._faults is not None:
             self._faults.clear()
-        given = self._columns(prompts, completion_ids, inputs) if prompts else {}
+        given = self._columns_to_try(prompts, completion_ids, inputs) if prompts else {}
         said = [answered(reward, given) if prompts else [] for reward in self.reward_funcs]
         skipped: set[int] = set()
         if self._faults is not None:
@@ -100,21 +97,15 @@ class Trying(Judging):
         rows = zip(*said, strict=True)
         return [[torch.nan if i in skipped or x is None else x for x in row] for i, row in enumerate(rows)]
 
-    def _columns(
+    def _columns_to_try(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """As TRL calls a reward."""
         texts = self._tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
         chat = not isinstance(prompts[0], str)
-        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in _OWN}
-        return columns | {
-            "prompts": list(prompts),
-            "completions": [[{"role": "assistant", "content": text}] for text in texts] if chat else texts,
-            "completion_ids": [list(row) for row in completion_ids],
-            "trainer_state": self.state,
-            "log_extra": _ignore,
-            "log_metric": _ignore,
-        }
+        completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+        here = {"trainer_state": self.state, "log_extra": _ignore, "log_metric": _ignore}
+        return columns_of(prompts, completions, completion_ids, inputs, **here)
 
 
 def _same_length(verb: str, *columns: Sequence[Any]) -> None:

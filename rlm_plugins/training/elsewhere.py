@@ -6,6 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ import pydantic_core
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.pool import Pool, shared
+from rlm_plugins.ingredients.pool import Pool, Reply, shared
 from rlm_plugins.ingredients.worker import Program
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
+from rlm_plugins.training.ahead import Begun, Desk
 from rlm_plugins.training.faults import Fault
 
-HERE_ONLY = ("trainer_state", "environments", "log_extra", "log_metric")
+HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """What cannot be sent to another process."""
 FOREVER = 86_400.0
+
+Question = dict[str, list[Any]]
+"""The columns of one group."""
 
 
 class Elsewhere:
@@ -34,6 +39,12 @@ class Elsewhere:
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or FOREVER
         self._program, self._size = program(reward.part, reward.label), reward.processes or 1
+        self._begun, self._desk = Begun(), Desk(self._replies)
+
+    def begin(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
+        """Asks now what :meth:`ask` will be asked: for groups that are written while others still are."""
+        for question in _questions(given, groups):
+            self._begun.add(question, partial(self._desk.begin, question))
 
     def ask(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
         """A score per row; in place of the scores of a group that failed, its fault.
@@ -42,12 +53,18 @@ class Elsewhere:
             given: What the part named, as columns.
             groups: Rows that are asked about together.
         """
-        pool: Pool = shared(self._program, self._size)
-        questions = [({name: [x[row] for row in rows] for name, x in given.items()},) for rows in groups]
+        questions = _questions(given, groups)
+        begun = [self._begun.take(question) for question in questions]
+        self._begun.forget()
+        rest = iter(self._replies([q for q, future in zip(questions, begun, strict=True) if future is None]))
         said: list[Any] = []
-        for reply, rows in zip(pool.ask(questions, self._seconds), groups, strict=True):
-            said += self._read(reply, len(rows))
+        for future, rows in zip(begun, groups, strict=True):
+            said += self._read(next(rest) if future is None else future.result(), len(rows))
         return said
+
+    def _replies(self, questions: Sequence[Question]) -> list[Reply]:
+        pool: Pool = shared(self._program, self._size)
+        return pool.ask([(question,) for question in questions], self._seconds)
 
     def _read(self, reply: str, rows: int) -> list[Any]:
         if reply == "late":
@@ -62,6 +79,10 @@ class Elsewhere:
             problem = f"returned {answer['brief']} for {rows} completions"
             return [Fault(problem, allowed=f"a list of {rows} numbers (None: does not apply)")] * rows
         return list(answer["scores"])
+
+
+def _questions(given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Question]:
+    return [{name: [x[row] for row in rows] for name, x in given.items()} for rows in groups]
 
 
 def program(part: Bound, label: str) -> Program:

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.training.answering import Answers, answer
 from rlm_plugins.training.fault_book import agree
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.judge import answered, introduce, text_of, trl_reward
 from rlm_plugins.training.processes import processes
+from rlm_plugins.world import World
 
 Z95 = 1.959964
 
@@ -63,6 +64,8 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
         batch_size=how.batch_size,
         max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
         chat_template_kwargs=settings.get("chat_template_kwargs"),
+        world=stage.world,
+        generator=stage.generator,
     )
 
 
@@ -76,6 +79,8 @@ def evaluate(
     batch_size: int,
     max_new_tokens: int,
     chat_template_kwargs: Mapping[str, Any] | None = None,
+    world: World | None = None,
+    generator: Bound | None = None,
 ) -> Report:
     """Answers every row greedily and scores it; under several processes each answers its share.
 
@@ -89,6 +94,8 @@ def evaluate(
         batch_size: Rows generated at once.
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
+        world: Where it answers, every row is an episode in it, played as in training.
+        generator: How the model writes; None: as transformers does it.
 
     Raises:
         Fault: A reward failed that stops the run; on every process.
@@ -102,9 +109,9 @@ def evaluate(
     with _memory_kept(rewards):
         for start in range(0, len(mine), batch_size):
             share = mine[start : start + batch_size]
-            ids = _answer(model, tokenizer, share, max_new_tokens, dict(chat_template_kwargs or {}))
+            answers = answer(model, tokenizer, share, max_new_tokens, chat_template_kwargs or {}, world, generator)
             try:
-                samples += _scored(share, ids, tokenizer, rewards) if fault is None else []
+                samples += _scored(answers, share, rewards) if fault is None else []
             except Fault as error:
                 fault = error
     agree(fault)
@@ -146,58 +153,27 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
     return mean - Z95 * error, mean + Z95 * error
 
 
-@torch.no_grad()
-def _answer(
-    model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]], max_new_tokens: int, template: dict[str, Any]
-) -> list[list[int]]:
-    prompts = [row["prompt"] for row in rows]
-    if isinstance(prompts[0], str):
-        texts = prompts
-    else:
-        texts = [
-            tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
-        ]
-    chat = not isinstance(prompts[0], str)
-    given = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat)
-    given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
-    training = model.training
-    model.eval()
-    try:
-        output = model.generate(
-            **given, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
-        )
-    finally:
-        model.train(training)
-    return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
-
-
-def _until_end(ids: list[int], tokenizer: Any) -> list[int]:
-    end = tokenizer.eos_token_id
-    if end in ids:
-        return ids[: ids.index(end) + 1]
-    while ids and ids[-1] == tokenizer.pad_token_id:
-        ids = ids[:-1]
-    return ids
-
-
-def _scored(
-    rows: Sequence[Mapping[str, Any]], ids: list[list[int]], tokenizer: Any, rewards: Sequence[Reward]
-) -> list[dict[str, Any]]:
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    chat = not isinstance(rows[0]["prompt"], str)
+def _scored(answers: Answers, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]) -> list[dict[str, Any]]:
     columns = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
-    completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-    given = {"prompts": [r["prompt"] for r in rows], "completions": completions, "completion_ids": ids, **columns}
-    given |= {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore, "environments": None}
+    given: dict[str, Any] = {
+        "prompts": answers.prompts,
+        "completions": answers.completions,
+        "completion_ids": answers.completion_ids,
+        **columns,
+        **answers.columns,
+        "trainer_state": None,
+        "log_extra": _ignore,
+        "log_metric": _ignore,
+    }
     scores = {reward.label: answered(trl_reward(reward), given) for reward in rewards}
     return [
         {
-            "prompt": text_of(row["prompt"]),
-            "completion": text,
+            "prompt": text_of(answers.prompts[i]),
+            "completion": answers.shown[i],
             "rewards": {label: scores[label][i] for label in scores},
-            "tokens": len(ids[i]),
+            "tokens": len(answers.completion_ids[i]),
         }
-        for i, (row, text) in enumerate(zip(rows, texts, strict=True))
+        for i in range(len(rows))
     ]
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
+from rlm_plugins.training.ahead import Begun
 from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import Elsewhere
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
 
 T = TypeVar("T")
+_OWN = ("prompt", "completion", "completion_ids")
+"""Columns that TRL hands to rewards under other names."""
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
@@ -33,23 +36,30 @@ def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]) 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
     """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
 
+    One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``: called
+    with the columns and TRL's event loop it asks, and the answer is there, or nearer, when TRL calls.
+
     Args:
         reward: With its `timeout` and `on_error`.
         book: Where its faults are written down; None: one that stops the run is raised at once.
     """
-    bound, seconds = reward.part, reward.timeout
+    bound, seconds, begun = reward.part, reward.timeout, Begun()
     elsewhere = None if reward.processes is None else Elsewhere(reward)
 
     async def ask(columns: Columns) -> Any:
         if elsewhere is not None:
-            given = {name: x for name, x in _given(reward, columns).items() if isinstance(x, list)}
-            return elsewhere.ask(given, groups_of(columns["prompts"]))
+            return elsewhere.ask(*_groups(reward, columns))
         answer = partial(bound.call, _given(reward, columns))
         return answer() if seconds is None else within(seconds, answer)
 
-    async def ask_async(columns: Columns) -> Any:
+    async def answer_async(columns: Columns) -> Any:
         answer = bound.call(_given(reward, columns))
         return await (answer if seconds is None else within_async(seconds, answer))
+
+    async def ask_async(columns: Columns) -> Any:
+        early = begun.take(columns)
+        begun.forget()
+        return await (answer_async(columns) if early is None else asyncio.wrap_future(early))
 
     def call(**columns: Any) -> list[float | None]:
         return _run(Guard(reward, ask, book).scores(columns, _texts(columns)))
@@ -58,9 +68,34 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
         return await Guard(reward, ask_async, book).scores(columns, _texts(columns))
 
     target = bound.target if inspect.isfunction(bound.target) else type(bound.target).__call__
-    function = call_async if inspect.iscoroutinefunction(target) else call
+    waits = inspect.iscoroutinefunction(target)
+    function: Any = call_async if waits else call
     function.__name__ = reward.label
+    if waits:
+        function.begin = lambda columns, loop: begun.add(
+            columns, lambda: asyncio.run_coroutine_threadsafe(answer_async(columns), loop)
+        )
+    elif elsewhere is not None:
+        function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
     return function
+
+
+def columns_of(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    completion_ids: Sequence[Sequence[int]],
+    inputs: Sequence[Mapping[str, Any]],
+    **said: Any,
+) -> dict[str, Any]:
+    """What TRL calls a reward with.
+
+    Args:
+        prompts, completions, completion_ids: One per row.
+        inputs: The columns of each row.
+        **said: What comes with them: further columns, and what is no column (the trainer's state, its ledger).
+    """
+    found = {"prompts": list(prompts), "completions": list(completions), "completion_ids": [*map(list, completion_ids)]}
+    return found | {name: [row[name] for row in inputs] for name in inputs[0] if name not in _OWN} | said
 
 
 def answered(function: Callable[..., Any], columns: Columns) -> list[float | None]:
@@ -114,6 +149,12 @@ def _given(reward: Reward, columns: Columns) -> dict[str, Any]:
         return {name: list(x) if isinstance(x, list) else x for name, x in columns.items()}
     wanted = (*part.needs, *part.welcomes)
     return {name: _datum(name, columns) for name in wanted if _SOURCES.get(name, name) in columns}
+
+
+def _groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list[int]]]:
+    """What can be sent to another process of what the part named, and which rows belong together."""
+    given = {name: x for name, x in _given(reward, columns).items() if isinstance(x, list)}
+    return given, groups_of(columns["prompts"])
 
 
 def _datum(name: str, columns: Columns) -> Any:

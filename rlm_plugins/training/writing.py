@@ -37,13 +37,14 @@ class Writers:
     Args:
         sources: Rollout parts in the order of the recipe.
         generations: Rows per group.
+        plays: Whether the policy's rows are episodes of a world that answers.
 
     Raises:
         RecipeError: The sources want more rows than a group has, or two go by one label.
     """
 
-    def __init__(self, sources: Sequence[Bound], generations: int) -> None:
-        self.sources = sources
+    def __init__(self, sources: Sequence[Bound], generations: int, *, plays: bool = False) -> None:
+        self.sources, self._plays = sources, plays
         self.labels = labels(sources)
         self.owners = owners(sources, generations)
         self._places = [self.owners[:row].count(owner) for row, owner in enumerate(self.owners)]
@@ -84,9 +85,15 @@ class Writers:
             found = _cut(asked(source, given, vocabulary), trainer.max_completion_length)
             _put(rows, inputs, self.labels.index(label(source)), mine, found)
         left = [i for i, ids in enumerate(rows.completion_ids) if not ids]
-        ids, logprobs = trainer.write([prompts[i] for i in left])
-        _put(rows, inputs, 0, left, {"completion_ids": ids, "logprobs": logprobs or [None] * len(left)})
+        _put(rows, inputs, 0, left, self._by_policy(trainer, [prompts[i] for i in left], [inputs[i] for i in left]))
         return rows
+
+    def _by_policy(self, trainer: Any, prompts: list[Any], inputs: list[Any]) -> Mapping[str, list[Any]]:
+        if self._plays:
+            found: Mapping[str, list[Any]] = trainer.play(prompts, inputs)
+            return found
+        ids, logprobs = trainer.write(prompts)
+        return {"completion_ids": ids, "logprobs": logprobs or [None] * len(prompts)}
 
 
 def _given(trainer: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from itertools import product
 import pytest
 import torch
 from rlm_process.credit import step_advantages
+from rlm_process.knobs import Every
 from rlm_process.sampled import State, means, sampled, states
-from rlm_process.steps import Every
 from rlm_process.vine import vine
 
 LENGTH = 4

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from rlm_process.knobs import Every, Pattern
 from rlm_process.labels import step_labels
-from rlm_process.steps import Every, Pattern
 from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch

@@ -5,7 +5,9 @@ from rlm_process import step_rows
 from rlm_process.branching import Tree
 from rlm_process.implicit import ImplicitReward
 from rlm_process.labels import step_labels
+from rlm_process.paid_turns import per_turn
 from rlm_process.prime import outcome_and_process, prime
+from rlm_process.process import step_relative
 from rlm_process.process_model import ProcessReward, ProcessRewards
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
@@ -28,6 +30,7 @@ def rlm_shapers() -> dict[str, object]:
         "implicit_reward": ImplicitReward,
         "process_model": ProcessRewards,
         "step_labels": step_labels,
+        "per_turn": per_turn,
     }
 
 
@@ -36,6 +39,7 @@ def rlm_advantages() -> dict[str, object]:
     return {
         "outcome_and_process": outcome_and_process,
         "vine": vine,
+        "step_relative": step_relative,
         "tree": tree,
         "turn_relative": turn_relative,
     }

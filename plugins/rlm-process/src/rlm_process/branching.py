@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import PositiveInt
 
 from rlm_plugins.builtin.branches import Write, grown
-from rlm_process.steps import Steps, cutter
+from rlm_process.knobs import Steps
+from rlm_process.steps import cutter
 
 
 class Tree:

@@ -13,9 +13,10 @@ from pydantic import PositiveInt
 
 from rlm_plugins.batch import Log, Score, Write
 from rlm_plugins.lazy import torch
+from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
 from rlm_process.sampled import Questions, sampled, states
-from rlm_process.steps import Steps, cutter
+from rlm_process.steps import cutter
 
 
 def label(scores: Sequence[float], *, right: float, soft: bool) -> float | None:
@@ -54,9 +55,9 @@ def step_labels(
 ) -> Float[torch.Tensor, "B T"]:
     """Pays each step on its last token for whether the answer can still become right from there.
 
-    r′ₖ = weight · yₖ, with yₖ = 1 if any of K answers written on from the state after step k is right (hard), or the
-    share of them that is (`soft`); of the last step, whether the row itself is. Math-Shepherd, arXiv 2312.08935
-    eq. 3–4: K is `continuations`, 8 there.
+    r′ᵢₜ = rᵢₜ + weight · yₖ on the last token t of step k: yₖ is 1 if any of K answers written on from the state after
+    step k is right (hard), or the share of them that is (`soft`); of the last step, whether the row itself is.
+    Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
 
     An answer is right from the reward `right` on. With `save` every row is appended to that file, a line of JSON with
     ``prompt``, ``completions`` (the steps) and ``labels``: what a process reward model is trained on; `weight` 0 then
@@ -65,7 +66,7 @@ def step_labels(
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
     groups step by step. States that no reward could judge have no label (null, and no pay).
 
-    >>> from rlm_process.steps import Every
+    >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
     >>> wrong = dict(write=lambda asked, starts: [[9]] * len(asked), score=lambda p, ids, i: torch.zeros(len(ids)))
     >>> one = torch.tensor([1.0])

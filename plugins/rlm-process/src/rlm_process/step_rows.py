@@ -43,8 +43,8 @@ gigpo = Row(
     source="GiGPO, arXiv 2505.10978 eq. 3–8; settings of its repository",
     pitfalls="Needs a world that speaks in turns; with one turn it is twice the first term. Two observations are the "
     "same when their tokens are: a world that counts its turns aloud never says the same twice. γ is per turn. Its "
-    "code takes the mean of the first term over all turns of the group, so that long rows weigh more; here every row counts "
-    "once. With `advantage: {scale: group}` both terms are divided by their std, its other mode.",
+    "code takes the mean of the first term over all turns of the group, so that long rows weigh more; here every row "
+    "counts once. With `advantage: {scale: group}` both terms are divided by their std, its other mode.",
     names={"advantage": "A^E + ω A^S, anchor state groups"},
     advantage={"name": "turn_relative", "alike": "observation", "gamma": 0.95, "episode": 1.0, "scale": "none"},
     importance="token",

@@ -5,58 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import pydantic
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from jaxtyping import Bool, Int
 
-from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.ingredients.borrowed import ALLOWED, borrow_function
+from rlm_plugins.errors import PartError
+from rlm_plugins.ingredients.borrowed import borrow_function
 from rlm_plugins.lazy import torch
+from rlm_process.knobs import PATTERNS, Every, Pattern, Steps
 from rlm_process.pieces import after, pieces
 
 Rule = Callable[[Sequence[str]], Iterable[int]]
 """The text of each token → after how many tokens a step ends. The end of the answer need not be named."""
-
-PATTERNS = {"lines": r"\n+", "paragraphs": r"\n[^\S\n]*\n\s*", "sentences": r"[.!?]+(?=\s|$)|\n+"}
-"""Name → what ends a step and still belongs to it."""
-
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise PydanticCustomError("pattern", "a regular expression: {why}", {"why": str(error)}) from None
-    return pattern
-
-
-def _is_address(steps: str) -> str:
-    try:
-        borrow_function(steps, where="steps")
-    except RecipeError as error:
-        kinds = f"{', '.join(PATTERNS)}, {{pattern: …}}, {{every: …}}, or a function: {ALLOWED}"
-        raise PydanticCustomError("steps", "{kinds} ({why})", {"kinds": kinds, "why": error.problem}) from None
-    return steps
-
-
-class Pattern(pydantic.BaseModel):
-    """A step ends with what a regular expression matches."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-    pattern: Annotated[str, AfterValidator(_compiles)]
-
-
-class Every(pydantic.BaseModel):
-    """A step is so many tokens."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-    every: Annotated[int, Field(ge=1)]
-
-
-Steps = Literal["lines", "paragraphs", "sentences"] | Pattern | Every | Annotated[str, AfterValidator(_is_address)]
-"""A knob that says what a step is: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a :data:`Rule`."""
-
 
 Cut = Callable[[Sequence[int]], list[int]]
 """Token ids of an answer → after how many tokens each step ends: rising, the last being the number of tokens."""
@@ -76,6 +36,7 @@ def cutter(steps: Steps, tokenizer: Any, *, where: str) -> Cut:
     Raises:
         RecipeError: There is nothing at the address.
 
+    >>> from rlm_process.knobs import Every
     >>> cutter(Every(every=2), None, where="steps")([7, 7, 7])
     [2, 3]
     """
@@ -113,9 +74,11 @@ def _readable(ends: Sequence[int], said: Sequence[str]) -> list[int]:
     return [*kept[:-1], ends[-1]]
 
 
-def numbers(completions: Sequence[Sequence[int]], cut: Cut, width: int) -> torch.Tensor:
-    """(B, T): to which step of its row each token belongs, from 0; −1 beyond the end of the row."""
-    table = torch.full((len(completions), width), -1)
+def numbers(
+    completions: Sequence[Sequence[int]], cut: Cut, mask: Bool[torch.Tensor, "B T"]
+) -> Int[torch.Tensor, "B T"]:
+    """To which step of its row each token belongs, from 0; −1 beyond the end of the row."""
+    table = torch.full(mask.shape, -1, device=mask.device)
     for row, ids in enumerate(completions):
         for number, (start, end) in enumerate(pairwise((0, *cut(ids)))):
             table[row, start:end] = number

@@ -70,8 +70,8 @@ def tree(
 ) -> Float[torch.Tensor, "B T"]:
     """How much better a token's node is than the root of its tree, and than its parent.
 
-    Âᵢₜ = [(V(node) − V(root)) + (V(node) − V(parent))] / n^shared, with V the mean reward of the rows through a node,
-    n their number, and the node that of token t. TreeRL, arXiv 2506.11902; AttnRL, 2509.26628, has the same.
+    Âᵢₜ = [(V(node) − V(root)) + (V(node) − V(parent))] / n^shared: V is the mean reward of the rows through a node, n
+    their number, and the node that of token t. TreeRL, arXiv 2506.11902; AttnRL, 2509.26628, has the same.
 
     A token that n rows share is in the batch n times. With `shared` 1/2, the papers' √n, it counts √n times in the
     sum; with 1 once, with 0 n times. That takes rows whose shared tokens are all trained on, as the source `tree`

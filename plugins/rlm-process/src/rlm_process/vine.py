@@ -13,8 +13,9 @@ from rlm_plugins.batch import Log, Score, Write
 from rlm_plugins.ingredients.arithmetic import whiten as whitened
 from rlm_plugins.lazy import torch
 from rlm_process.credit import step_advantages
+from rlm_process.knobs import Steps
 from rlm_process.sampled import Questions, State, means, sampled, states
-from rlm_process.steps import Steps, cutter
+from rlm_process.steps import cutter
 
 
 def vine(
@@ -36,21 +37,20 @@ def vine(
 ) -> Float[torch.Tensor, "B T"]:
     """What a step added: the value of the state after it, less that of the state before, each value sampled.
 
-    Âₖ = rₖ + Vₖ₊₁ − Vₖ, the same for all tokens of step k, with Vₖ the mean reward of K answers written on from the
-    state before step k, and 0 after the last. VinePPO, arXiv 2410.01679 eq. 5–6: K is `continuations`, 9 there.
+    Âᵢₜ = rₖ + Vₖ₊₁ − Vₖ for every token t of step k: Vₖ is the mean reward of K answers written on from the state
+    before step k, and 0 after the last. VinePPO, arXiv 2410.01679: K is `continuations`, 9 there.
 
     rₖ is what the tokens of the step were paid, the row's own reward in the last one. No critic, and no comparison:
     a group may be of one, and equal rewards are no reason to learn nothing. `steps` says what a step is; with `first`
     only so many states of a row are valued, the prompt among them, and the step after the last of these answers for
-    all that follow.
-    `whiten`: over all trained tokens of the batch, as the authors' settings say. A state that several rows of a group
-    came through is asked for once; how many answers were written on is `advantage/continuations` in the log, the share
-    of states that needed none `advantage/shared_states`.
+    all that follow. `whiten`: over all trained tokens of the batch, as the authors' settings say. A state that several
+    rows of a group came through is asked for once; how many answers were written on is `advantage/continuations` in
+    the log, the share of states that needed none `advantage/shared_states`.
 
     Pitfalls: the cost is (states · K) answers per generation. Continuations are judged by the rewards as they are:
     a shaper bends the row's own reward and not theirs. They go on as one turn: no world answers in between.
 
-    >>> from rlm_process.steps import Every
+    >>> from rlm_process.knobs import Every
     >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
     >>> asked = dict(write=lambda said, starts: [[9]] * len(said), score=lambda said, ids, rows: torch.ones(len(ids)))
     >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)

@@ -1,0 +1,132 @@
+"""How much faster than stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (about ten).
+
+Arms that differ in nothing but who trains (`speed_arms.py`) take the same steps of the same workloads
+(`speed_workloads.py`) in one process, in rounds whose order turns. First comes the gate (`speed_gate.py`): samples,
+gradients and weights must be stock's, or nothing is timed; and every timed run is held to the same again. Seconds are
+those of the process's CPU on one thread, memory is of a process per arm.
+
+``--full`` writes, and README's table with them::
+
+    benchmarks/results/
+      grpo_speed.json   every number
+      grpo_speed.md     the tables
+      grpo_speed.png    the same as a picture
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go back to the machine: RSS says what is held
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
+os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+
+from speed_arms import ARMS, DEFAULT, FEW, OURS, SPARED, STOCK
+from speed_gate import check, gate
+from speed_limit import Machine, least, probe
+from speed_memory import HELD, held
+from speed_report import draw, into, page, table
+from speed_run import Run, run
+from speed_workloads import WORKLOADS, Workload
+
+Record = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
+MAIN = (DEFAULT, STOCK, FEW, OURS)
+EACH = tuple(name for name in ARMS if name != SPARED)
+PLAN: dict[str, tuple[Sequence[str], int]] = {
+    "B1": (EACH, 3),
+    "B1d": (EACH, 3),
+    "B2": (MAIN, 2),
+    "B3": (MAIN, 2),
+    "B4": (MAIN, 1),
+    **{f"U{25 * dead}": (MAIN, 1) for dead in range(4)},
+}
+"""Workload → its arms, and how many rounds of them `--full` takes."""
+QUICK = ("B1", "B1d")
+
+
+def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machine: Machine) -> Record:
+    """What the arms of a workload took, round by round; all of them are stock, or nothing is returned."""
+    names = [arm for arm in arms if workload.fewer_rows or not ARMS[arm].fewer_rows]
+    found: list[dict[str, Run]] = []
+    for number in range(count):
+        turn = number % len(names)
+        found.append({})
+        for arm in names[turn:] + names[:turn]:
+            gc.collect()
+            found[-1][arm] = run(workload, ARMS[arm])
+            print(f"{name}, round {number + 1}, {arm}: {found[-1][arm].cpu:.2f} s", file=sys.stderr, flush=True)
+        distances = check(name, found[-1])
+    stock = found[-1][DEFAULT]
+    return {
+        "about": workload.about,
+        "steps": workload.steps,
+        "tokens": stock.tokens,
+        "distances": distances,
+        "least": least(workload, stock.groups, machine),
+        "positions": {arm: made.positions for arm, made in found[-1].items()},
+        "rounds": [{arm: {**made.seconds, "wall": made.wall} for arm, made in one.items()} for one in found],
+    }
+
+
+def memory() -> dict[str, int]:
+    """Arm → bytes, each measured in a process of its own, two at a time."""
+    with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
+        return dict(zip(HELD, pool.map(held, HELD, chunksize=1), strict=True))
+
+
+def measure(names: Iterable[str], most: int | None = None) -> Record:
+    """The gate, and then the rounds of workloads.
+
+    Args:
+        names: Of `PLAN`.
+        most: Rounds of each at most; None: as many as planned.
+    """
+    passed, machine = gate(), probe()
+    packages = {name: version(name) for name in ("torch", "transformers", "trl", "peft")}
+    found: Record = {"packages": packages, "machine": vars(machine), "gate": passed, "workloads": {}}
+    for name in names:
+        arms, count = PLAN[name]
+        count = count if most is None else min(count, most)
+        found["workloads"][name] = rounds(name, WORKLOADS[name], arms, count, machine)
+    return found
+
+
+def write(found: Record, folder: Path, readme: Path) -> None:
+    """All files; README has the table between its marks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "grpo_speed.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "grpo_speed.md").write_text(page(found))
+    draw(found, folder / "grpo_speed.png")
+    readme.write_text(into(readme.read_text(), table(found)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, prints, and with `--full` writes."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--full", action="store_true", help="every workload, and memory; writes the files")
+    parser.add_argument("--only", choices=PLAN, action="append", help="these workloads; nothing is written")
+    asked = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of what TRL 1.16 still calls by its old name
+    chosen = asked.only or (PLAN if asked.full else QUICK)
+    found = measure(chosen, None if asked.full else 1)
+    if asked.full and not asked.only:
+        found["memory"] = memory()
+        write(found, ROOT / "benchmarks/results", ROOT / "README.md")
+    print(page(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

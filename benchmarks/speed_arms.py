@@ -1,0 +1,131 @@
+"""The arms of `grpo_speed.py`: stock TRL, and ours with any of the short cuts, as data and as trainers.
+
+They differ in nothing else: the same weights, problems, seeds and settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from peft import LoraConfig
+from speed_workloads import Workload
+from speed_world import LORA, eighths, model, problems, tokenizer
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.desk import desk_for, order_of
+from rlm_plugins.training.engine import house_settings
+from rlm_plugins.training.judge import trl_reward
+
+REGISTRY = Registry()
+OPTIONS = {option.name: option.default for option in fields(Speed)}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Who trains, and how.
+
+    Args:
+        speed: The short cuts of ours; None: stock TRL.
+        checkpointing: Gradient checkpointing.
+        fewer_rows: Whether a micro-batch has as few rows as the workload's `fewer_rows` says.
+        half: Whether weights and products have two bytes.
+    """
+
+    speed: Mapping[str, Any] | None = None
+    checkpointing: bool = False
+    fewer_rows: bool = False
+    half: bool = False
+
+
+EVERY = {name: "auto" if off is None else True for name, off in OPTIONS.items()}
+STOCK, FEW, OURS, OFF = "stock", "stock, few rows", "ours", "ours, all off"
+DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"
+ARMS: dict[str, Arm] = {
+    DEFAULT: Arm(checkpointing=True),
+    STOCK: Arm(),
+    FEW: Arm(fewer_rows=True),
+    OURS: Arm(EVERY),
+    SPARED: Arm(EVERY, checkpointing=True),
+    **{f"ours without {name}": Arm({**EVERY, name: off}) for name, off in OPTIONS.items()},
+    OFF: Arm(OPTIONS),
+}
+"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time."""
+
+
+def build(workload: Workload, arm: Arm, folder: str) -> Any:
+    """The trainer of an arm, not yet started."""
+    few = (arm.fewer_rows and workload.fewer_rows) or workload.rows
+    settings: dict[str, Any] = {
+        **house_settings(),
+        "output_dir": folder,
+        "per_device_train_batch_size": few,
+        "gradient_accumulation_steps": workload.rows * workload.accumulation // few,
+        "num_generations": workload.generations,
+        "num_iterations": workload.iterations,
+        "max_completion_length": workload.completion,
+        "gradient_checkpointing": arm.checkpointing,
+        "max_steps": workload.steps,
+        "learning_rate": 1e-3,
+        "save_strategy": "no",
+        "shuffle_dataset": False,
+        "seed": 1,
+    }
+    base = model(workload)
+    pieces: dict[str, Any] = {
+        "model": base.to(torch.bfloat16) if arm.half else base,
+        "train_dataset": problems(workload),
+        "processing_class": tokenizer(workload),
+        "peft_config": LoraConfig(task_type="CAUSAL_LM", **LORA),
+    }
+    made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm.speed, settings, pieces)
+    made.remove_callback(PrinterCallback)
+    return made
+
+
+def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
+    def reward(**columns: Any) -> list[float]:
+        return eighths(columns["completion_ids"], columns["dead"])
+
+    return GRPOTrainer(
+        args=GRPOConfig(**settings, beta=workload.beta, loss_type="dapo"), reward_funcs=[reward], **pieces
+    )
+
+
+def _ours(workload: Workload, speed: Mapping[str, Any], settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
+    """The same equation, of our parts."""
+    made, size = _equation(workload.beta), len(pieces["train_dataset"])
+    reward = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
+    order = order_of(None, shuffle=False)
+    return EquationTrainer(
+        equation=made,
+        rewards=[reward],
+        speed=Speed(**speed),
+        order=order,
+        desk=desk_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+        args=GRPOConfig(**settings, beta=float(workload.beta > 0)),
+        reward_funcs=[trl_reward(reward)],
+        **pieces,
+    )
+
+
+def _equation(beta: float) -> Equation:
+    def part(hook: str, name: str, **knobs: Any) -> Any:
+        return REGISTRY.find(hook, name).bind(knobs)
+
+    kl = part("rlm_penalties", "kl", importance_weighted=True)
+    return Equation(
+        advantage=part("rlm_advantages", "group_relative"),
+        importance=part("rlm_importance", "token"),
+        policy_loss=part("rlm_policy_losses", "clip"),
+        aggregator=part("rlm_aggregators", "token_mean"),
+        penalties=[replace(kl, beside={"beta": beta})] if beta else [],
+    )

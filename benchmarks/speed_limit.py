@@ -1,0 +1,93 @@
+"""What a machine could do at best: the products nobody can leave out, at the rate at which it multiplies.
+
+A step must read every prompt once and every token of a completion that teaches, forward (2 N operations a token for N
+frozen weights) and backward (2 N; 6 for a weight of an adapter), score each token against the vocabulary (two
+products), and write the completions one token after the other. Attention, norms, sampling and Python cost nothing here:
+so it is a limit, and nobody will get there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from speed_run import Group
+from speed_workloads import SIZES, Workload
+from speed_world import LORA, model
+
+READ = 2**26
+"""Bytes read to find out how fast memory is: more than a cache holds."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one thread does in a second.
+
+    Args:
+        products: Operations in products of large matrices.
+        thin: The same where one has few rows, as when a token is written.
+        read: Bytes read from memory.
+    """
+
+    products: float
+    thin: float
+    read: float
+
+
+def probe() -> Machine:
+    """Asks this machine."""
+    torch.set_num_threads(1)
+    square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
+    memory = torch.ones(READ // 4)
+    return Machine(
+        products=2 * 1024**3 / _best(lambda: square @ square),
+        thin=2 * 16 * 1024**2 / _best(lambda: thin @ square),
+        read=READ / _best(memory.sum),
+    )
+
+
+def _best(work: Callable[[], object], times: int = 20) -> float:
+    seconds = []
+    for _ in range(times):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
+
+
+def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict[str, float]:
+    """Least seconds of a run, as ``writing``, ``scoring`` and ``learning``.
+
+    Args:
+        workload: What was trained on.
+        groups: What was written, as `speed_run.Run` has it.
+        machine: Where.
+    """
+    body, adapter, head = _weights(workload)
+    learned = [group for group in groups if group[2] or workload.beta]  # a KL sees every row
+    tokens, scored = _tokens(learned)
+    learning = workload.iterations * ((4 * body + 6 * adapter) * tokens + 4 * head * scored) / machine.products
+    tokens, written = _tokens(groups)
+    scoring = (2 * body * tokens + 2 * head * written) / machine.products if workload.beta else 0.0
+    prompts = sum(prompt for prompt, _, _ in groups)
+    longest = sum(max(rows) for _, rows, _ in groups) / max(1, workload.rows * workload.accumulation // 8)
+    decoding = max(4 * (body + head) * longest / machine.read, 2 * (body + head) * written / machine.thin)
+    writing = 0.0 if workload.canned else 2 * body * prompts / machine.products + decoding
+    return {"writing": writing, "scoring": scoring, "learning": learning}
+
+
+def _tokens(groups: Sequence[Group]) -> tuple[int, int]:
+    """Those that are read, a prompt once; and those that are asked for."""
+    asked = sum(sum(rows) for _, rows, _ in groups)
+    return sum(prompt - len(rows) for prompt, rows, _ in groups) + asked, asked
+
+
+def _weights(workload: Workload) -> tuple[int, int, int]:
+    """Frozen ones in the layers, of the adapters, of the language head."""
+    made = model(workload)
+    layers = [x for x in made.model.layers.modules() if isinstance(x, torch.nn.Linear)]
+    adapter = sum(int(LORA["r"]) * (x.in_features + x.out_features) for x in layers)
+    sizes = SIZES[workload.size]
+    return sum(x.weight.numel() for x in layers), adapter, sizes["vocab_size"] * sizes["hidden_size"]

@@ -1,0 +1,28 @@
+"""Memory of an arm of `grpo_speed.py`: the most its process held in a step, less what it held before the first."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import tempfile
+from pathlib import Path
+
+import torch
+from ppo_memory_arm import resident
+from speed_arms import ARMS, DEFAULT, OURS, SPARED, STOCK, build
+from speed_workloads import WORKLOADS
+
+HELD = (DEFAULT, STOCK, OURS, SPARED)
+
+
+def held(arm: str) -> int:
+    """Bytes; to be asked in a fresh process."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        trainer = build(WORKLOADS["M"], ARMS[arm], folder)
+        gc.collect()
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        trainer.train()
+    return resident("VmHWM") - before

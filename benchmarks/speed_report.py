@@ -1,0 +1,163 @@
+"""From the numbers of `grpo_speed.py` to its page, its picture and README's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from speed_arms import DEFAULT, FEW, OFF, OURS, SPARED, STOCK
+from speed_run import PARTS
+
+Record = dict[str, Any]
+MIB = 2**20
+BEGIN, END = "<!-- speed: written by benchmarks/grpo_speed.py --full -->", "<!-- /speed -->"
+GOALS = {
+    "B1": (2.8, 2.2), "B1d": (3.8, 3.0), "B2": (3.3, 2.7), "B3": (8.0, 5.5), "B4": (4.0, 3.3),
+    "U0": (5.0, None), "U25": (9.0, None), "U50": (13.0, None), "U75": (20.0, None),
+}  # fmt: skip
+"""At least so many times as fast as stock with checkpointing, and as stock at its best."""
+WRITING = {"B1": 2.0, "B2": 2.4, "B3": 3.3}
+"""The same of writing alone."""
+
+
+def seconds(found: Record, arm: str, *parts: str) -> list[float]:
+    """Of an arm in each round, in the parts named (none: in all); rounds without the arm are left out."""
+    return [sum(one[arm][part] for part in parts or PARTS) for one in found["rounds"] if arm in one]
+
+
+def best(found: Record) -> str:
+    """The fastest of the stock arms without checkpointing."""
+    return min((STOCK, FEW), key=lambda arm: median(seconds(found, arm) or [float("inf")]))
+
+
+def times(found: Record, slow: str, fast: str, *parts: str) -> list[float]:
+    """How many times as fast, in each round."""
+    pairs = zip(seconds(found, slow, *parts), seconds(found, fast, *parts), strict=False)
+    return [one / max(other, 1e-9) for one, other in pairs]
+
+
+def table(found: Record) -> str:
+    """A line per workload."""
+    lines = [
+        "| | a step | stock | tuned | ours | × stock | × tuned | of the limit |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, work in found["workloads"].items():
+        took = [median(seconds(work, arm)) / work["steps"] for arm in (DEFAULT, best(work), OURS)]
+        ratios = [median(times(work, arm, OURS)) for arm in (DEFAULT, best(work))]
+        share = sum(work["least"].values()) / median(seconds(work, OURS))
+        cells = [f"{x:.2f} s" for x in took] + [f"**{ratios[0]:.1f}**", f"{ratios[1]:.1f}", f"{share:.0%}"]
+        lines.append(f"| {name} | {work['about']} | {' | '.join(cells)} |")
+    if "memory" in found:
+        default, tuned, ours, spared = (found["memory"][arm] / MIB for arm in (DEFAULT, STOCK, OURS, SPARED))
+        cells = [f"{default:.0f} MiB", f"{tuned:.0f} MiB", f"{ours:.0f} MiB", f"1/{default / ours:.1f}"]
+        lines.append(f"| M | peak memory over the loaded model | {' | '.join([*cells, f'1/{tuned / ours:.1f}'])} | |")
+        lines.append(f"| | with checkpointing on both sides | | | {spared:.0f} MiB | 1/{default / spared:.1f} | | |")
+    return "\n".join(lines)
+
+
+def page(found: Record) -> str:
+    """The text of ``grpo_speed.md``."""
+    packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
+    machine = found["machine"]
+    pieces = [
+        "# As fast as it gets without changing a sample",
+        "`python benchmarks/grpo_speed.py --full`: seconds of CPU on one thread, float32, LoRA of rank 16; medians "
+        "over rounds in one process, arm after arm. Stock is TRL as it comes, with gradient checkpointing; tuned is "
+        "TRL without it, at the better of two micro-batches; ours has every short cut on and no checkpointing. The "
+        "limit is what the products alone would take that no exact trainer can leave out (`speed_limit.py`). "
+        f"{packages}; {machine['products'] / 1e9:.0f} GFLOP/s in large products, {machine['thin'] / 1e9:.0f} in thin "
+        f"ones, {machine['read'] / 1e9:.0f} GB/s from memory.",
+        table(found),
+        "## The same samples, the same weights",
+        "\n".join(_equality(found)),
+        "## Goals",
+        "\n".join(_goals(found)),
+        "## Where the time goes",
+        "\n".join(_parts(found)),
+    ]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _equality(found: Record) -> Iterator[str]:
+    yield "Every arm of every workload wrote stock's completions. Furthest from stock, relative:\n"
+    yield "| | gradient of a step | weights at the end |"
+    yield "|---|--:|--:|"
+    for name, far in {**found["gate"], **{n: w["distances"] for n, w in found["workloads"].items()}}.items():
+        if name != "bf16":
+            yield f"| {name} | {far['gradient']:.1e} | {far['weights']:.1e} |"
+    half = found["gate"]["bf16"]
+    yield f"\nIn bf16 a gradient is {half[STOCK]:.1e} from the truth with stock, {half[OURS]:.1e} with ours."
+
+
+def _goals(found: Record) -> Iterator[str]:
+    for name, work in found["workloads"].items():
+        for arm, goal in zip((DEFAULT, best(work)), GOALS[name], strict=True):
+            if goal is not None:
+                yield _goal(f"{name}, × {arm}", times(work, arm, OURS), goal)
+        if name in WRITING:
+            yield _goal(f"{name}, writing alone", times(work, DEFAULT, OURS, "writing"), WRITING[name])
+        if OFF in work["rounds"][0]:
+            yield _goal(f"{name}, all off, × stock", times(work, STOCK, OFF), 0.97)
+    if held := found.get("memory"):
+        yield _goal("memory, stock over ours, checkpointing on both sides", [held[DEFAULT] / held[SPARED]], 6)
+        yield _goal("memory, stock over ours, without it", [held[STOCK] / held[OURS]], 3.5)
+
+
+def _goal(what: str, found: list[float], goal: float) -> str:
+    reached = "reached" if median(found) >= goal else "**not reached**"
+    return f"- {what}: {median(found):.2f} ({min(found):.2f}–{max(found):.2f}), goal {goal:g}: {reached}."
+
+
+def _parts(found: Record) -> Iterator[str]:
+    yield "| | arm | writing | scoring | learning | wall | tokens/s | padded | live | forwarded |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for name, work in found["workloads"].items():
+        for arm, positions in work["positions"].items():
+            took = [median(seconds(work, arm, part)) / work["steps"] for part in (*PARTS, "wall")]
+            pace = work["tokens"] / median(seconds(work, arm))
+            cells = [f"{x:.2f}" for x in took] + [f"{pace:.0f}", *(str(x) for x in positions.values())]
+            yield f"| {name} | {arm} | {' | '.join(cells)} |"
+
+
+def into(text: str, lines: str) -> str:
+    """A text with the table between its marks.
+
+    Raises:
+        ValueError: The text has no marks.
+    """
+    before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return f"{text[:before]}\n{lines}\n{text[after:]}"
+
+
+def draw(found: Record, file: Path) -> bool:
+    """A bar per arm and workload, of what it takes beside stock.
+
+    Returns:
+        False when matplotlib is not installed (extra ``plot``).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    works = found["workloads"]
+    figure = Figure(figsize=(1.1 * len(works) + 1.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for at, work in enumerate(works.values()):
+        whole = median(seconds(work, DEFAULT))
+        for side, arm in enumerate((DEFAULT, best(work), OURS)):
+            base = 0.0
+            for part, colour in zip(PARTS, ("tab:orange", "tab:grey", "tab:blue"), strict=True):
+                share = median(seconds(work, arm, part)) / whole
+                label = part if at == side == 0 else None
+                axes.bar(at + 0.28 * (side - 1), share, 0.25, base, color=colour, label=label)
+                base += share
+        axes.plot([at + 0.14, at + 0.42], [sum(work["least"].values()) / whole] * 2, color="black", linewidth=1)
+    axes.set_xticks(range(len(works)), list(works))
+    axes.set_ylabel("time of a step, beside stock")
+    axes.set_title("stock TRL, tuned, ours; the line: what the machine could do", fontsize=9)
+    axes.legend(fontsize=8)
+    figure.savefig(file, dpi=140)
+    return True

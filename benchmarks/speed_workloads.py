@@ -1,0 +1,106 @@
+"""What `grpo_speed.py` trains on, in numbers; `speed_world.py` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
+    "toy": {"vocab_size": 64, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 352},
+    "small": {"vocab_size": 8192, "hidden_size": 384, "num_hidden_layers": 8, "intermediate_size": 1024},
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A recipe in numbers.
+
+    Args:
+        about: It in words.
+        size: A key of `SIZES`.
+        prompts: Least and most tokens of a prompt.
+        completion: Most tokens of a completion.
+        mean: Tokens after which a completion ends on average, were there no most.
+        rows: Rows of a micro-batch.
+        accumulation: Micro-batches of an optimiser step.
+        generations: Completions of a prompt.
+        dead: Of every four prompts, how many teach nothing.
+        iterations: Optimiser steps per generation.
+        beta: Coefficient of the KL to the reference.
+        canned: Completions are drawn, not written: the update alone is measured.
+        steps: Optimiser steps that are measured.
+        fewer_rows: Rows of a micro-batch with which stock is tried too.
+    """
+
+    about: str
+    size: str
+    prompts: tuple[int, int]
+    completion: int
+    mean: int
+    rows: int = 8
+    accumulation: int = 2
+    generations: int = 8
+    dead: int = 0
+    iterations: int = 1
+    beta: float = 0.0
+    canned: bool = False
+    steps: int = 2
+    fewer_rows: int | None = 2
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens of the model."""
+        return SIZES[self.size]["vocab_size"]
+
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end a completion."""
+        return list(range(1, 1 + max(1, round(self.vocabulary / self.mean))))
+
+
+B1 = Workload(
+    about="0.75 M weights, prompts of 16–32 tokens, completions of at most 48, 32 rows",
+    size="toy",
+    prompts=(16, 32),
+    completion=48,
+    mean=24,
+    accumulation=4,
+    steps=4,
+    fewer_rows=None,
+)
+B2 = Workload(
+    about="15.7 M weights, vocabulary of 8192, prompts of 64–128, completions of at most 128, a quarter dead",
+    size="small",
+    prompts=(64, 128),
+    completion=128,
+    mean=64,
+    dead=1,
+)
+WORKLOADS: dict[str, Workload] = {
+    "B1": B1,
+    "B1d": replace(B1, about="the same, half of the groups without spread", dead=2),
+    "B2": B2,
+    "B3": replace(
+        B2, about="15.7 M, prompts of 384–448, completions of at most 48", prompts=(384, 448), completion=48, mean=24,
+        dead=0, steps=1,
+    ),
+    "B4": replace(B2, about="15.7 M as B2, two steps per generation, β = 0.04", dead=0, iterations=2, beta=0.04),
+    **{
+        f"U{25 * dead}": replace(
+            B2, about=f"the update of B2 alone, 32 rows, {25 * dead} % dead", accumulation=4, dead=dead, canned=True,
+            steps=1, fewer_rows=None,
+        )
+        for dead in range(4)
+    },
+    "M": replace(
+        B2, about="15.7 M, prompts of 128–256, completions of at most 256, 32 rows: memory", prompts=(128, 256),
+        completion=256, mean=128, accumulation=4, dead=0, steps=1,
+    ),
+}  # fmt: skip
+"""By their names in the table."""
+GATE: dict[str, Workload] = {
+    "ragged": replace(B1, about="ragged groups, half dead", size="tiny", dead=2, accumulation=2, steps=3),
+    "twice": replace(B1, about="two steps per generation, β", size="tiny", iterations=2, beta=0.04, steps=4),
+    "long": replace(B1, about="long prompts, pairs", size="tiny", prompts=(40, 60), generations=2, steps=3),
+}
+"""Small ones on which every arm must equal stock before anything is timed."""

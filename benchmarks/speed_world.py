@@ -1,0 +1,81 @@
+"""What a workload of `grpo_speed.py` trains on: models, prompts and rewards made to measure, and nothing downloaded.
+
+Lengths are ragged as in real answers: of the V tokens of an untrained model, which are all about equally likely, k end
+a completion, so that one of V / k tokens is the last. What a prompt teaches is chosen too: every answer to a *dead* one
+has the same reward.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from datasets import Dataset
+from speed_workloads import SIZES, Workload
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2)}
+"""Of queries, and of keys and values."""
+DEAD = (3, 1, 2)
+"""Of every four prompts, those that teach nothing where one, two or three do not."""
+LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "init_lora_weights": "gaussian"}
+
+
+def model(workload: Workload) -> Any:
+    """The model, with random weights that depend on its size alone."""
+    torch.manual_seed(0)
+    heads, shared = HEADS[workload.size]
+    config = Qwen2Config(
+        **SIZES[workload.size],
+        num_attention_heads=heads,
+        num_key_value_heads=shared,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    made = Qwen2ForCausalLM(config)
+    made.generation_config = GenerationConfig(eos_token_id=workload.ends, pad_token_id=0, do_sample=True)
+    return made
+
+
+def tokenizer(workload: Workload) -> PreTrainedTokenizerFast:
+    """One token per word."""
+    words = {"<pad>": 0, "<end>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, workload.vocabulary)}}
+    core = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="<end>", unk_token="<unk>", padding_side="left"
+    )
+
+
+def problems(workload: Workload) -> Dataset:
+    """64 prompts, taken in this order."""
+    draw = random.Random(0)
+    rows = []
+    for number in range(64):
+        length = draw.randint(*workload.prompts)
+        words = [f"w{draw.randint(5, workload.vocabulary - 1)}" for _ in range(length)]
+        rows.append({"prompt": " ".join(words), "dead": number % 4 in DEAD[: workload.dead]})
+    return Dataset.from_list(rows)
+
+
+def eighths(completion_ids: Sequence[Sequence[int]], dead: Sequence[bool]) -> list[float]:
+    """A reward that differs between answers, and is exact in binary; 0 for a dead prompt."""
+    return [0.0 if none else sum(ids) % 8 / 8 for ids, none in zip(completion_ids, dead, strict=True)]
+
+
+def canned(workload: Workload, rows: int) -> list[list[int]]:
+    """Completions as an untrained model would write them."""
+    draw, last = random.Random(rows), max(workload.ends)
+    found = []
+    for _ in range(rows):
+        ids: list[int] = []
+        while len(ids) < workload.completion and (not ids or ids[-1] > last):
+            ids.append(draw.randrange(1, workload.vocabulary))
+        found.append(ids)
+    return found

@@ -1,0 +1,96 @@
+"""Micro-batches by weight: as many rows as a budget of tokens holds, a prompt counted once for its group.
+
+Rows that are short, share a prompt or teach nothing weigh less than their micro-batch was meant for. A budget fills it
+up: group after group while they fit, and a group is only parted where it is larger than the budget. The portions of an
+optimiser step go to its last micro-batches, and those that are left without take no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+
+import torch
+from jaxtyping import Bool, Int
+
+from rlm_plugins.speed.regroup import MicroBatch, sorted_rows, teaches
+from rlm_plugins.training.refill import has_rows
+
+PORTIONS = "portions"
+"""Under this name a micro-batch holds those it is made of."""
+
+
+def portioned(
+    micro_batches: Sequence[MicroBatch],
+    window: int,
+    budget: int,
+    *,
+    skips: bool = False,
+    most: Callable[[int], int] = int,
+) -> list[MicroBatch]:
+    """The same rows in portions, every micro-batch with a list of them: mostly one, sometimes none.
+
+    Args:
+        micro_batches: As `regroup` takes them.
+        window: Micro-batches of an optimiser step, of which the generation holds a whole number.
+        budget: Most tokens of a portion; a single row may have more.
+        skips: Whether rows without advantage are not read.
+        most: The largest of what the processes say: all of them take as many portions.
+    """
+    found: list[MicroBatch] = []
+    for first in range(0, len(micro_batches), window):
+        step = micro_batches[first : first + window]
+        rows = sorted_rows(step)
+        read = teaches(rows["advantages"]) if skips else torch.ones_like(rows["group"], dtype=torch.bool)
+        shown, written = rows["prompt_mask"].sum(1), rows["completion_mask"].sum(1)
+        sizes = cut(rows["group"], shown, written, read, budget)
+        sizes = parted(sizes, most(len(sizes)))
+        pieces = {name: x.split(sizes) for name, x in rows.items()}
+        rest = {name: x for name, x in step[0].items() if not has_rows(x)}
+        portions = [{**rest, **{name: x[i] for name, x in pieces.items()}} for i in range(len(sizes))]
+        bounds = [len(portions) * i // window for i in range(window + 1)]
+        found += [{PORTIONS: portions[low:high]} for low, high in pairwise(bounds)]
+    return found
+
+
+def cut(
+    group: Int[torch.Tensor, "B"],
+    shown: Int[torch.Tensor, "B"],
+    written: Int[torch.Tensor, "B"],
+    read: Bool[torch.Tensor, "B"],
+    budget: int,
+) -> list[int]:
+    """How many rows each portion has; the rows of a group stand side by side.
+
+    Args:
+        group: Whose rows they are.
+        shown: Tokens of the prompt.
+        written: Tokens of the completion, of which the last is not read.
+        read: Whether a row is read at all.
+        budget: Most tokens of a portion.
+    """
+    weights = ((written - 1).clamp(min=0) * read).tolist()
+    prompts, groups, counts = (shown * read).tolist(), group.tolist(), read.tolist()
+    sizes, filled = [0], 0
+    for _, members in groupby(range(len(groups)), key=lambda row: (groups[row], counts[row])):
+        rows = list(members)
+        prompt = prompts[rows[0]]
+        fits = prompt + sum(weights[row] for row in rows) <= budget
+        pieces = [rows] if fits else [[row] for row in rows]
+        for piece in pieces:
+            weight = sum(weights[row] for row in piece)
+            again = 0 if piece[0] != rows[0] and sizes[-1] else prompt  # the prompt stands in this portion already
+            if sizes[-1] and filled + again + weight > budget:
+                sizes, filled, again = [*sizes, 0], 0, prompt
+            sizes[-1] += len(piece)
+            filled += again + weight
+    return sizes
+
+
+def parted(sizes: Sequence[int], count: int) -> list[int]:
+    """As many portions as `count` says, the one with most rows cut in half until there are."""
+    found = list(sizes)
+    while len(found) < count:
+        at = found.index(max(found))
+        found[at : at + 1] = [found[at] - found[at] // 2, found[at] // 2]
+    return found

@@ -1,0 +1,86 @@
+"""Which rows are learned from together: micro-batches dealt out anew, and rows that teach nothing left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+
+from rlm_plugins.speed.portions import PORTIONS, portioned
+from rlm_plugins.speed.regroup import counts_by_row, counts_by_step, regroup, teaches
+from rlm_plugins.speed.silent import silent
+from rlm_plugins.trainer.reading import padded_rows
+from rlm_plugins.trainer.stopping import Stopping
+
+
+class Dealing(Stopping):
+    """The same, that learns from the rows of an optimiser step in the order that costs least."""
+
+    _buffered_inputs: Any
+
+    def __init__(self, **rest: Any) -> None:
+        self._silent: tuple[int, bool] = (-1, False)
+        super().__init__(**rest)
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """TRL's, whose micro-batches are dealt out anew where a generation has just been written."""
+        every = self.args.steps_per_generation * self.num_iterations
+        is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if is_new and self._may_regroup(inputs):
+            dealt = self._dealt(self._buffered_inputs)
+            self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
+        return inputs
+
+    def _dealt(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The micro-batches of a generation, group by group; by weight, where a budget is kept."""
+        window, budget = self.args.gradient_accumulation_steps, self._speed.token_budget
+        if budget is None or not counts_by_row(self.equation):
+            return regroup(micro_batches, window)
+        rows = [padded_rows(piece) for piece in micro_batches]
+        if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
+            return regroup(micro_batches, window)
+        tokens = rows[0][0].numel() if budget == "auto" else int(budget)
+        return portioned(micro_batches, window, tokens, skips=self._skips(), most=self._most_of_all)
+
+    def _most_of_all(self, count: int) -> int:
+        """The largest number of all processes."""
+        return max(gather_object([count])) if self.accelerator.num_processes > 1 else count
+
+    def _may_regroup(self, inputs: dict[str, Any]) -> bool:
+        """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
+        whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
+        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
+
+    def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
+        """(B,) the rows that the update reads; None: all."""
+        if not self._skips():
+            return None
+        live = teaches(inputs["advantages"])
+        self._ledger["speed/skipped"].append(self._share(~live))
+        return live
+
+    def _skips(self) -> bool:
+        """Whether rows without advantage are left out of this step."""
+        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
+            return False
+        if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
+            labels = [] if self._writers is None else self._writers.labels
+            self._silent = step, silent(self.equation, step, labels)
+        return self._silent[1]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """The loss of a micro-batch; of several portions all but the last are learned from in here."""
+        portions = inputs.get(PORTIONS, [inputs])
+        done = torch.zeros((), device=self.accelerator.device, requires_grad=not portions)
+        for portion in portions[:-1]:
+            with self.accelerator.no_sync(model):
+                loss = self._loss(model, portion)
+                with torch.autocast(loss.device.type, enabled=False):
+                    self.accelerator.backward(loss)
+            done = done + loss.detach()
+        return done + self._loss(model, portions[-1]) if portions else done
+
+    def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        raise NotImplementedError

@@ -1,0 +1,126 @@
+"""What an environment is asked: its tools, or its step; within its time, and whatever it does with an end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from rlm_plugins.environment import Environment, Episode, Message, steps
+from rlm_plugins.errors import RlmError
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.training.deadline import within
+
+T = TypeVar("T")
+_NO_TOOLS = ("reset", "step", "get_reward")
+
+
+def tools_of(environment: Any) -> list[Callable[..., Any]]:
+    """The tools of an environment: its public methods, unless it answers by `step`."""
+    if steps(environment):
+        return []
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # of the class: runs no property
+    return [getattr(environment, name) for name, _ in members if name not in _NO_TOOLS and not name.startswith("_")]
+
+
+def reads_episodes(part: Part) -> bool:
+    """Whether a reward looks at what happened in the episodes, and so would meet what failed there."""
+    return "episodes" in (*part.needs, *part.welcomes)
+
+
+def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
+    """`call()` within the time of the environment; if it fails, None, and the episode knows the fault.
+
+    Args:
+        episode: Whose environment it is.
+        what: The name of what is called.
+        call: Calls it.
+    """
+    environment, turn = episode.environment, len(episode.ends)
+    try:
+        return within(getattr(environment, "seconds", Environment.seconds), call)
+    except (Exception, SystemExit) as error:
+        kind = type(environment)
+        said = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
+        problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
+        episode.fault = RlmError(
+            f"`{what}` failed in turn {turn}{said}: {problem}",
+            where=f"environment {kind.__name__} ({kind.__module__})",
+            allowed=error.allowed if isinstance(error, RlmError) else "",
+            hint="`on_error: skip` beside the reward that reads the episodes leaves such rows out",
+        )
+        episode.fault.__cause__ = error
+        return None
+
+
+def named(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a function names; all, where it takes any."""
+    known = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return dict(columns)
+    return {name: columns[name] for name in known if name in columns}
+
+
+def stepped(environment: Any, action: str) -> tuple[str, float, bool]:
+    """What a world of words answers.
+
+    Raises:
+        RlmError: It is no observation, reward and end.
+    """
+    said = environment.step(action)
+    if isinstance(said, tuple) and len(said) == 3:
+        observation, reward, done = said
+        if isinstance(observation, str) and isinstance(reward, int | float) and math.isfinite(reward):
+            return observation, float(reward), bool(done)
+    raise RlmError(f"it returned {said!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
+
+
+def called(episode: Episode, message: Message, functions: Sequence[Callable[..., Any]]) -> list[Message] | None:
+    """What the tools say that a turn calls; None: it calls none, or the environment is done.
+
+    What a tool raises is told to the model, and counted.
+
+    Args:
+        episode: Whose environment has tools.
+        message: The turn.
+        functions: Tools beside those of the environment.
+    """
+    known = {tool.__name__: tool for tool in (*functions, *tools_of(episode.environment))}
+    answers = [_answer(episode, call.get("function", call), known) for call in message.get("tool_calls") or ()]
+    episode.done = not answers or bool(getattr(episode.environment, "done", False))
+    return None if episode.done else answers
+
+
+def _answer(episode: Episode, call: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Message:
+    name = call["name"]
+    episode.calls += 1
+    try:
+        if name not in known:
+            raise ValueError(f"Tool {name} not found.")
+        found = known[name](**call["arguments"])
+        if inspect.isawaitable(found):
+            found = asyncio.run(_awaited(found))
+    except Exception as error:
+        episode.failures += 1
+        found = {"error": str(error)}
+    return {"role": "tool", "name": name, "content": str(found)}
+
+
+async def _awaited(said: Any) -> Any:
+    return await said
+
+
+def reward_of(environment: Any) -> float:
+    """What an environment with `get_reward` pays for the whole episode.
+
+    Raises:
+        RlmError: It is no finite number.
+    """
+    paid = environment.get_reward()
+    if inspect.isawaitable(paid):
+        paid = asyncio.run(_awaited(paid))
+    if isinstance(paid, int | float) and math.isfinite(paid):
+        return float(paid)
+    raise RlmError(f"it returned {paid!r:.80}", allowed="a finite number")

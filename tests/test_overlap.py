@@ -1,0 +1,170 @@
+"""Rewards that are asked before their answers are needed: the same answers, sooner."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from trainers import trainer, weights
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.training.ahead import Desk
+from rlm_plugins.training.judge import trl_reward
+
+BATCH: dict[str, Any] = {
+    "prompts": ["p", "p", "q", "q"],
+    "completions": ["1", "2", "3", "4"],
+    "trainer_state": SimpleNamespace(global_step=7),
+}
+LOG: list[str] = []
+"""What happened, in order."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_yet() -> None:
+    LOG.clear()
+
+
+@pytest.fixture
+def loop() -> Any:
+    """An event loop in a thread, as TRL has one."""
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever, daemon=True)
+    thread.start()
+    yield running
+    running.call_soon_threadsafe(running.stop)
+    thread.join(5)
+
+
+async def waits(completions: list[str]) -> list[float]:
+    """Eighths, after a while."""
+    LOG.append("asked " + "".join(completions)[:8])
+    await asyncio.sleep(0.01)
+    if "bad" in completions:
+        raise ValueError("no")
+    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+
+
+def called(function: Any, loop: Any, columns: dict[str, Any]) -> list[float | None]:
+    """As TRL calls an asynchronous reward."""
+    found: list[float | None] = asyncio.run_coroutine_threadsafe(function(**columns), loop).result(10)
+    return found
+
+
+def reward(**beside: Any) -> Any:
+    return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", waits).bind({}), **beside))
+
+
+def test_a_desk_answers_what_has_come_up_at_once() -> None:
+    piles: list[list[int]] = []
+    first = threading.Event()
+
+    def squares(numbers: Sequence[int]) -> list[int]:
+        piles.append([*numbers])
+        first.wait(5)
+        return [n * n for n in numbers]
+
+    desk = Desk(squares)
+    answers = [desk.begin(1)]
+    while not piles:
+        pass
+    answers += [desk.begin(2), desk.begin(3)]
+    first.set()
+    assert [answer.result(5) for answer in answers] == [1, 4, 9]
+    assert piles == [[1], [2, 3]]
+
+
+def test_what_is_raised_is_every_askers_and_the_desk_stays_open() -> None:
+    desk = Desk(lambda pile: [1 / x for x in pile])
+    with pytest.raises(ZeroDivisionError):
+        desk.begin(0).result(5)
+    assert desk.begin(2).result(5) == 0.5
+
+
+def test_what_was_begun_is_asked_once(loop: Any) -> None:
+    function = reward()
+    function.begin(BATCH, loop)
+    assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    assert LOG == ["asked 1234"]
+    assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    assert LOG == ["asked 1234"] * 2
+
+
+def test_an_answer_to_another_question_is_not_taken(loop: Any) -> None:
+    function = reward()
+    function.begin(BATCH, loop)
+    other = {**BATCH, "completions": ["4", "3", "2", "1"]}
+    assert called(function, loop, other) == [4 / 8, 3 / 8, 2 / 8, 1 / 8]
+
+
+def test_what_fails_ahead_is_a_fault_of_its_sample(loop: Any) -> None:
+    function, wrong = reward(), {**BATCH, "completions": ["1", "2", "bad", "4"]}
+    function.begin(wrong, loop)
+    with pytest.raises(RlmError, match=r"raised ValueError: no for sample 2"):
+        called(function, loop, wrong)
+    lenient = reward(on_error="zero")
+    lenient.begin(wrong, loop)
+    assert called(lenient, loop, wrong) == [1 / 8, 2 / 8, 0.0, 0.0]
+
+
+def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
+    """Whose groups were begun are not asked again; the reward counts its calls in a file."""
+    count = tmp_path / "calls"
+    (tmp_path / "heavy.py").write_text(
+        f"""
+from rlm_plugins import hookimpl
+
+def heavy(completions):
+    \"\"\"Heavy.\"\"\"
+    with open({str(count)!r}, "a") as calls:
+        calls.write("".join(completions) + " ")
+    return [float(text) for text in completions]
+
+@hookimpl
+def rlm_rewards():
+    return {{"heavy": heavy}}
+"""
+    )
+    bound = Registry([tmp_path / "heavy.py"]).find("rlm_rewards", "heavy").bind({})
+    function = trl_reward(Reward("heavy", bound, timeout=30.0, processes=1))
+    first = {name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}
+    function.begin(first, None)
+    assert function(**BATCH) == [1.0, 2.0, 3.0, 4.0]
+    assert sorted(count.read_text().split()) == ["12", "34"]
+
+
+def told(name: str, function: Any, *args: Any, **options: Any) -> Any:
+    LOG.append(name)
+    return function(*args, **options)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_run_asks_before_it_reads(overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trainer(tmp_path, score=waits, beta=0.1, max_steps=1, pieces={"speed": Speed(overlap=overlap)})
+    for owner, name in ((made, "_get_per_token_logps_and_entropies"), (made.reward_funcs[0], "begin")):
+        monkeypatch.setattr(owner, name, partial(told, name, getattr(owner, name)))
+    made.train()
+    happened = [event for event in LOG if not event.startswith("asked")]
+    assert happened[:1] == (["begin"] if overlap else ["_get_per_token_logps_and_entropies"])
+    assert len([event for event in LOG if event.startswith("asked")]) == 1
+
+
+def test_the_weights_are_the_same(tmp_path: Path) -> None:
+    made = []
+    for overlap in (True, False):
+        pieces = {"speed": Speed(overlap=overlap), "model": tiny.model()}
+        made.append(trainer(tmp_path / str(overlap), score=waits, max_steps=2, learning_rate=1e-3, pieces=pieces))
+        made[-1].train()
+    for ours, plain in zip(*(weights(one).values() for one in made), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=0, atol=0)

@@ -1,0 +1,403 @@
+"""Worlds that answer: who says what, and that only the model's own words are learned from, counted and paid."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import critical
+import pytest
+import tiny
+import torch
+import worlds
+from trainers import clipped, interrupted, logged, trainer, weights
+from trl import GRPOConfig, GRPOTrainer
+
+from rlm_plugins.builtin.episodes import episode_return
+from rlm_plugins.environment import Environment
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.playing import check_environment, check_playing
+from rlm_plugins.recipe.preflight import check_columns
+from rlm_plugins.registry.parts import Part
+from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.evaluate import evaluate
+from rlm_plugins.training.fault_book import Faults
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.judge import trl_reward
+from rlm_plugins.training.playing import Row
+from rlm_plugins.training.writing import Writers
+from rlm_plugins.world import World
+
+
+def playing(
+    folder: Path,
+    world: World,
+    equation: Equation | None = None,
+    score: Any = episode_return,
+    pieces: Any = None,
+    **changes: Any,
+) -> EquationTrainer:
+    """A trainer whose rows are episodes of `world`."""
+    said = {"world": world, "writers": Writers((), tiny.settings()["num_generations"], plays=True), **(pieces or {})}
+    changes = {"max_steps": 2, "max_completion_length": 24, **changes}
+    return trainer(folder, equation, data=world.train, score=score, pieces=said, **changes)
+
+
+def speaking(folder: Path, world: World, tools: bool = False, **changes: Any) -> EquationTrainer:
+    """The same with a model that has a chat template."""
+    model, tokenizer = worlds.scratch(tools)
+    pieces = {"model": model, "processing_class": tokenizer, **changes.pop("pieces", {})}
+    return playing(folder, world, pieces=pieces, **{"max_completion_length": 64, **changes})
+
+
+def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[Row]]:
+    """TRL's dictionary of one generation, and its episodes."""
+    out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
+    assert made._played is not None
+    return out, made._played
+
+
+def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model writes these turns, one after the other; which comes next it sees from what it has written."""
+    words = made.processing_class
+
+    def write(ids: list[list[int]], *rest: Any, **options: Any) -> tuple[list[list[int]], None]:
+        done = [row.count(words.eos_token_id) for row in ids]
+        return [words(f"{turns[min(n, len(turns) - 1)]}<|end|>")["input_ids"] for n in done], None
+
+    monkeypatch.setattr(made, "_generate_single_turn", write)
+
+
+# ------------------------------------------------------------------ what stands on a row
+
+
+def test_the_world_speaks_between_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = speaking(tmp_path, worlds.world(chat=True))
+    scripted(made, ["1", "x", "2"], monkeypatch)
+    out, rows = generated(made)
+    words, row = made.tokenizer, rows[0]
+    assert row.episode.prompt == [{"role": "user", "content": "a00+0="}]
+    assert [m["content"] for m in row.episode.messages] == ["1", "1+1=", "x", "2+1=", "2"]
+    assert row.episode.paid == [1.0, 0.0, 1.0]
+    whole = words.apply_chat_template([*row.episode.prompt, *row.episode.messages], tokenize=True, return_dict=True)
+    assert [*row.prompt_ids, *row.completion_ids] == whole["input_ids"], "as if the template had written it at once"
+    said = words.decode([t for t, own in zip(row.completion_ids, row.mask, strict=True) if not own])
+    assert said == "<|user|>1+1=<|assistant|><|user|>2+1=<|assistant|>"
+    assert words.decode(row.own) == "1<|end|>x<|end|>2<|end|>"
+    assert out["mask"][0].nonzero().flatten().tolist() == [i for i, own in enumerate(row.mask) if own]
+    assert out["rewards"].tolist() == [2.0] * 8
+    assert not out["truncated"].any()
+    assert logged_now(made, "completions/mean_length") == 6.0, "the model's tokens, and not the world's"
+    assert logged_now(made, "episodes/turns") == 3.0
+    assert logged_now(made, "episodes/return") == 2.0
+
+
+def logged_now(made: EquationTrainer, name: str) -> float:
+    return float(made._metrics["train"][name][-1])
+
+
+def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
+    _, rows = generated(playing(tmp_path, worlds.world()))
+    words = tiny.tokenizer()
+    longest = max(rows, key=lambda row: len(row.episode.ends))
+    assert len(longest.episode.ends) > 1
+    for row in rows:
+        secret = row.episode.prompt[1]
+        assert row.episode.prompt == f"a{secret}{secret}+0="
+        spoken = "".join(m["content"] for m in row.episode.messages)
+        assert words.decode(row.completion_ids, skip_special_tokens=True) == spoken
+        assert len(row.completion_ids) <= 24
+        assert row.episode.cut == (row.completion_ids[-1] != words.eos_token_id or len(row.episode.ends) < 3)
+
+
+def test_rewards_see_the_words_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def look(prompts, completions, completion_ids, completion_messages, environments, episodes):  # type: ignore[no-untyped-def]
+        seen.append((prompts[0], completions[0], completion_ids[0], completion_messages[0], environments[0]))
+        return [float(i) for i in range(len(prompts))]
+
+    made = speaking(tmp_path, worlds.world(chat=True), score=look)
+    scripted(made, ["1", "x", "2"], monkeypatch)
+    _, rows = generated(made)
+    prompt, completion, ids, messages, environment = seen[0]
+    assert (prompt, completion) == ("a00+0=", "1\nx\n2")
+    assert ids == rows[0].own
+    assert [m["role"] for m in messages] == ["assistant", "user", "assistant", "user", "assistant"]
+    assert environment.asked == 3
+
+
+# ------------------------------------------------------------------ the world's tokens count for nothing
+
+
+def bound(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
+    return critical.part(hook, name, beta, **knobs)
+
+
+EQUATIONS = {
+    "clip": lambda: clipped(),
+    "sequence": lambda: clipped(
+        importance=bound("rlm_importance", "sequence"), aggregator=bound("rlm_aggregators", "sequence_mean")
+    ),
+    "penalties": lambda: clipped(
+        penalties=[bound("rlm_penalties", "kl", 0.1), bound("rlm_penalties", "entropy", 0.01)],
+        token_weights=[bound("rlm_token_weights", "top_entropy", share=0.4)],
+    ),
+    "in the reward": lambda: clipped(
+        shapers=[bound("rlm_shapers", "kl_in_reward", beta=0.1), bound("rlm_shapers", "by_turn")]
+    ),
+    "critic": critical.equation,
+}
+"""One for each seam: loss and aggregator; ratios of sequences; penalties, token weights and the window; the scoring
+room; a critic."""
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_what_is_read_at_the_words_of_the_world_changes_nothing(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a number there: log-probability, entropy and value. Every weight and every metric is the same, to the bit."""
+    runs = []
+    for poisoned in (False, True):
+        torch.manual_seed(0)
+        pieces = {"critic": critical.critic()} if name == "critic" else {}
+        made = playing(tmp_path / str(poisoned), worlds.world(), EQUATIONS[name](), pieces=pieces, beta=0.1)
+        if poisoned:
+            poison(made, monkeypatch)
+        made.train()
+        runs.append(made)
+    plain, poisoned = runs
+    assert all(torch.equal(p, weights(poisoned)[name]) for name, p in weights(plain).items())
+    assert any(logged(plain, "grad_norm"))
+    times = ("train_runtime", "per_second", "step_time", "profiling", "flos")
+    for one, two in zip(plain.state.log_history, poisoned.state.log_history, strict=True):
+        for what in (what for what in one if not any(word in what for word in times)):
+            assert two[what] == one[what] or math.isnan(one[what]), what
+
+
+def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is read at a token of the world is not a number."""
+
+    def spoiled(x: Any, inputs: dict[str, Any]) -> Any:
+        world_spoke = inputs["completion_mask"].bool() & ~inputs["tool_mask"].bool()
+        assert world_spoke.any()
+        return x if x is None else x.masked_fill(world_spoke, math.nan)
+
+    read, values, scoring = made._read, made._values, made._scoring_batch
+
+    def reading(model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        logp, entropy, aux = read(model, inputs, *rest, **options)
+        return spoiled(logp, inputs), spoiled(entropy, inputs), aux
+
+    def looked_at(out: dict[str, Any]) -> Any:
+        for name in ("ref_per_token_logps", "old_per_token_logps"):
+            out |= {name: spoiled(out[name], out)} if name in out else {}
+        return scoring(out)
+
+    monkeypatch.setattr(made, "_read", reading)
+    monkeypatch.setattr(made, "_values", lambda inputs, *rows: spoiled(values(inputs, *rows), inputs))
+    monkeypatch.setattr(made, "_scoring_batch", looked_at)
+
+
+def test_short_cuts_read_the_words_of_the_world(tmp_path: Path) -> None:
+    """Packed rows give the same first step."""
+    speeds = {"plain": Speed(), "packed": Speed(packed=True, skip=True, regroup=True)}
+    norms = {}
+    for name, speed in speeds.items():
+        torch.manual_seed(0)
+        made = playing(tmp_path / name, worlds.world(), pieces={"speed": speed}, max_steps=1)
+        made.train()
+        norms[name] = logged(made, "grad_norm")[0]
+    assert norms["plain"] > 0
+    assert norms["packed"] == pytest.approx(norms["plain"], rel=1e-4)
+
+
+# ------------------------------------------------------------------ tools, as TRL calls them
+
+CALLS = ["<call>times a=3 b=4</call><call>times a=5 b=x</call>", "<call>none</call>", "12"]
+
+
+def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class written for its `environment_factory`: the same tokens, the same mask, the same messages and pay."""
+    world = worlds.world(worlds.Multiplies, chat=True)
+    ours = speaking(tmp_path, world, tools=True, max_completion_length=160)
+    scripted(ours, CALLS, monkeypatch)
+    out, rows = generated(ours)
+    model, tokenizer = worlds.scratch(tools=True)
+    told: list[Any] = []
+    stock = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        args=GRPOConfig(**tiny.settings(output_dir=str(tmp_path), max_completion_length=160)),
+        train_dataset=world.train,
+        reward_funcs=[lambda completions, environments, **_: (told.append((completions, environments)), [0.0] * 8)[1]],
+        environment_factory=worlds.Multiplies,
+    )
+    scripted(stock, CALLS, monkeypatch)
+    theirs = stock._generate_and_score_completions([row for row in world.train.select(range(2)) for _ in range(4)])
+    for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask"):
+        assert torch.equal(out[name], theirs[name]), name
+    ((completions, environments),) = told
+    assert [row.episode.messages for row in rows] == completions
+    assert [row.episode.environment.seen for row in rows] == [e.seen for e in environments] == [[(3, 4), (5, "x")]] * 8
+    assert rows[0].episode.rewards == [0.0, 0.0, 2.0], "get_reward pays the last turn"
+    for name in ("tools/call_frequency", "tools/failure_frequency", "completions/mean_length"):
+        assert logged_now(ours, name) == pytest.approx(stock._metrics["train"][name][-1]), name
+    shown = rows[0].episode.told.splitlines()
+    assert shown[:3] == ["times(a=3, b=4)", "times(a=5, b='x')", "> 12"]
+    assert shown[-1] == "12"
+
+
+def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match=r"cannot show a call of one and its answer\n.*tools: true"):
+        speaking(tmp_path, worlds.world(worlds.Multiplies, chat=True))
+
+
+# ------------------------------------------------------------------ judging, resuming
+
+
+def test_held_out_rows_are_played_as_in_training(tmp_path: Path) -> None:
+    model, tokenizer = worlds.scratch()
+    world = worlds.world(chat=True)
+    rewards = [Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))]
+    options: dict[str, Any] = {"metric": "it", "max_new_tokens": 40, "world": world}
+    reports = [evaluate(model, tokenizer, world.test, rewards, batch_size=size, **options) for size in (3, 16)]
+    assert reports[0] == reports[1], "whoever is in the batch"
+    made = speaking(tmp_path, world, max_completion_length=40, pieces={"peft_config": None})
+    with made._sampling(greedy=True):
+        _, rows = generated(made)
+    sampled = [sample["completion"] for sample in reports[0].samples[:2]]
+    assert [rows[0].episode.told, rows[4].episode.told] == sampled
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    interrupted(
+        tmp_path,
+        [1],
+        lambda folder: playing(folder, worlds.world(), save_strategy="steps", save_steps=1),
+    )
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+class Fragile(Environment):
+    """Fails at its second turn on rows with an even secret."""
+
+    seconds = 0.2
+
+    def reset(self, secret: int) -> None:
+        self.secret, self.turn = secret, 0
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        self.turn += 1
+        if self.turn == 2 and self.secret % 2 == 0:
+            raise KeyError("board")
+        return "+", 1.0, self.turn == 3
+
+
+class Hanging(Fragile):
+    """Never answers."""
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        time.sleep(1.0)
+        raise AssertionError
+
+
+class Odd(Fragile):
+    """Answers something else."""
+
+    def step(self, action: str) -> Any:
+        return "+"
+
+
+def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.MonkeyPatch) -> EquationTrainer:
+    reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
+    faults = Faults()
+    pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward, faults)], "faults": faults}
+    made = speaking(folder, worlds.world(environment, chat=True), pieces=pieces)
+    scripted(made, ["1"], monkeypatch)
+    return made
+
+
+def test_a_world_that_fails_ends_its_episode_and_the_recipe_says_what_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Fault) as caught:
+        generated(failing(tmp_path, Fragile, "stop", monkeypatch))
+    for word in ("Fragile", "`step` failed in turn 2 after '1'", "KeyError: 'board'", "reward 'it'"):
+        assert word in str(caught.value)
+    out, rows = generated(failing(tmp_path, Fragile, "skip", monkeypatch))
+    assert [len(row.episode.ends) for row in rows] == [2] * 4 + [3] * 4
+    assert out["rewards"].isnan().tolist() == [True] * 4 + [False] * 4
+    assert not out["advantages"][:4].any()
+    made = failing(tmp_path, Fragile, "zero", monkeypatch)
+    assert generated(made)[0]["rewards"].tolist() == [0.0] * 4 + [3.0] * 4
+    assert logged_now(made, "episodes/failed") == 0.5
+
+
+@pytest.mark.parametrize(("environment", "word"), [(Hanging, "no answer within 0.2 s"), (Odd, r"it returned '\+'")])
+def test_a_world_that_hangs_or_answers_oddly(
+    tmp_path: Path, environment: Any, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Fault, match=word):
+        generated(failing(tmp_path, environment, "stop", monkeypatch))
+
+
+def test_what_no_reward_would_meet_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = speaking(tmp_path, worlds.world(Fragile, chat=True), score=lambda completions: [0.0] * 8)
+    scripted(made, ["1"], monkeypatch)
+    with pytest.raises(Fault, match="environment Fragile"):
+        generated(made)
+
+
+# ------------------------------------------------------------------ what is found out before
+
+
+class Stateless(Environment):
+    """Nothing to act by."""
+
+
+class Misspelt(worlds.Sums):
+    def reset(self, secrets: int) -> str:
+        return ""
+
+
+class Unmade(worlds.Sums):
+    def __init__(self) -> None:
+        raise OSError("no board")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (Stateless, ["Stateless, the environment of 'talk', has neither `step` nor a tool"]),
+        (Misspelt, ["`Misspelt.reset` names the column 'secrets'", "did you mean 'secrets'?"]),
+        (Unmade, ["the environment of 'talk' cannot be made: OSError: no board"]),
+    ],
+)
+def test_an_environment_is_looked_at_before(environment: Any, words: list[str]) -> None:
+    check_environment(worlds.world(), "talk", "environment")
+    with pytest.raises(RecipeError) as caught:
+        check_environment(worlds.world(environment), "talk", "environment")
+    for word in ("environment: ", *words):
+        assert word in str(caught.value)
+
+
+def test_only_a_world_that_answers_has_turns() -> None:
+    silent, reward = worlds.world(None), Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))
+    with pytest.raises(RecipeError, match="needs episodes, and 'talk' is a world of one turn"):
+        check_columns(silent, "training", [reward], "talk", "rewards")
+    check_columns(worlds.world(), "training", [reward], "talk", "rewards")
+    slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}
+    with pytest.raises(RecipeError, match=r"algorithm.shapers\[0\]: 'by_turn' needs turn_rewards"):
+        check_playing(silent, slots, "talk", "algorithm")
+    check_playing(worlds.world(), slots, "talk", "algorithm")
+    slots = {"shapers": [], "rollouts": [bound("rlm_rollouts", "greedy")]}
+    with pytest.raises(RecipeError, match="write a row in one go"):
+        check_playing(worlds.world(), slots, "talk", "algorithm")

@@ -1,0 +1,77 @@
+"""Micro-batches by weight: who stands in which portion, and that nobody is lost."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm_plugins.speed.portions import PORTIONS, cut, parted, portioned
+
+
+def sizes(*groups: tuple[int, list[int]], budget: int, dead: tuple[int, ...] = ()) -> list[int]:
+    """Per group the tokens of its prompt and of each completion → rows of each portion."""
+    rows = [(i, shown, written) for i, (shown, several) in enumerate(groups) for written in several]
+    group, shown, written = (torch.tensor(column) for column in zip(*rows, strict=True))
+    return cut(group, shown, written, torch.tensor([i not in dead for i in group.tolist()]), budget)
+
+
+def test_groups_stand_together_while_they_fit() -> None:
+    """A group of prompt 5 and completions of 4, 4 and 2 tokens has 5 + 3 + 3 + 1 = 12: the last is not read."""
+    three = [(5, [4, 4, 2])] * 3
+    assert sizes(*three, budget=36) == [9]
+    assert sizes(*three, budget=35) == [6, 3]
+    assert sizes(*three, budget=23) == [3, 3, 3]
+
+
+def test_a_group_that_is_too_large_is_parted_and_its_prompt_stands_in_both_parts() -> None:
+    assert sizes((5, [4, 4, 4, 4]), budget=11) == [2, 2]
+    assert sizes((5, [4, 4, 4, 4]), budget=10) == [1, 1, 1, 1]
+    assert sizes((5, [4, 4, 4, 4]), budget=3) == [1, 1, 1, 1], "a row is never cut"
+    assert sizes((2, [3]), (5, [4, 4, 4]), budget=12) == [2, 2], "what is begun is filled up"
+
+
+def test_rows_that_are_not_read_weigh_nothing() -> None:
+    assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=11, dead=(1, 2)) == [6]
+    assert sizes((5, [0, 1]), budget=5) == [2], "nor does an empty one, or the last token"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.lists(st.integers(0, 6), min_size=1, max_size=5)), min_size=1, max_size=5),
+    st.integers(1, 40),
+)
+def test_every_row_stands_in_one_portion_and_none_is_too_large(
+    groups: list[tuple[int, list[int]]], budget: int
+) -> None:
+    rows = [(i, shown, max(0, written - 1)) for i, (shown, several) in enumerate(groups) for written in several]
+    found = sizes(*groups, budget=budget)
+    assert min(found) > 0
+    assert sum(found) == len(rows)
+    for size in found:
+        piece, rows = rows[:size], rows[size:]
+        prompts = {i: shown for i, shown, _ in piece}
+        assert len(piece) == 1 or sum(prompts.values()) + sum(written for *_, written in piece) <= budget
+
+
+def test_processes_take_as_many_portions_as_the_one_with_most() -> None:
+    assert parted([6], 1) == [6]
+    assert parted([6, 1], 4) == [2, 1, 3, 1]
+    assert sum(parted([5, 3], 8)) == 8
+
+
+def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
+    def micro_batch(first: int) -> dict[str, torch.Tensor]:
+        rows = torch.arange(first, first + 2)
+        mask = torch.ones(2, 3)
+        there = {"prompt_mask": mask, "completion_mask": mask, "advantages": torch.ones(2, 1)}
+        return {"row": rows, "group": 1 - rows // 2 % 2, **there, "tokens": torch.tensor(7.0)}
+
+    step = [micro_batch(first) for first in (0, 2, 4, 6)]
+    found = portioned(step, 2, budget=14)
+    assert [len(piece[PORTIONS]) for piece in found] == [0, 1, 0, 1]
+    assert [piece[PORTIONS][0]["row"].tolist() for piece in (found[1], found[3])] == [[2, 3, 0, 1], [6, 7, 4, 5]]
+    assert found[1][PORTIONS][0]["tokens"] == 7, "what is said of all rows is said of each portion"
+    assert [len(piece[PORTIONS]) for piece in portioned(step, 4, budget=14)] == [0, 1, 0, 1]
+    assert [len(piece[PORTIONS]) for piece in portioned(step, 2, budget=5)] == [2, 2, 2, 2]
+    several = portioned(step, 2, budget=14, most=lambda count: 3)
+    assert [len(piece[PORTIONS]) for piece in several] == [1, 2, 1, 2]

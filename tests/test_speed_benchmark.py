@@ -1,0 +1,157 @@
+"""The benchmark of speed on a workload of seconds: its gate shuts, its counts are right, its page is what it found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpo_speed
+import pytest
+import speed_report
+import torch
+from speed_arms import ARMS, DEFAULT, FEW, OFF, OURS, SPARED, STOCK
+from speed_gate import apart, check, half_precision, refusal
+from speed_limit import Machine, least
+from speed_run import PARTS, Run, run
+from speed_workloads import GATE
+
+ROOT = Path(__file__).parents[1]
+TINY = replace(GATE["ragged"], steps=2)
+MACHINE = Machine(products=1e9, thin=1e9, read=1e9)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return grpo_speed.rounds("ragged", TINY, (DEFAULT, STOCK, FEW, OURS, OFF), 1, MACHINE)
+
+
+@pytest.mark.slow
+def test_a_round_measures_every_arm(found: dict[str, Any]) -> None:
+    (only,) = found["rounds"]
+    assert list(only) == [DEFAULT, STOCK, OURS, OFF], "without a second micro-batch to try"
+    assert all(took[part] > 0 for took in only.values() for part in (*PARTS, "wall"))
+    assert found["distances"]["gradient"] < 5e-6
+    padded, live, forwarded = found["positions"][OURS].values()
+    assert found["positions"][STOCK] == {"padded": padded, "live": live, "forwarded": padded}
+    assert forwarded < live / 2 < padded / 2, "half teach nothing, and prompts are shared"
+
+
+def of(weights: list[float], gradient: list[float], written: list[list[int]]) -> Run:
+    return Run(weights=torch.tensor(weights), gradient=torch.tensor(gradient), written=written)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (of([1.0, 2.0], [3.0], [[4]]), None),
+        (of([1.0, 2.00001], [3.0], [[4]]), None),
+        (of([1.0, 2.0], [3.0], [[5]]), "other completions"),
+        (of([1.0, 2.0], [3.0001], [[4]]), "gradient is 3.3e-05 away"),
+        (of([1.0, 2.001], [3.0], [[4]]), "weights is 4.5e-04 away"),
+        (of([1.0, float("nan")], [3.0], [[4]]), "weights is nan away"),
+    ],
+)
+def test_the_gate(found: Run, reason: str | None) -> None:
+    stock = of([1.0, 2.0], [3.0], [[4]])
+    said = refusal(found, stock)
+    assert said is None if reason is None else reason in str(said)
+    if reason is not None:
+        with pytest.raises(SystemExit, match=f"not timed: on 'here' the arm 'ours' .*{reason}"):
+            check("here", {DEFAULT: stock, OURS: found})
+
+
+def test_all_off_is_held_to_the_bit() -> None:
+    stock, near = of([1.0], [1.0], []), of([1.0 + 1e-6], [1.0], [])
+    check("here", {DEFAULT: stock, STOCK: stock, OFF: stock})
+    with pytest.raises(SystemExit, match="to the bit"):
+        check("here", {DEFAULT: stock, STOCK: stock, OFF: near})
+
+
+@pytest.mark.slow
+def test_a_trainer_that_learns_otherwise_is_not_timed() -> None:
+    """The gate looks at the run, not at what the arm promises."""
+    one = replace(TINY, steps=1)
+    other = run(replace(one, dead=1), ARMS[OURS])
+    assert "its gradient is" in str(refusal(other, run(one, ARMS[DEFAULT])))
+
+
+@pytest.mark.slow
+def test_two_bytes_cost_no_more_than_with_stock() -> None:
+    found = half_precision(["ragged"])
+    assert 1e-3 < found[OURS] <= 1.1 * found[STOCK]
+
+
+def test_the_limit_counts_what_nobody_can_leave_out() -> None:
+    """Two prompts of 10 with completions of 3 and 5; the second teaches nothing."""
+    groups = [(10, [3, 5], True), (10, [3, 5], False)]
+    layer = 32 * (32 + 16 + 16 + 32) + 3 * 32 * 64
+    adapter = 16 * (64 + 48 + 48 + 64 + 3 * 96)
+    one = replace(TINY, canned=True)
+    found = least(one, groups, MACHINE)
+    assert found["writing"] == found["scoring"] == 0
+    tokens, scored = 10 + 2 + 4, 8
+    assert found["learning"] * 1e9 == pytest.approx(2 * (4 * layer + 6 * adapter) * tokens + 4 * 64 * 32 * scored)
+    seen = least(replace(one, beta=0.1, iterations=2), groups, MACHINE)
+    assert seen["learning"] == pytest.approx(4 * found["learning"]), "a KL sees every row, and each twice"
+    assert seen["scoring"] * 1e9 == pytest.approx(2 * 2 * layer * 2 * tokens + 2 * 64 * 32 * 2 * scored)
+
+
+def test_relative_distance() -> None:
+    assert apart(torch.tensor([3.0, 4.0]), torch.tensor([0.0, 4.0])) == 0.75
+    assert apart(torch.zeros(2), torch.zeros(2)) == 0
+
+
+# ------------------------------------------------------------------ its page
+
+
+def whole() -> dict[str, Any]:
+    """Numbers as `--full` would find them, of two rounds."""
+    took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, OFF: 6.0}
+    parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x}  # noqa: E731
+    work = {
+        "about": "small",
+        "steps": 2,
+        "tokens": 100,
+        "distances": {"gradient": 1e-7, "weights": 1e-6},
+        "least": {"writing": 0.5, "scoring": 0.0, "learning": 0.3},
+        "positions": {arm: {"padded": 30, "live": 20, "forwarded": 10} for arm in took},
+        "rounds": [{arm: parts(x, k) for arm, x in took.items()} for k in (1.0, 3.0)],
+    }
+    return {
+        "packages": {"torch": "2"},
+        "machine": vars(MACHINE),
+        "gate": {"ragged": work["distances"], "bf16": {STOCK: 5e-3, OURS: 5e-3}},
+        "workloads": {"B1": work},
+        "memory": {DEFAULT: 2**30, STOCK: 2**31, OURS: 2**29, SPARED: 2**27},
+    }
+
+
+def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{speed_report.BEGIN}\nstale\n{speed_report.END}\nafter\n")
+    grpo_speed.write(whole(), tmp_path / "results", readme)
+    page = (tmp_path / "results/grpo_speed.md").read_text()
+    line = "| B1 | small | 8.00 s | 6.00 s | 2.00 s | **4.0** | 3.0 | 20% |"
+    assert line in page
+    assert "| M | peak memory over the loaded model | 1024 MiB | 2048 MiB | 512 MiB | 1/2.0 | 1/4.0 | |" in page
+    assert "B1, × stock, checkpointing: 4.00 (4.00–4.00), goal 2.8: reached" in page
+    assert "checkpointing on both sides: 8.00 (8.00–8.00), goal 6: reached" in page
+    assert json.loads((tmp_path / "results/grpo_speed.json").read_text()) == whole()
+    text = readme.read_text()
+    assert line in text
+    assert "stale" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert (tmp_path / "results/grpo_speed.png").stat().st_size > 0
+
+
+def test_readme_tells_what_was_measured() -> None:
+    """Nobody writes its table by hand, and nobody forgets to."""
+    text, file = (ROOT / "README.md").read_text(), ROOT / "benchmarks/results/grpo_speed.json"
+    assert speed_report.BEGIN in text
+    if file.exists():
+        found = json.loads(file.read_text())
+        assert text == speed_report.into(text, speed_report.table(found))
+        assert (file.parent / "grpo_speed.md").read_text() == speed_report.page(found)

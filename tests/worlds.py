@@ -1,0 +1,70 @@
+"""Worlds that answer, small enough for the tiny model: what tests of several turns share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datasets import Dataset
+
+from rlm_plugins.environment import Environment
+from rlm_plugins.ingredients.scratch import build_config, build_model, build_tokenizer
+from rlm_plugins.world import World
+
+LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
+
+
+class Sums(Environment):
+    """Asks for three sums, one after the other, whatever the answers are; pays what is a digit."""
+
+    turns = 3
+
+    def reset(self, secret: int) -> str:
+        self.asked = secret
+        return f"{secret}+0="
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        self.asked += 1
+        return f"{self.asked}+1=", float(action[:1].isdigit()), False
+
+
+class Multiplies:
+    """Tools as TRL wants them, without our base."""
+
+    def reset(self, **columns: Any) -> str:
+        self.seen: list[tuple[int, int]] = []
+        return f" {columns['secret']}"
+
+    def times(self, a: int, b: int) -> int:
+        """The product.
+
+        Args:
+            a: One factor.
+            b: The other one.
+        """
+        self.seen.append((a, b))
+        return a * b
+
+    def get_reward(self) -> float:
+        return float(len(self.seen))
+
+
+def rows(count: int = 16, chat: bool = False) -> Dataset:
+    """Rows with a secret digit; with `chat` the prompt is a conversation."""
+    prompts: list[Any] = [f"a{i % 10}" for i in range(count)]
+    if chat:
+        prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    return Dataset.from_dict({"prompt": prompts, "secret": [i % 10 for i in range(count)]})
+
+
+def world(environment: Any = Sums, **said: Any) -> World:
+    data = rows(**said)
+    return World(train=data, test=list(data), environment=environment)
+
+
+def scratch(tools: bool = False, seed: int = 0) -> tuple[Any, Any]:
+    """A model with a chat template, and its tokenizer."""
+    sizes = {"hidden_size": 32, "head_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = build_config(
+        "qwen3", LETTERS, tools, **sizes, num_key_value_heads=2, intermediate_size=64, max_position_embeddings=256
+    )
+    return build_model(config, seed), build_tokenizer(LETTERS, tools)
