@@ -13,8 +13,9 @@ from pydantic import Field, PositiveInt
 from rlm_plugins.ingredients import hub
 from rlm_plugins.lazy import torch
 from rlm_process.grader import Grader, kind_of
+from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
-from rlm_process.steps import Cut, Steps, cutter
+from rlm_process.steps import Cut, cutter
 
 if TYPE_CHECKING:
     from torch import device
