@@ -61,7 +61,8 @@ def step_labels(
 
     An answer is right from the reward `right` on. With `save` every row is appended to that file, a line of JSON with
     ``prompt``, ``completions`` (the steps) and ``labels`` (true or false, or shares): what a process reward model is
-    trained on, in the layout TRL calls stepwise supervision; `weight` 0 then only writes. The mean label is `shapers/label` in the log, the number of answers `shapers/continuations`.
+    trained on, in the layout TRL calls stepwise supervision; `weight` 0 then only writes. The mean label is
+    `shapers/label` in the log, the number of answers `shapers/continuations`.
 
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
     groups step by step. States that no reward could judge have no label (null, and no pay).
