@@ -46,8 +46,8 @@ def calculator(
 
     A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. With ``show: moves`` it is one turn of
     somebody who mostly guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`;
-    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out; of one digit there are half as many
-    as there could be, at most.
+    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are
+    (2187 of one digit) are made.
     """
     chance = random.Random(f"calculator {seed}")
     most = (9 * 10 ** (digits - 1)) ** 3 * len("*+-") * len("+-")
