@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process
+PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process rlm-games
 # reasoning-gym needs pycosat, which pip builds; without a C compiler everything else is made all the same
 NO_GYM := 'rlm-gym stays out, and its tests are skipped: is there a C compiler (gcc or clang)?'
 

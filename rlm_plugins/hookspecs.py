@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
 
-GENERATING = ("generate", "model", "inputs", "config", "tell")
+GENERATING = ("generate", "model", "inputs", "config", "tell", "finished")
 """What a generator may name: see :func:`rlm_generators`."""
 
 hookspec = pluggy.HookspecMarker("rlm")
@@ -168,10 +168,12 @@ def rlm_generators() -> Parts:
 
     Data: ``generate`` (the model's own, of transformers), ``model`` (with or without adapters, not wrapped),
     ``inputs`` (``input_ids`` (B, P), padded on the left, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
-    how long, how hot, which tokens end a row) and ``tell`` (whether log-probabilities are asked for). Returns token
-    ids (B, P + T): the prompts, and what was written, padded after its end; or, where asked to tell, a
-    :class:`rlm_plugins.speed.written.Written`. From the same state of the random generator it writes the same. A part
-    may carry ``settings``, what `trainer:` must say with it (then TRL writes while it trains)::
+    how long, how hot, which tokens end a row), ``tell`` (whether log-probabilities are asked for) and ``finished``
+    (None, or to be called with the numbers of rows that are done and the ids written on each, as soon as they are:
+    rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was written, padded
+    after its end; or, where asked to tell, a :class:`rlm_plugins.speed.written.Written`. From the same state of the
+    random generator it writes the same. A part may carry ``settings``, what `trainer:` must say with it (then TRL
+    writes while it trains)::
 
         def in_pieces(generate, inputs, config, *, rows: int = 8):
             \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
