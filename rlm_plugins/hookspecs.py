@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
 
+GENERATING = ("generate", "model", "inputs", "config", "tell")
+"""What a generator may name: see :func:`rlm_generators`."""
+
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
 
@@ -56,6 +59,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
+    "rlm_generators": Hook("generator", "y", GENERATING),
     "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes")),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
@@ -155,6 +159,31 @@ def rlm_rollouts() -> Parts:
         @hookimpl
         def rlm_rollouts():
             return {"scripted": scripted}
+    """
+
+
+@hookspec
+def rlm_generators() -> Parts:
+    """y: how a text model writes, while it trains and when it is judged. The rows are asked for elsewhere.
+
+    Data: ``generate`` (the model's own, of transformers), ``model`` (with or without adapters, not wrapped),
+    ``inputs`` (``input_ids`` (B, P), padded on the left, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
+    how long, how hot, which tokens end a row) and ``tell`` (whether log-probabilities are asked for). Returns token
+    ids (B, P + T): the prompts, and what was written, padded after its end; or, where asked to tell, a
+    :class:`rlm_plugins.speed.written.Written`. From the same state of the random generator it writes the same. A part
+    may carry ``settings``, what `trainer:` must say with it (then TRL writes while it trains)::
+
+        def in_pieces(generate, inputs, config, *, rows: int = 8):
+            \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
+            starts = range(0, len(inputs["input_ids"]), rows)
+            pieces = [generate(**{name: x[i : i + rows] for name, x in inputs.items()}, generation_config=config)
+                      for i in starts]
+            width, pad = max(x.shape[1] for x in pieces), config.pad_token_id
+            return torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1]), value=pad) for x in pieces])
+
+        @hookimpl
+        def rlm_generators():
+            return {"in_pieces": in_pieces}
     """
 
 

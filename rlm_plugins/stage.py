@@ -120,6 +120,7 @@ class Stage:
         rollouts: Who writes rows beside the policy.
         critic: What it is like, where a part asks for one.
         speed: Which short cuts are taken.
+        generator: How the policy writes; None: as transformers does it.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
         results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
@@ -143,6 +144,7 @@ class Stage:
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
     speed: Speed = Speed()
+    generator: Bound | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
     results: Mapping[str, Path] = field(default_factory=dict)
@@ -158,6 +160,6 @@ class Stage:
 
     def parts(self) -> list[Bound]:
         """Every part of the stage that has knobs, in batch order."""
-        before = [part for part in (self.sampler, *self.rollouts) if part is not None]
+        before = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
         return [*before, *(reward.part for reward in self.rewards), *equation, *self.callbacks]

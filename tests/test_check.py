@@ -54,6 +54,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     sft, grpo = examined
     assert [(p["slot"], p["name"]) for p in sft["parts"]] == [
         ("environment", "addition"),
+        ("generator", "transformers"),
         ("rewards", "accuracy"),
         ("rewards", "length"),
         ("algorithm", "sft"),
@@ -61,7 +62,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
         ("model", "scratch"),
     ]
     slots = [p["slot"] for p in grpo["parts"]]
-    assert slots[3:8] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
+    assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
     assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0"}
 

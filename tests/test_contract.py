@@ -20,6 +20,7 @@ from rlm_plugins.builtin import (
     environments,
     episodes,
     filters,
+    generators,
     importance,
     models,
     penalties,
@@ -279,6 +280,12 @@ def test_algorithms(row: Row) -> None:
     subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
     for law in battery(subject):
         assert tried(law, subject) is None
+
+
+test_transformers = conformance("rlm_generators", generators.transformers)
+test_portable = conformance("rlm_generators", generators.portable)
+test_inverse_cdf = conformance("rlm_generators", generators.portable, knobs={"sampling": "inverse_cdf"})
+test_vllm = conformance("rlm_generators", generators.vllm)
 
 
 # ---- and nothing is left out

@@ -74,6 +74,7 @@ CRITICS = {
 }
 """Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""
 
+GENERATORS = ("transformers", "portable")
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **{name: (said, (), HALVES) for name, said in FIRST_STEP.items()},
     **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
@@ -106,6 +107,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
     one = [(recipe, str(folder / "one" / name), [*both, *alone]) for name, (both, alone, _) in CASES.items()]
     two = [(recipe, str(folder / "two" / name), [*both, *halved]) for name, (both, _, halved) in CASES.items()]
     train_all(one)
+    (folder / "own").mkdir()
+    own = str(reinforcement(folder / "own", start, canned=False))
+    two += [(own, str(folder / "two" / name), [f"generator={name}", *HALVES]) for name in GENERATORS]
     (folder / "two.json").write_text(json.dumps(two))
     python(2, str(ROOT / "tests" / "several.py"), str(folder / "two.json"), cwd=folder)
     return folder
@@ -117,6 +121,19 @@ def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further
     assert one["grad_norm"] > 1e-3, "nothing to compare"
     for what in ("loss", "grad_norm", "entropy", *further):
         assert two[what] == pytest.approx(one[what], rel=rel, abs=absolute), (step, what)
+
+
+def test_two_processes_write_the_same_with_either_generator(runs: Path) -> None:
+    """Each has its own stream of random numbers, and its model is wrapped."""
+    usual, found = (runs / "two" / name for name in GENERATORS)
+    samples = [(run / "samples.jsonl").read_text() for run in (usual, found)]
+    assert samples[0]
+    assert samples[0] == samples[1]
+    for step in (1, 2):
+        one, two = logged(usual, step), logged(found, step)
+        assert {n: one[n] for n in ("loss", "grad_norm", "reward")} == {
+            n: two[n] for n in ("loss", "grad_norm", "reward")
+        }
 
 
 @pytest.mark.parametrize("name", FIRST_STEP)

@@ -270,6 +270,33 @@ def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: i
     assert len({tuple(row) for row in rows}) == 6
 
 
+@pytest.mark.parametrize(
+    ("knobs", "parents"),
+    [
+        ({"forks": 1}, [None, 0, 0, 1, 0, 1, 2, 3]),
+        ({"forks": 2}, [None, 0, 0, 0, 1, 2, 0, 1]),
+        ({"trunks": 2, "forks": 1}, [None, None, 0, 1, 0, 1, 2, 3]),
+        ({"trunks": 3}, [None, None, None, 0, 1, 2, 0, 1]),
+        ({"trunks": 9}, [None] * 8),
+    ],
+)
+def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) -> None:
+    """Who kept whose tokens, in rounds; half of what the parent wrote itself is kept each time."""
+    counting.calls = 0  # type: ignore[attr-defined]
+    found = Branches(**knobs)(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, counting)
+    for group in (0, 8):
+        rows, mask = found["completion_ids"][group : group + 8], found["mask"][group : group + 8]
+        for row, parent in enumerate(parents):
+            start = mask[row].count(False)
+            if parent is None:
+                assert start == 0
+                continue
+            before = mask[parent].count(False)
+            assert start == before + (6 - before) // 2
+            assert rows[row][:start] == rows[parent][:start]
+            assert rows[row][start] != rows[parent][start]
+
+
 def test_a_prefix_is_trained_once_unless_said() -> None:
     counting.calls = 0  # type: ignore[attr-defined]
     assert Branches(train_prefix=True)(["a", "a"], [0, 1], counting)["mask"] == [[True] * 6] * 2

@@ -16,6 +16,21 @@ from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlm_plugins.trainer.writing import reading_temperature
 
+GENERATING = {
+    "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],
+    "_update_model_kwargs_for_generation": ["self", "outputs", "model_kwargs", "is_encoder_decoder", "num_new_tokens"],
+    "_sample": [
+        "self",
+        "input_ids",
+        "logits_processor",
+        "stopping_criteria",
+        "generation_config",
+        "synced_gpus",
+        "streamer",
+        "model_kwargs",
+    ],
+}
+"""What our decoding loop calls, and the loop it stands in for."""
 METHODS = {
     "_calculate_rewards": (GRPOTrainer, ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
     "_generate_and_score_completions": (GRPOTrainer, ["self", "inputs"]),
@@ -144,3 +159,15 @@ def test_our_columns_survive_the_buffer() -> None:
 def test_sft_takes_what_we_give(tmp_path: Path) -> None:
     names = inspect.signature(SFTTrainer.__init__).parameters
     assert {"model", "args", "train_dataset", "processing_class", "peft_config"} <= set(names)
+
+
+@pytest.mark.parametrize(("name", "parameters"), GENERATING.items(), ids=GENERATING)
+def test_transformers_generates_by(name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(transformers.GenerationMixin, name)).parameters) == parameters
+
+
+def test_generate_hands_its_loop_over() -> None:
+    assert "custom_generate" in inspect.signature(transformers.GenerationMixin.generate).parameters
+    source = inspect.getsource(GRPOTrainer._generate_single_turn)
+    assert "unwrapped_model.generate(\n" in source
+    assert "**generate_inputs, generation_config=self.generation_config" in source

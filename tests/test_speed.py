@@ -234,7 +234,10 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
             "trainer.num_iterations=2",
             ["without padding", "left out", "group by group", "the first pass over a generation"],
         ),
-        ("trainer.steps_per_generation=3", ["without padding", "left out", "an optimiser step spans generations"]),
+        (
+            "trainer.steps_per_generation=3",
+            ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
+        ),
         (
             "speed={packed: true, regroup: true, token_budget: auto}",
             ["without padding", "`speed.skip` is off", "group by group", "as what 8 rows have with padding"],

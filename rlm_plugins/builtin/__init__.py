@@ -13,6 +13,7 @@ FILES = (
     "environments",
     "samplers",
     "rollouts",
+    "generators",
     "rewards",
     "shapers",
     "filters",

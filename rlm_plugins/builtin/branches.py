@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 Write = Callable[..., list[list[int]]]
+Choose = Callable[[int, Sequence[int], int], int]
 
 
 def fork(
@@ -28,14 +29,47 @@ def fork(
     return [start + rest for start, rest in zip(kept, write(prompts, prefixes=kept), strict=True)]
 
 
+def grown(
+    write: Write, prompts: Sequence[Any], place: Sequence[int], *, trunks: int, forks: int | None, choose: Choose
+) -> tuple[list[list[int]], list[int]]:
+    """Whole groups as trees: the first rows from nothing, then in rounds the others, forked from those that are there.
+
+    Args:
+        write, prompts, place: As a rollout source is given them.
+        trunks: Rows of a group that are written from nothing.
+        forks: How often each row is forked per round, until the group is full; None: as often as needed, in one round.
+        choose: Says where a row is forked: of its number among `prompts`, its tokens, and how many of them it kept
+            itself from the row it was forked from.
+
+    Returns:
+        Token ids per row, and how many of them it kept from another.
+    """
+    size = max(place, default=-1) + 1
+    starts = [i for i, number in enumerate(place) if number == 0]
+    first = [start + number for start in starts for number in range(min(trunks, size))]
+    rows = dict(zip(first, write([prompts[i] for i in first]), strict=True))
+    kept = dict.fromkeys(first, 0)
+    there = min(trunks, size)
+    while there < size:
+        new = min(size - there, size if forks is None else there * forks)
+        parents = {start + there + n: start + n % there for start in starts for n in range(new)}
+        kept |= {row: choose(parent, rows[parent], kept[parent]) for row, parent in parents.items()}
+        trunk_of, places = [rows[parent] for parent in parents.values()], [kept[row] for row in parents]
+        rows |= dict(zip(parents, fork(write, [prompts[i] for i in parents], trunk_of, places), strict=True))
+        there += new
+    return [rows[i] for i in range(len(prompts))], [kept[i] for i in range(len(prompts))]
+
+
 class Branches:
-    """One completion of the group, and the group's other rows forked from it at a token.
+    """Some completions of the group, and the group's other rows forked from them at a token.
 
-    The first of its rows is the trunk, written by the policy from the start; the others keep its tokens up to a place
-    and are written on from there. The place is the token number `token`, or else the share `at` of the trunk's length;
-    the trunk's last token is never kept, since it ends the answer.
+    The first of its rows, `trunks` of them, are written by the policy from the start; the others keep the tokens of a
+    row up to a place and are written on from there. The place is the token number `token`, or else the share `at` of
+    what that row wrote itself; a row's last token is never kept, since it ends the answer. By default all are forked
+    from the trunks; with `forks` each row is forked so often per round, and those that came of it in the next round
+    too, until the group is full: with 1 the rows double, 1, 2, 4, 8.
 
-    What a branch has kept is the trunk's and trained on there alone; with `train_prefix` in every branch as well.
+    What a branch has kept is the other row's and trained on there alone; with `train_prefix` in every branch as well.
     """
 
     whole_groups = True
@@ -45,21 +79,20 @@ class Branches:
         *,
         at: Annotated[float, Field(ge=0, le=1)] = 0.5,
         token: NonNegativeInt | None = None,
+        trunks: PositiveInt = 1,
+        forks: PositiveInt | None = None,
         train_prefix: bool = False,
     ) -> None:
-        self.at, self.token, self.train_prefix = at, token, train_prefix
+        self.at, self.token, self.trunks, self.forks = at, token, trunks, forks
+        self.train_prefix = train_prefix
 
     def __call__(self, prompts: Sequence[Any], place: Sequence[int], write: Write) -> dict[str, Any]:
-        first = [i for i, number in enumerate(place) if number == 0]
-        others = [i for i, number in enumerate(place) if number > 0]
-        trunks = dict(zip(first, write([prompts[i] for i in first]), strict=True))
-        trunk_of = [trunks[i - place[i]] for i in others]
-        places = [self._place(trunk) for trunk in trunk_of]
-        rows = trunks | dict(zip(others, fork(write, [prompts[i] for i in others], trunk_of, places), strict=True))
-        kept = dict(zip(others, places, strict=True))
-        mask = [[self.train_prefix or t >= kept.get(i, 0) for t in range(len(rows[i]))] for i in range(len(prompts))]
-        return {"completion_ids": [rows[i] for i in range(len(prompts))], "mask": mask}
+        rows, kept = grown(write, prompts, place, trunks=self.trunks, forks=self.forks, choose=self._place)
+        mask = [
+            [self.train_prefix or t >= start for t in range(len(row))] for row, start in zip(rows, kept, strict=True)
+        ]
+        return {"completion_ids": rows, "mask": mask}
 
-    def _place(self, trunk: Sequence[int]) -> int:
-        wanted = int(self.at * len(trunk)) if self.token is None else self.token
-        return max(0, min(wanted, len(trunk) - 1))
+    def _place(self, row: int, tokens: Sequence[int], start: int) -> int:
+        wanted = start + int(self.at * (len(tokens) - start)) if self.token is None else self.token
+        return max(0, min(wanted, len(tokens) - 1))

@@ -97,6 +97,7 @@ class GRPO:
                 rewards=stage.rewards,
                 critic=stage.critic,
                 speed=stage.speed,
+                generator=stage.generator,
                 world=stage.world,
                 writers=Writers(stage.rollouts, args.num_generations, plays=answers)
                 if stage.rollouts or answers

@@ -73,12 +73,18 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
 
 
 def _reuse(stage: Stage, args: Any) -> list[str]:
-    """Nothing where a generation is used once: then there is no old policy."""
-    if not stage.speed.reuse or args.num_iterations == 1:
+    """Nothing where a generation is one optimiser step, or a part of it: then there is no old policy."""
+    every = args.steps_per_generation * args.num_iterations
+    if not stage.speed.reuse or args.gradient_accumulation_steps % every == 0:
         return []
-    if args.steps_per_generation != args.gradient_accumulation_steps:
-        return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
-    return ["the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"]
+    if args.steps_per_generation == args.gradient_accumulation_steps:
+        return [
+            "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
+        ]
+    tells = stage.generator is not None and "tell" in (*stage.generator.part.needs, *stage.generator.part.welcomes)
+    if tells and not stage.rollouts and not args.bf16 and not args.fp16:
+        return ["the old policy is what was thought while writing, if the weights are float32; else a pass reads it"]
+    return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
 
 
 def _overlap(stage: Stage) -> list[str]:

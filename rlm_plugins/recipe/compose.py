@@ -89,6 +89,8 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     own = "the engine of this stage has a loss of its own, and takes no short cuts"
     equations = [plan.slots.get("policy_loss") is not None for plan in plans]
     _check_is_used(recipe, plans, "speed", equations, own, "leave it out here")
+    silent, writing = "the engine of this stage writes no answers", [plan.generator is not None for plan in plans]
+    _check_is_used(recipe, plans, "generator", writing, silent, "leave it out here")
     check_earlier_stages(plans)
     return plans
 
@@ -203,6 +205,7 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         rollouts=plan.slots["rollouts"],
         critic=plan.critic,
         speed=plan.speed,
+        generator=plan.generator,
         callbacks=plan.callbacks,
     )
 

@@ -20,6 +20,7 @@ SECTIONS = (
     "algorithm",
     "critic",
     "speed",
+    "generator",
     "trainer",
     "callbacks",
     "evaluation",
@@ -182,6 +183,7 @@ class Body(Keys):
     algorithm: Algorithm | None = None
     critic: Critic | None = None
     speed: Speed | None = None
+    generator: Part | None = None
     trainer: dict[str, Any] | None = None
     callbacks: list[Part] | None = None
     evaluation: Evaluation | None = None

@@ -14,7 +14,7 @@ from rlm_plugins.recipe.paths import Path
 from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
 
-_NAMED = ("model", "environment", "rewards", "algorithm", "callbacks")
+_NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
 
 
 def spell_out(draft: Draft) -> None:

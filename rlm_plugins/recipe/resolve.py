@@ -13,6 +13,7 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.critic import critic_of
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.finder import Finder, stable_name
+from rlm_plugins.recipe.generator import generator_of, writes_answers
 from rlm_plugins.recipe.grammar import MANY
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.paths import Path
@@ -40,6 +41,7 @@ class Plan:
         evaluation: None when the recipe wants none, or has no rewards.
         critic: None when no part asks for one.
         speed: Which short cuts are taken.
+        generator: How the policy writes; None where the engine never asks it to.
         callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
@@ -53,6 +55,7 @@ class Plan:
     evaluation: Evaluation | None
     critic: Critic | None
     speed: Speed
+    generator: Bound | None
     callbacks: list[Bound]
     body: dict[str, Any] = field(repr=False)
 
@@ -65,6 +68,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     """
     said, place = recipe.bodies[number], recipe.places[number]
     finder = Finder(recipe, registry, place)
+    generator, writes, settings = generator_of(finder, said)
+    said = {**said, "trainer": settings}
     title = said.get("name") or said["algorithm"]["name"].rpartition("/")[2]
     body: dict[str, Any] = {"name": title} if place else {}
     model, body["model"] = _model(finder, said)
@@ -75,7 +80,9 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body |= section
     speed, section = _speed(finder, said.get("speed"), slots)
     body |= section
-    body["trainer"] = dict(said.get("trainer") or {})
+    if writes_answers(engine):
+        body["generator"] = writes
+    body["trainer"] = settings
     callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
     labels = _labels(finder, engine, rewards)
     evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), labels)
@@ -90,6 +97,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         evaluation=evaluation,
         critic=critic,
         speed=speed,
+        generator=generator if writes_answers(engine) else None,
         callbacks=callbacks,
         body=body,
     )

@@ -48,7 +48,7 @@ def _sections(parts: PartSchemas) -> Schema:
     return {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
-        "environment": or_null(parts.part("environment")),
+        **{key: or_null(parts.part(key)) for key in ("environment", "generator")},
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),

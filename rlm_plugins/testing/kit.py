@@ -14,12 +14,12 @@ from rlm_plugins import testing
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.testing import invariances, manners, rewards, signatures, sources, worlds
+from rlm_plugins.testing import generators, invariances, manners, rewards, signatures, sources, worlds
 from rlm_plugins.testing.laws import Law, battery
 from rlm_plugins.testing.samples import require_columns
 from rlm_plugins.testing.subject import LawBroken, Subject, failure
 
-__all__ = ["conformance", "invariances", "manners", "rewards", "signatures", "sources", "worlds"]
+__all__ = ["conformance", "generators", "invariances", "manners", "rewards", "signatures", "sources", "worlds"]
 
 
 def conformance(

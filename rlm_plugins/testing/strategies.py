@@ -166,7 +166,8 @@ def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
 def _read(prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> torch.Tensor:
     rows = [[-(token % 5) / 4 - 0.25 for token in row] for row in completion_ids]
     width = max([1, *map(len, rows)])
-    return torch.tensor([row + [0.0] * (width - len(row)) for row in rows]).view(len(rows), width)
+    table = [row + [0.0] * (width - len(row)) for row in rows]
+    return torch.tensor(table, device="cpu").view(len(rows), width)
 
 
 def _write(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False) -> list[list[int]]:
@@ -175,7 +176,7 @@ def _write(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False
 
 
 def _score(prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
-    return torch.tensor([float(sum(row) % 2) for row in completion_ids])
+    return torch.tensor([float(sum(row) % 2) for row in completion_ids], device="cpu")
 
 
 def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:

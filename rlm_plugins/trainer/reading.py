@@ -34,7 +34,7 @@ class Reading(Playing):
     def __init__(self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any) -> None:
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
-        self._leaves_old = False
+        self._old_is_next = False
         self._past: Past | None = None
         super().__init__(**rest)
         if self._scoring_names("moved"):
@@ -71,10 +71,13 @@ class Reading(Playing):
         Args:
             live: Whether a row is asked for at all; None: all are.
         """
-        if self._leaves_old and not torch.is_grad_enabled():
-            self._leaves_old = False  # TRL's first pass over a generation
-            return None, None, None  # type: ignore[return-value]
         rows = input_ids, attention_mask, logits_to_keep
+        if self._old_is_next and not torch.is_grad_enabled():
+            self._old_is_next = False  # TRL's first pass over a generation
+            if self._old_comes_later():
+                return None, None, None  # type: ignore[return-value]
+            if (told := self._as_written(input_ids, logits_to_keep)) is not None:
+                return told[0], None, None
         if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
             return super()._get_per_token_logps_and_entropies(
                 model, *rows, batch_size, compute_entropy, compute_aux_loss, **images
@@ -111,6 +114,24 @@ class Reading(Playing):
         logp: torch.Tensor = super()._get_per_token_logps_and_entropies(model, ids, there, width)[0]
         return logp
 
+    def _reads_old(self) -> bool:
+        """Whether TRL reads what the policy was before the update: the first of its passes over a generation."""
+        every = self.args.steps_per_generation * self.num_iterations
+        aligned = self.args.gradient_accumulation_steps % every == 0
+        return self.model.training and not aligned and not self.use_vllm
+
+    def _asks_to_tell(self) -> bool:
+        """Whether what was thought while writing spares a pass, and is what that pass would say: so it is in float32.
+
+        The thoughts must be those of whole rows, so the policy writes alone and in one go.
+        """
+        exact = self.accelerator.mixed_precision == "no" and next(self.model.parameters()).dtype == torch.float32
+        alone = self._writers is None and not self.tools
+        asked = (self._reads_old() and not self._old_comes_later()) or self._scores_by_old()
+        return (
+            self._speed.reuse and self.model.training and exact and alone and (asked or self._scoring_names("entropy"))
+        )
+
     def _old_comes_later(self) -> bool:
         """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier.
 
@@ -133,6 +154,8 @@ class Reading(Playing):
         size = self.args.per_device_train_batch_size
         if set(wanted) & set(TOLD):
             found = self._read_vocabulary(out, size)
+        elif (told := self._as_written(*padded_rows(out)[::2])) is not None:
+            found = dict(zip(("old_logp", "entropy"), told, strict=True))
         else:
             with torch.no_grad():
                 logp, entropy, _ = self._read(self.model, out, size, compute_entropy=bool(wanted))

@@ -61,7 +61,7 @@ class Scoring(Trying):
         """One generation: TRL's dictionary for the rows of this process, and the rows of all, sifted."""
         inputs = self._next_problems(inputs)
         self._inputs, self._written = inputs, None
-        self._leaves_old = self._old_comes_later()
+        self._old_is_next = self._reads_old()
         out = super()._generate_and_score_completions(inputs)
         if self._written is not None:
             out |= self._said_of_rows(self._written, out["completion_ids"])

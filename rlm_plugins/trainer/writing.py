@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.trainer.problems import Problems
+from rlm_plugins.trainer.generating import Generating
 from rlm_plugins.training.sharing import POLICY
 from rlm_plugins.training.writing import Rows, Writers
 
 
-class Writing(Problems):
+class Writing(Generating):
     """The same, with rows written by several sources; what a source may ask of the trainer is public here.
 
     Args:

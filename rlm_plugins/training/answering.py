@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from rlm_plugins.registry.parts import Bound
+from rlm_plugins.training.pen import written
 from rlm_plugins.training.playing import Table
 from rlm_plugins.world import World
 
@@ -38,6 +41,7 @@ def answer(
     max_new_tokens: int,
     template: Mapping[str, Any],
     world: World | None = None,
+    generator: Bound | None = None,
 ) -> Answers:
     """Greedy answers; the model's mode is restored, and no random number is drawn.
 
@@ -48,10 +52,11 @@ def answer(
         max_new_tokens: Longest answer, in tokens; of an episode, the world's words included.
         template: ``chat_template_kwargs`` of the recipe.
         world: Where the rows are played, if it answers.
+        generator: How the model writes; None: as transformers does it.
     """
     prompts = [row["prompt"] for row in rows]
     if world is not None and world.answers:
-        return _played(model, tokenizer, rows, max_new_tokens, template, world)
+        return _played(model, tokenizer, rows, max_new_tokens, template, world, generator)
     chat = not isinstance(prompts[0], str)
     texts = prompts
     if chat:
@@ -59,7 +64,7 @@ def answer(
             tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
         ]
     given = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat)
-    ids = _written(model, tokenizer, given, max_new_tokens)
+    ids = _written(model, tokenizer, given, max_new_tokens, generator)
     said = tokenizer.batch_decode(ids, skip_special_tokens=True)
     return Answers(prompts, [[{"role": "assistant", "content": x}] for x in said] if chat else said, ids, said)
 
@@ -71,6 +76,7 @@ def _played(
     max_new_tokens: int,
     template: Mapping[str, Any],
     world: World,
+    generator: Bound | None,
 ) -> Answers:
     table = Table(
         world,
@@ -83,7 +89,7 @@ def _played(
 
     def write(ids: list[list[int]]) -> tuple[list[list[int]], None]:
         given = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-        return _written(model, tokenizer, given, max_new_tokens), None
+        return _written(model, tokenizer, given, max_new_tokens, generator), None
 
     played = table.play([row["prompt"] for row in rows], rows, write)
     episodes = [row.episode for row in played]
@@ -97,15 +103,16 @@ def _played(
 
 
 @torch.no_grad()
-def _written(model: Any, tokenizer: Any, given: Mapping[str, Any], max_new_tokens: int) -> list[list[int]]:
+def _written(
+    model: Any, tokenizer: Any, given: Mapping[str, Any], max_new_tokens: int, generator: Bound | None
+) -> list[list[int]]:
     """What the model writes after rows that are padded on the left, up to its end token."""
     given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
-    training = model.training
+    config, training = copy.deepcopy(model.generation_config), model.training
+    config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
     model.eval()
     try:
-        output = model.generate(
-            **given, max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
-        )
+        output = written(generator, model.generate, model, given, config).ids
     finally:
         model.train(training)
     return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.training.answering import Answers, answer
 from rlm_plugins.training.fault_book import agree
@@ -64,6 +65,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
         max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
         chat_template_kwargs=settings.get("chat_template_kwargs"),
         world=stage.world,
+        generator=stage.generator,
     )
 
 
@@ -78,6 +80,7 @@ def evaluate(
     max_new_tokens: int,
     chat_template_kwargs: Mapping[str, Any] | None = None,
     world: World | None = None,
+    generator: Bound | None = None,
 ) -> Report:
     """Answers every row greedily and scores it; under several processes each answers its share.
 
@@ -92,6 +95,7 @@ def evaluate(
         max_new_tokens: Longest answer, in tokens.
         chat_template_kwargs: As in GRPOConfig.
         world: Where it answers, every row is an episode in it, played as in training.
+        generator: How the model writes; None: as transformers does it.
 
     Raises:
         Fault: A reward failed that stops the run; on every process.
@@ -105,7 +109,7 @@ def evaluate(
     with _memory_kept(rewards):
         for start in range(0, len(mine), batch_size):
             share = mine[start : start + batch_size]
-            answers = answer(model, tokenizer, share, max_new_tokens, chat_template_kwargs or {}, world)
+            answers = answer(model, tokenizer, share, max_new_tokens, chat_template_kwargs or {}, world, generator)
             try:
                 samples += _scored(answers, share, rewards) if fault is None else []
             except Fault as error:

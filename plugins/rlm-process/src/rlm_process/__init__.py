@@ -1,28 +1,52 @@
 """Dense rewards: what a step or a token of an answer was worth."""
 
 from rlm_plugins import hookimpl
+from rlm_process import step_rows
+from rlm_process.branching import Tree
+from rlm_process.labels import step_labels
+from rlm_process.paid_turns import per_turn
+from rlm_process.tools import tool_calls, tool_format
+from rlm_process.trees import tree
+from rlm_process.turns import turn_relative
+from rlm_process.vine import vine
 
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {}
+    return {
+        "tool_format": tool_format,
+        "tool_calls": tool_calls,
+    }
 
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
-    return {}
+    return {
+        "step_labels": step_labels,
+        "per_turn": per_turn,
+    }
 
 
 @hookimpl
 def rlm_advantages() -> dict[str, object]:
-    return {}
+    return {
+        "vine": vine,
+        "tree": tree,
+        "turn_relative": turn_relative,
+    }
 
 
 @hookimpl
 def rlm_rollouts() -> dict[str, object]:
-    return {}
+    return {
+        "tree": Tree,
+    }
 
 
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
-    return {}
+    return {
+        "vine_ppo": step_rows.vine_ppo,
+        "tree": step_rows.tree,
+        "gigpo": step_rows.gigpo,
+    }

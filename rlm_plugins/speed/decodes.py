@@ -1,0 +1,82 @@
+"""Whether the decoding loop does what a call of `generate` asks for; what is not known to be row by row is not done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rlm_plugins.speed.cache import has_plain_layers
+
+ROW_BY_ROW = (
+    "MinLengthLogitsProcessor",
+    "MinNewTokensLengthLogitsProcessor",
+    "TemperatureLogitsWarper",
+    "RepetitionPenaltyLogitsProcessor",
+    "TopPLogitsWarper",
+    "TopKLogitsWarper",
+    "MinPLogitsWarper",
+    "TypicalLogitsWarper",
+    "EpsilonLogitsWarper",
+    "EtaLogitsWarper",
+    "NoRepeatNGramLogitsProcessor",
+    "SequenceBiasLogitsProcessor",
+    "NoBadWordsLogitsProcessor",
+    "ForcedEOSTokenLogitsProcessor",
+    "InfNanRemoveLogitsProcessor",
+    "LogitNormalization",
+    "SuppressTokensLogitsProcessor",
+    "SuppressTokensAtBeginLogitsProcessor",
+    "MaxLengthCriteria",
+    "EosTokenCriteria",
+    "StopStringCriteria",
+)
+"""Processors and criteria of transformers that treat a row the same whoever stands beside it."""
+BY_ROW = {"prompt_ignore_length"}
+"""What some of them remember of each row."""
+INPUTS = ("attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep")
+"""What a model may be given beside token ids."""
+
+
+def why_not(processors: Any, criteria: Any, config: Any, given: Mapping[str, Any]) -> str | None:
+    """What about a prepared call is not done, in words; None: nothing.
+
+    Args:
+        processors: Of the logits.
+        criteria: For stopping.
+        config: transformers' GenerationConfig.
+        given: What the model is called with.
+    """
+    mode = config.get_generation_mode()
+    if mode not in ("sample", "greedy_search"):
+        return f"it does no {mode.replace('_', ' ')}"
+    odd = [type(x).__name__ for x in (*processors, *criteria) if not _is_row_by_row(x)]
+    if odd:
+        return f"it does not know {odd[0]}"
+    if config.return_dict_in_generate or config.prefill_chunk_size is not None:
+        return "it returns token ids, and reads a prompt in one piece"
+    unknown = [name for name, x in given.items() if name not in INPUTS and x is not None]
+    if unknown:
+        return f"it does not know the input '{unknown[0]}'"
+    if not given.get("use_cache") or not has_plain_layers(given.get("past_key_values")):
+        return "not every layer keeps keys and values of all tokens"
+    return None
+
+
+def _is_row_by_row(x: Any) -> bool:
+    return type(x).__module__.startswith("transformers.generation.") and type(x).__name__ in ROW_BY_ROW
+
+
+def why_not_model(model: Any) -> str | None:
+    """What about a model is not done; None: nothing.
+
+    Args:
+        model: A causal language model, with or without adapters.
+    """
+    if any(module.p > 0 and module.training for module in model.modules() if isinstance(module, torch.nn.Dropout)):
+        return "dropout is on, and it hits all rows or none"
+    adapters = getattr(model, "peft_config", None) or {}
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
+        return "its adapter adds virtual tokens to each prompt"
+    return None

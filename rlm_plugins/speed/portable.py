@@ -1,0 +1,44 @@
+"""The decoding loop where it fits, and transformers' own where it does not, with a line in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from rlm_plugins.speed import sampling as samplings
+from rlm_plugins.speed.decodes import why_not_model
+from rlm_plugins.speed.decoding import Unfit, decode
+from rlm_plugins.speed.written import Written
+
+logger = logging.getLogger(__name__)
+DRAWS = {"as_transformers": samplings.as_multinomial, "inverse_cdf": samplings.by_inverse}
+
+
+def write(
+    generate: Callable[..., Any],
+    model: Any,
+    inputs: Mapping[str, torch.Tensor],
+    config: Any,
+    *,
+    tell: bool = False,
+    merge: bool = True,
+    sampling: str = "as_transformers",
+) -> torch.Tensor | Written:
+    """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
+    try:
+        if reason := why_not_model(model):
+            raise Unfit(reason)
+        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell)
+        return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]
+    except Unfit as reason:
+        _say(str(reason))
+        return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
+
+
+@cache
+def _say(reason: str) -> None:
+    logger.warning("rows are written by transformers: %s", reason)

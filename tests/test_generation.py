@@ -1,0 +1,336 @@
+"""The portable generator: the samples of transformers' own `generate`, and the random numbers after it the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import families
+import pytest
+import torch
+from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import DynamicLayer
+
+from rlm_plugins.speed import decoding, portable
+from rlm_plugins.speed.cache import RoomyLayer
+from rlm_plugins.speed.decoding import distinct
+from rlm_plugins.speed.merging import merged
+from rlm_plugins.speed.sampling import as_multinomial, by_inverse
+from rlm_plugins.speed.written import Written
+
+ENDS = [2, 5, 9]
+"""Three words of 41 end a row: after some 13 tokens."""
+
+
+def prompts(*lengths: int, times: int = 1) -> dict[str, torch.Tensor]:
+    """Prompts of these lengths, padded on the left, each as often as said."""
+    draw, width = torch.Generator().manual_seed(1), max(lengths)
+    rows = [torch.randint(10, families.WORDS, (n,), generator=draw) for n in lengths]
+    ids = torch.stack([torch.cat([row.new_zeros(width - len(row)), row]) for row in rows]).repeat_interleave(times, 0)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+def config(**changes: Any) -> GenerationConfig:
+    usual = {"max_new_tokens": 16, "do_sample": True, "top_k": None, "pad_token_id": 0, "eos_token_id": ENDS}
+    return GenerationConfig(**{**usual, "disable_compile": True, **changes})
+
+
+def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **options: Any) -> tuple[Any, Any]:
+    """What transformers and what we write from one seed; the next random number after it must be the same."""
+    torch.manual_seed(3)
+    usual, after = model.generate(**inputs, generation_config=how), torch.rand(4)
+    torch.manual_seed(3)
+    found = portable.write(model.generate, model, inputs, how, **options)
+    assert torch.equal(torch.rand(4), after)
+    return usual, found
+
+
+def same(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig) -> torch.Tensor:
+    usual, found = both(model, inputs, how)
+    assert torch.equal(found, usual)
+    return usual
+
+
+@contextmanager
+def by_the_loop() -> Iterator[None]:
+    """Fails where transformers writes after all."""
+
+    def refuse(reason: str) -> None:
+        raise AssertionError(reason)
+
+    say, portable._say = portable._say, refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        portable._say = say
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# ------------------------------------------------------------------ the same samples
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_samples_of_every_family(family: str) -> None:
+    with by_the_loop():
+        model = families.adapted(families.model(family)).eval()
+        for times in (1, 3, 16):
+            written = same(model, prompts(7, 4, 2, times=times), config())
+            assert len({*(written[:, 7:] == 0).sum(1).tolist()}) > 1, "rows of several lengths"
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "hot": {"temperature": 1.7},
+    "cold": {"temperature": 0.3},
+    "nucleus": {"top_p": 0.7},
+    "few": {"top_k": 5},
+    "likely": {"min_p": 0.02},
+    "repetition": {"repetition_penalty": 1.4},
+    "all at once": {"temperature": 0.8, "top_p": 0.9, "top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1},
+    "greedy": {"do_sample": False},
+    "one token": {"max_new_tokens": 1},
+    "never ends": {"eos_token_id": None, "max_new_tokens": 5},
+    "at least": {"min_new_tokens": 6},
+    "not these": {"suppress_tokens": [11, 12, 13]},
+    "no triple": {"no_repeat_ngram_size": 2},
+    "always ends": {"eos_token_id": list(range(1, families.WORDS))},
+}
+
+
+@pytest.mark.parametrize("said", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_of_sampling(said: dict[str, Any]) -> None:
+    with by_the_loop():
+        same(families.adapted(families.model("Qwen3")).eval(), prompts(5, 3, times=4), config(**said))
+
+
+@pytest.mark.parametrize("lengths", [(1,), (4, 4, 4), (9, 1), (3, 1, 5, 3)])
+def test_prompts_of_all_lengths(lengths: tuple[int, ...]) -> None:
+    with by_the_loop():
+        model = families.model("Llama").eval()
+        same(model, prompts(*lengths), config())
+        same(model, prompts(*lengths, times=2), config())
+
+
+def test_an_empty_prompt_beside_others() -> None:
+    inputs = prompts(3, 2)
+    inputs["input_ids"][1], inputs["attention_mask"][1] = 0, 0
+    same(families.model("Llama").eval(), inputs, config())
+
+
+def test_training_mode_is_no_difference() -> None:
+    """TRL leaves the model in it; nothing that is dropped at random is in this one."""
+    with by_the_loop():
+        same(families.adapted(families.model("Qwen2")).train(), prompts(4, times=4), config())
+
+
+# ------------------------------------------------------------------ less work
+
+
+def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, read, kept = families.model("Llama").eval(), [], []
+    model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].shape), with_kwargs=True)
+    update = RoomyLayer.update
+
+    def watched(self: RoomyLayer, *given: Any, **options: Any) -> Any:
+        found = update(self, *given, **options)
+        kept.append(sum(x.shape[0] for x in self._whole))
+        return found
+
+    monkeypatch.setattr(RoomyLayer, "update", watched)
+    torch.manual_seed(3)
+    inputs = prompts(6, 3, times=8)
+    ids: Any = portable.write(model.generate, model, inputs, config(max_new_tokens=24))
+    assert read[0] == (2, 6)
+    alive = [int((ids[:, 6 + t :] != 0).any(1).sum()) for t in range(1, ids.shape[1] - 6)]
+    assert alive[0] > 2 * alive[-1], "rows end one by one"
+    for left, (rows, _) in zip(alive, read[1:], strict=True):
+        assert left <= rows <= left / decoding.LIVE
+    layers = model.config.num_hidden_layers
+    assert kept[-1] == 2 * read[-1][0], "keys and values of dropped rows are gone"
+    assert kept[layers] == 2 * read[1][0] == 2 * 16
+
+
+def test_what_is_kept_is_what_transformers_keeps() -> None:
+    """The same keys and values after many tokens, and after rows were picked."""
+    draw = torch.Generator().manual_seed(0)
+    usual, roomy = DynamicLayer(), RoomyLayer()
+    for tokens in (5, *[1] * 150):
+        new = [torch.randn(3, 2, tokens, 4, generator=draw) for _ in range(2)]
+        for a, b in zip(usual.update(*new), roomy.update(*new), strict=True):
+            assert torch.equal(a, b)
+    for layer in (usual, roomy):
+        layer.batch_select_indices(torch.tensor([2, 0, 0, 1]))
+    new = [torch.randn(4, 2, 1, 4, generator=draw) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
+    assert usual.get_seq_length() == roomy.get_seq_length() == 156
+    assert usual.get_mask_sizes(1) == roomy.get_mask_sizes(1)
+
+
+def test_twins_are_known_by_their_words_and_their_padding() -> None:
+    ids = torch.tensor([[0, 7], [0, 7], [0, 8], [0, 7]])
+    there = torch.tensor([[0, 1], [1, 1], [0, 1], [0, 1]])
+    first, twin = distinct(ids, there)
+    assert (first.tolist(), twin.tolist()) == ([0, 1, 2], [0, 1, 2, 0])
+
+
+# ------------------------------------------------------------------ the adapter
+
+
+@pytest.mark.parametrize("family", ["Qwen3", "GPT2"])
+def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
+    model = families.adapted(families.model(family, tie_word_embeddings=True)).eval()
+    before = {name: (x, x.data_ptr(), x.clone()) for name, x in model.named_parameters()}
+    ids = prompts(5)["input_ids"]
+    apart = model(ids).logits
+    together = []
+
+    def interrupted() -> None:
+        with merged(model):
+            together.append(model(ids).logits)
+            assert any("forward" in vars(layer) for layer in model.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        interrupted()
+    assert torch.allclose(apart, together[0], atol=1e-5)
+    assert not torch.equal(apart, together[0]), "one product, not three"
+    assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
+    for name, x in model.named_parameters():
+        assert x is before[name][0]
+        assert x.data_ptr() == before[name][1]
+        assert torch.equal(x, before[name][2])
+    assert torch.equal(model(ids).logits, apart)
+
+
+@pytest.mark.parametrize(
+    ("said", "dtype"),
+    [
+        ({"use_dora": True}, torch.float32),
+        ({"lora_bias": True, "bias": "none"}, torch.float32),
+        ({}, torch.bfloat16),
+        ({"lora_dropout": 0.5}, torch.float32),
+    ],
+    ids=["dora", "bias", "bfloat16", "dropout"],
+)
+def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtype: torch.dtype) -> None:
+    """And the samples are the same all the same; with dropout on, transformers writes."""
+    model = families.adapted(families.model("Llama", dtype=dtype), **said)
+    model.eval() if "lora_dropout" not in said else model.train()
+    with merged(model):
+        assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
+    same(model, prompts(5, 3, times=3), config())
+
+
+def test_the_adapter_that_is_off_is_not_added() -> None:
+    model = families.adapted(families.model("Llama")).eval()
+    with model.disable_adapter():
+        same(model, prompts(5, times=2), config())
+
+
+# ------------------------------------------------------------------ what it does not do
+
+FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
+    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer keeps"),
+    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer keeps"),
+    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer keeps"),
+    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "in one piece"),
+    "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
+    "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
+    "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
+}
+
+
+@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+def test_what_it_does_not_do_is_written_by_transformers(
+    family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one line in the log, however often."""
+    portable._say.cache_clear()
+    made = families.model(family, **model).train()
+    with caplog.at_level(logging.WARNING, portable.__name__):
+        same(made, prompts(6, 3, times=2), config(**said))
+        same(made, prompts(6, times=2), config(**said))
+    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
+    assert line.startswith("rows are written by transformers: ")
+    assert why in line
+
+
+def test_layers_without_attention_are_written_by_transformers() -> None:
+    same(families.model("Mamba", state_size=4).eval(), prompts(4, 4, times=2), config())
+
+
+def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
+    model = families.model("Llama").eval()
+    with torch.no_grad():
+        model.lm_head.weight.fill_(torch.nan)
+    for sampling in portable.DRAWS:
+        with pytest.raises(RuntimeError, match="NaN"):
+            portable.write(model.generate, model, prompts(3), config(), sampling=sampling)
+
+
+# ------------------------------------------------------------------ who draws
+
+
+def test_noise_of_all_rows_is_the_multinomial_of_all_rows() -> None:
+    scores = torch.randn(6, 50) * 3
+    torch.manual_seed(1)
+    usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
+    for rows in (torch.arange(6), torch.tensor([4, 1])):
+        torch.manual_seed(1)
+        assert torch.equal(as_multinomial(scores[rows], rows, 6), usual[rows])
+
+
+def test_the_inverse_draws_the_same_distribution() -> None:
+    """10⁵ draws, χ² of 7 degrees of freedom: 24.3 is exceeded once in a thousand; what is impossible never comes."""
+    scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
+    torch.manual_seed(0)
+    n = 100_000
+    found = torch.bincount(by_inverse(scores.expand(n, -1), torch.arange(n), n), minlength=10)
+    expected = n * scores.softmax(-1)
+    possible = expected > 0
+    assert found[~possible].sum() == 0
+    assert ((found - expected)[possible] ** 2 / expected[possible]).sum() < 24.3
+
+
+def test_who_left_changes_nothing_for_the_inverse_either() -> None:
+    scores, rows = torch.randn(6, 50), torch.tensor([4, 1])
+    torch.manual_seed(1)
+    every = by_inverse(scores, torch.arange(6), 6)
+    torch.manual_seed(1)
+    assert torch.equal(by_inverse(scores[rows], rows, 6), every[rows])
+
+
+# ------------------------------------------------------------------ what was thought
+
+
+@pytest.mark.parametrize(
+    "said", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
+)
+def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
+    """Of the policy itself: a filter leaves less of it, and is not told."""
+    model, inputs = families.adapted(families.model("Llama")).eval(), prompts(6, 3, times=4)
+    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), tell=True)
+    assert isinstance(found, Written)
+    assert torch.equal(found.ids, usual)
+    assert found.logp is not None
+    assert found.entropy is not None
+    there = torch.cat([inputs["attention_mask"], (usual[:, 6:] != 0).long()], 1)
+    places = (there.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        logits = model(usual, attention_mask=there, position_ids=places).logits[:, 5:-1] / said.get("temperature", 1.0)
+    z, live = logits.log_softmax(-1), there[:, 6:]
+    logp = z.gather(-1, usual[:, 6:, None]).squeeze(-1)
+    assert torch.allclose(found.logp * live, logp * live, atol=1e-5)
+    assert torch.allclose(found.entropy * live, -(z.exp() * z).sum(-1) * live, atol=1e-5)
+
+
+def test_the_cache_of_transformers_is_what_we_think() -> None:
+    """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
+    cache = DynamicCache(config=families.model("Llama").config)
+    assert {type(layer) for layer in cache.layers} == {DynamicLayer}

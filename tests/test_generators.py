@@ -1,0 +1,248 @@
+"""Who writes, as a recipe says it: in training, beside rollout sources, when a model is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import yaml
+from test_speed import weights
+from trainers import REGISTRY, clipped, trainer
+from trl import GRPOTrainer
+
+from rlm_plugins import recipe
+from rlm_plugins.commands.shortcuts import _reuse
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.speed.written import Written
+from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.training.engine import arguments
+from rlm_plugins.training.evaluate import evaluate
+from rlm_plugins.training.pen import written
+from rlm_plugins.training.writing import Writers
+
+PORTABLE = REGISTRY.find("rlm_generators", "portable").bind({})
+
+
+def part(target: Any) -> Bound:
+    return Part("rlm_generators", "guest", "test", target).bind({})
+
+
+def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **changes: Any) -> EquationTrainer:
+    """Three steps, G = 4."""
+    pieces = {"generator": generator, "speed": speed, **changes.pop("pieces", {})}
+    made = trainer(folder, changes.pop("equation", None), pieces=pieces, **{"max_steps": 3, **changes})
+    made.train()
+    return made
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often the loop was asked to write, and how often TRL read rows without gradient."""
+    from rlm_plugins.speed import portable
+
+    counted = {"written": 0, "read": 0}
+    write, read = portable.write, GRPOTrainer._get_per_token_logps_and_entropies
+
+    def writing(*given: Any, **options: Any) -> Any:
+        counted["written"] += 1
+        return write(*given, **options)
+
+    def reading(*given: Any, **options: Any) -> Any:
+        counted["read"] += not torch.is_grad_enabled()
+        return read(*given, **options)
+
+    monkeypatch.setattr(portable, "write", writing)
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", reading)
+    return counted
+
+
+# ------------------------------------------------------------------ training
+
+
+def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> None:
+    short_cuts = Speed(packed=True, skip=True, regroup=True)
+    slow, fast = trained(tmp_path, None, short_cuts), trained(tmp_path, PORTABLE, short_cuts)
+    assert calls["written"] == 3
+    assert torch.equal(weights(slow), weights(fast))
+    assert "generate" not in vars(fast.model)
+
+
+def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
+    greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"rows": 1})]
+    slow, fast = (
+        trained(tmp_path, generator, max_steps=1, pieces={"writers": Writers(greedy, 4)})
+        for generator in (None, PORTABLE)
+    )
+    assert calls["written"] == 2, "greedily, and as ever"
+    assert torch.equal(weights(slow), weights(fast))
+
+
+def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, calls: dict[str, int]) -> None:
+    """A generation of two optimiser steps: no pass of its own, and no other weights."""
+    settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
+    slow = trained(tmp_path, PORTABLE, **settings)
+    passes = calls["read"]
+    fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
+    assert passes > 0
+    assert calls["read"] == passes
+    assert fast._told
+    start = weights(trained(tmp_path, None, max_steps=1, learning_rate=0.0))
+    moved = (weights(slow) - start).norm()
+    assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved
+
+
+def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[str, int]) -> None:
+    seen: list[torch.Tensor] = []
+
+    def certain(rewards: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        seen.append(entropy)
+        return rewards
+
+    shaper = Part("rlm_shapers", "certain", "test", certain).bind({})
+    for speed in (NO_SPEED, Speed(reuse=True)):
+        trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
+    assert calls["read"] == 1, "by a pass, and then by none"
+    assert torch.allclose(seen[0], seen[1], atol=1e-5)
+    assert seen[0].any()
+
+
+def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
+    """There what was thought while writing is not what a pass reads."""
+    settings: dict[str, Any] = {
+        "steps_per_generation": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 1,
+        "bf16": True,
+    }
+    made = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
+    assert calls["written"] == 1
+    assert calls["read"] > 0
+    assert not made._told
+
+
+def test_who_wrote_other_rows_has_told_nothing_of_these() -> None:
+    made = EquationTrainer.__new__(EquationTrainer)
+    made._told = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
+    ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
+    logp, entropy = made._as_written(ids, 3) or (ids, ids)
+    assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
+    assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
+    assert made._as_written(ids.flip(0), 3) is None
+    assert made._as_written(ids[:1], 3) is None
+    assert made._as_written(ids[:, :2], 1) is None
+
+
+# ------------------------------------------------------------------ judging
+
+
+def test_a_model_is_judged_with_it(calls: dict[str, int]) -> None:
+    rows = [dict(row) for row in tiny.problems(9)]
+    reward = Reward("length", Part("rlm_rewards", "length", "test", length).bind({}))
+    reports = [
+        evaluate(
+            tiny.model().eval(),
+            tiny.tokenizer(),
+            rows,
+            [reward],
+            metric="length",
+            batch_size=4,
+            max_new_tokens=9,
+            generator=generator,
+        )
+        for generator in (None, PORTABLE)
+    ]
+    assert calls["written"] == 3
+    assert reports[0] == reports[1]
+
+
+def length(completions: list[str]) -> list[float]:
+    return [float(len(text)) for text in completions]
+
+
+# ------------------------------------------------------------------ guests
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (lambda ids: ids[:1], "returned a tensor of shape (1, 2)"),
+        (lambda ids: ids.float(), "returned a tensor of shape (2, 2)"),
+        (lambda ids: ids.tolist(), "returned list"),
+        (lambda ids: ids + 1, "did not return the prompts"),
+        (lambda ids: ids[:, :1], "did not return the prompts"),
+        (lambda ids: Written(ids, torch.zeros(2, 1)), "returned 'logp' of shape (2, 1), and wrote 0 tokens a row"),
+        (lambda ids: ids / 0 + {}, "failed: TypeError"),
+    ],
+)
+def test_what_is_no_continuation_is_refused(answer: Any, problem: str) -> None:
+    def guest(inputs: Any) -> Any:
+        return answer(inputs["input_ids"])
+
+    with pytest.raises(PartError, match="part 'test/guest'") as caught:
+        written(part(guest), None, None, {"input_ids": torch.tensor([[3, 4], [5, 6]])}, None)  # type: ignore[arg-type]
+    assert problem in str(caught.value)
+
+
+# ------------------------------------------------------------------ recipes
+
+BASE: dict[str, Any] = {
+    "model": "scratch",
+    "environment": {"name": "addition", "digits": 2, "train_rows": 64, "test_rows": 8},
+    "rewards": ["accuracy"],
+    "algorithm": "grpo",
+}
+
+
+def composed(folder: Path, **said: Any) -> tuple[Any, Any]:
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump({**BASE, **said}))
+    loaded = recipe.load(file)
+    return loaded, compose(loaded, Registry(), build_world=False)
+
+
+def test_a_recipe_names_it(tmp_path: Path) -> None:
+    loaded, (stage,) = composed(tmp_path, generator={"name": "portable", "sampling": "inverse_cdf"})
+    assert stage.generator.part.name == "portable"
+    assert resolved([stage], loaded)["generator"] == {"name": "portable", "sampling": "inverse_cdf", "merge": True}
+
+
+def test_transformers_writes_where_nothing_is_said(tmp_path: Path) -> None:
+    loaded, (stage,) = composed(tmp_path)
+    assert resolved([stage], loaded)["generator"] == {"name": "transformers"}
+
+
+@pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])
+def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
+    trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
+    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse": True}, trainer=trainer)
+    assert told in _reuse(stage, arguments(stage))[0]
+
+
+def test_vllm_is_told_to_trl(tmp_path: Path) -> None:
+    loaded, (stage,) = composed(tmp_path, generator="vllm", trainer={"vllm_mode": "colocate"})
+    assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True}
+    assert loaded.origins["trainer.use_vllm"] == "generator vllm"
+
+
+@pytest.mark.parametrize(
+    ("said", "where", "problem"),
+    [
+        ({"generator": "vllm", "trainer": {"use_vllm": False}}, "trainer.use_vllm", "needs `use_vllm: True`"),
+        ({"generator": "portabel"}, "generator", "portable"),
+        ({"generator": {"name": "portable", "sampling": "cdf"}}, "generator.sampling", "inverse_cdf"),
+        ({"generator": "portable", "algorithm": "reward_model", "rewards": []}, "generator", "writes no answers"),
+    ],
+)
+def test_what_a_recipe_cannot_mean(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        composed(tmp_path, **said)
+    assert where in str(caught.value)
+    assert problem in str(caught.value)
