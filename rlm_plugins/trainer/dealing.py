@@ -92,7 +92,7 @@ class Dealing(Stopping):
         return loss
 
     def _tally(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
-        """Logs a mean over all processes: of a micro-batch; of portions, which differ in weight, over the whole step."""
+        """Logs a mean over all processes: of a micro-batch; of portions, whose weights differ, over the whole step."""
         found = self.accelerator.reduce(torch.stack([total, count.to(total.dtype)]).detach(), reduction="sum")
         if self._tallies is None:
             self._write_down(name, found)
