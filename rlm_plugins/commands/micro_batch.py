@@ -30,9 +30,10 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
 
 
 def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
-    """Rows of the greatest length within the budget, as `speed/portions.py` weighs them."""
-    from rlm_plugins.speed.portions import KEYS
+    """Rows of the greatest length within the budget, a prompt counted once for its group."""
+    from rlm_plugins.speed.portions import full
 
-    said, tokens = stage.speed.token_budget, completion - 1
-    budget = args.per_device_train_batch_size * (prompt + completion) if said == "auto" else int(said or 0)
-    return int(budget / (prompt / args.num_generations + tokens + (prompt + 2 * tokens) / KEYS))
+    said = stage.speed.token_budget
+    budget = full(args.per_device_train_batch_size, prompt, completion) if said == "auto" else int(said or 0)
+    spared = prompt - prompt / args.num_generations
+    return int(budget / (full(1, prompt, completion) - spared))

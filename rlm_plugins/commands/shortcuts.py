@@ -140,5 +140,5 @@ def _budget(stage: Stage, args: Any, padded: str | None) -> list[str]:
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return [f"micro-batches have {rows} rows each, whatever they weigh: {reason}"]
-    size = f"what {rows} rows have with padding" if budget == "auto" else str(budget)
+    size = f"{rows} rows of full length" if budget == "auto" else str(budget)
     return [f"micro-batches hold as many tokens as {size}, a prompt counted once"]

@@ -23,10 +23,16 @@ PORTIONS = "portions"
 """Under this name a micro-batch holds those it is made of."""
 
 
+def full(rows: int, prompt: int, completion: int) -> float:
+    """What rows of the greatest length weigh, each with a prompt of its own; lengths in tokens."""
+    tokens = completion - 1
+    return rows * (prompt + tokens + (prompt + 2 * tokens) / KEYS)
+
+
 def portioned(
     micro_batches: Sequence[MicroBatch],
     window: int,
-    budget: int,
+    budget: float,
     *,
     skips: bool = False,
     most: Callable[[int], int] = int,
@@ -61,7 +67,7 @@ def cut(
     shown: Int[torch.Tensor, "B"],
     written: Int[torch.Tensor, "B"],
     read: Bool[torch.Tensor, "B"],
-    budget: int,
+    budget: float,
 ) -> list[int]:
     """How many rows each portion has; the rows of a group stand side by side.
 

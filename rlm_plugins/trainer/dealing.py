@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.speed.portions import PORTIONS, portioned
+from rlm_plugins.speed.portions import PORTIONS, full, portioned
 from rlm_plugins.speed.regroup import counts_by_row, counts_by_step, regroup, teaches
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.trainer.reading import padded_rows
@@ -42,8 +42,10 @@ class Dealing(Stopping):
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
             return regroup(micro_batches, window)
-        tokens = rows[0][0].numel() if budget == "auto" else int(budget)
-        return portioned(micro_batches, window, tokens, skips=self._skips(), most=self._most_of_all)
+        if budget == "auto":
+            ids, _, width = rows[0]
+            budget = full(len(ids), ids.shape[1] - width, width)
+        return portioned(micro_batches, window, float(budget), skips=self._skips(), most=self._most_of_all)
 
     def _most_of_all(self, count: int) -> int:
         """The largest number of all processes."""
