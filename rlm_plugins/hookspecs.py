@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
 
-GENERATING = ("generate", "model", "inputs", "config", "tell")
+GENERATING = ("generate", "model", "inputs", "config", "tell", "finished")
 """What a generator may name: see :func:`rlm_generators`."""
 
 hookspec = pluggy.HookspecMarker("rlm")
@@ -168,10 +168,12 @@ def rlm_generators() -> Parts:
 
     Data: ``generate`` (the model's own, of transformers), ``model`` (with or without adapters, not wrapped),
     ``inputs`` (``input_ids`` (B, P), padded on the left, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
-    how long, how hot, which tokens end a row) and ``tell`` (whether log-probabilities are asked for). Returns token
-    ids (B, P + T): the prompts, and what was written, padded after its end; or, where asked to tell, a
-    :class:`rlm_plugins.speed.written.Written`. From the same state of the random generator it writes the same. A part
-    may carry ``settings``, what `trainer:` must say with it (then TRL writes while it trains)::
+    how long, how hot, which tokens end a row), ``tell`` (whether log-probabilities are asked for) and ``finished``
+    (None, or to be called with the numbers of rows that are done and the ids written on each, as soon as they are:
+    rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was written, padded
+    after its end; or, where asked to tell, a :class:`rlm_plugins.speed.written.Written`. From the same state of the
+    random generator it writes the same. A part may carry ``settings``, what `trainer:` must say with it (then TRL
+    writes while it trains)::
 
         def in_pieces(generate, inputs, config, *, rows: int = 8):
             \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
@@ -196,8 +198,9 @@ def rlm_rewards() -> Parts:
     written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
     say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
     before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
-    its first score (``results``: name of an earlier stage → where its result lies; no ``processes`` then). A class of
-    another hook may have ``meet`` too: it is called once, with the policy that is trained::
+    its first score (``results``: name of an earlier stage → where its result lies; it may name ``tokenizer`` too; no
+    ``processes`` then). A class of another hook may have ``meet`` as well: it is called once, with the policy that is
+    trained::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -84,7 +84,7 @@ class Speed:
         skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
         reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
-        overlap: Rewards that wait, or compute in processes of their own, are asked while the model reads.
+        overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
         token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
             ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of rows.
     """

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins import hookimpl
+from rlm_plugins.environment import Environment
+from rlm_plugins.world import World
 
 
 def canned(prompts: Any, place: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:
@@ -41,6 +43,30 @@ def continued(prompts: Any, inputs: Any, completion_ids: Any, read: Any, write: 
     found = score(prompts, [half + rest for half, rest in zip(halves, endings, strict=True)], inputs)
     sure = read([[3]] * len(endings), endings).exp().sum(1)
     return score(prompts, completion_ids, inputs) - found + 0.01 * sure.to(mask.device)
+
+
+class Talk(Environment):
+    """Says another number to whatever it is told, three times, and pays by it."""
+
+    turns = 3
+
+    def reset(self, start: int) -> None:
+        self.said = start
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        self.said = (self.said * 7 + sum(map(ord, action))) % 1000
+        return f"{self.said}=?", self.said % 8 / 8, False
+
+
+def talk() -> World:
+    """Starts of such conversations."""
+    rows = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "start": n, "answer": str(n + 1)} for n in range(256)]
+    return World(train=rows, environment=Talk)
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    return {"talk": talk}
 
 
 @hookimpl

@@ -26,7 +26,16 @@ SOURCES = (
 )
 """One process holds the greedy row and the demonstration, where the group is cut the other one neither."""
 
+TALK = (
+    "environment={name: talk}",
+    "rewards=[episode_return]",
+    "algorithm={name: dapo, rollouts: [], filters: [], shapers: [by_turn], advantage: batch_whitened}",
+    "trainer.top_k=1",
+)
+"""Several turns, without chance: the likeliest token each time; who writes longer than the others is waited for."""
+
 FIRST_STEP = {
+    "talk": TALK,
     "lesson": (),
     "short-cuts": ("speed={packed: true, skip: true, regroup: true, token_budget: 40}",),
     "kl-sequence-mean": ("algorithm.penalties=[{name: kl, beta: 0.05}]", "algorithm.aggregator=sequence_mean"),

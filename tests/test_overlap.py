@@ -22,6 +22,7 @@ from rlm_plugins.stage import Reward, Speed
 from rlm_plugins.training.ahead import Desk
 from rlm_plugins.training.judge import trl_reward
 
+REGISTRY = Registry()
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],
     "completions": ["1", "2", "3", "4"],
@@ -96,9 +97,16 @@ def test_what_was_begun_is_asked_once(loop: Any) -> None:
     function = reward()
     function.begin(BATCH, loop)
     assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
-    assert LOG == ["asked 1234"]
+    assert sorted(LOG) == ["asked 12", "asked 34"]
     assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
-    assert LOG == ["asked 1234"] * 2
+    assert LOG[2:] == ["asked 1234"]
+
+
+def test_what_was_not_begun_is_asked_with_the_rest(loop: Any) -> None:
+    function = reward()
+    function.begin({name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}, loop)
+    assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    assert sorted(LOG) == ["asked 12", "asked 34"]
 
 
 def test_an_answer_to_another_question_is_not_taken(loop: Any) -> None:
@@ -146,25 +154,54 @@ def rlm_rewards():
 
 def told(name: str, function: Any, *args: Any, **options: Any) -> Any:
     LOG.append(name)
-    return function(*args, **options)
+    found = function(*args, **options)
+    LOG.append(f"{name} done")
+    return found
+
+
+GENERATORS = [None, "portable"]
+
+
+def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
+    """A trainer whose groups end at different times."""
+    found = generator and REGISTRY.find("rlm_generators", generator).bind({})
+    pieces = {"speed": Speed(overlap=overlap), "generator": found, "model": tiny.model()}
+    return trainer(folder, score=waits, learning_rate=1e-3, pieces=pieces, **settings)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_a_run_asks_before_it_reads(overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = trainer(tmp_path, score=waits, beta=0.1, max_steps=1, pieces={"speed": Speed(overlap=overlap)})
-    for owner, name in ((made, "_get_per_token_logps_and_entropies"), (made.reward_funcs[0], "begin")):
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_a_run_asks_before_it_reads(
+    generator: str | None, overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group by group while the others are written, where the generator says who is done; else before the reading."""
+    it = made(tmp_path, generator, overlap, beta=0.1, max_steps=1)
+    for owner, name in (
+        (it, "_generate_single_turn"),
+        (it, "_get_per_token_logps_and_entropies"),
+        (it.reward_funcs[0], "begin"),
+    ):
         monkeypatch.setattr(owner, name, partial(told, name, getattr(owner, name)))
-    made.train()
+    it.train()
     happened = [event for event in LOG if not event.startswith("asked")]
-    assert happened[:1] == (["begin"] if overlap else ["_get_per_token_logps_and_entropies"])
-    assert len([event for event in LOG if event.startswith("asked")]) == 1
+    written, read = happened.index("_generate_single_turn done"), happened.index("_get_per_token_logps_and_entropies")
+    begun = [i for i, event in enumerate(happened) if event == "begin"]
+    groups = it.args.generation_batch_size // it.num_generations
+    assert len(begun) == (0 if not overlap else 1 if generator is None else groups + 1)
+    assert len([i for i in begun if i < written]) == (groups if overlap and generator else 0)
+    assert all(i < read for i in begun)
+    asked = sorted("".join(event.split()[1:]) for event in LOG if event.startswith("asked"))
+    assert len(asked) == (groups if overlap else 1)
 
 
 def test_the_weights_are_the_same(tmp_path: Path) -> None:
-    made = []
-    for overlap in (True, False):
-        pieces = {"speed": Speed(overlap=overlap), "model": tiny.model()}
-        made.append(trainer(tmp_path / str(overlap), score=waits, max_steps=2, learning_rate=1e-3, pieces=pieces))
-        made[-1].train()
-    for ours, plain in zip(*(weights(one).values() for one in made), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+    runs = [("stock", None, False), ("whole", None, True), ("groups", "portable", True)]
+    trained = []
+    for name, generator, overlap in runs:
+        it = made(tmp_path / name, generator, overlap, max_steps=2)
+        it.train()
+        trained.append(weights(it))
+    plain, *others = trained
+    for other in others:
+        for name, x in other.items():
+            torch.testing.assert_close(x, plain[name], rtol=0, atol=0)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
+    from rlm_plugins.speed.decoding import Finished
     from rlm_plugins.speed.written import Written
 
 
@@ -25,6 +26,7 @@ def portable(
     inputs: Mapping[str, Any],
     config: GenerationConfig,
     tell: bool,
+    finished: Finished | None = None,
     *,
     sampling: Literal["as_transformers", "inverse_cdf"] = "as_transformers",
     merge: bool = True,
@@ -38,7 +40,7 @@ def portable(
     """
     from rlm_plugins.speed.portable import write
 
-    return write(generate, model, inputs, config, tell=tell, merge=merge, sampling=sampling)
+    return write(generate, model, inputs, config, tell=tell, finished=finished, merge=merge, sampling=sampling)
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:

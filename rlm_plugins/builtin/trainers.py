@@ -115,7 +115,7 @@ class GRPO:
                 processing_class=tokenizer,
                 peft_config=lora,
             )
-        introduce(stage.parts(), trainer.model, stage.results)
+        introduce(stage.parts(), trainer.model, stage.results, tokenizer)
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)

@@ -94,7 +94,7 @@ def _overlap(stage: Stage) -> list[str]:
         return []
     if not stage.speed.overlap:
         return [f"{', '.join(early)}: asked when everything has been read, since `speed.overlap` is off"]
-    return [f"{', '.join(early)}: asked while the model still reads"]
+    return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
 def deals(stage: Stage, args: Any) -> bool:

@@ -7,6 +7,7 @@ each takes its own share of the noise that is drawn for all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,6 +22,10 @@ from rlm_plugins.speed.written import Written, thoughts
 
 LIVE = 0.9
 """Rows are dropped once at most this share of those that are kept is still being written."""
+
+
+Finished = Callable[[list[int], list[list[int]]], None]
+"""Is told the numbers of rows that are done, and the tokens that were written on each."""
 
 
 class Unfit(Exception):
@@ -38,6 +43,7 @@ def decode(
     draw: Draw = as_multinomial,
     merge: bool = True,
     tell: bool = False,
+    finished: Finished | None = None,
     **model_kwargs: Any,
 ) -> Int[torch.Tensor, "B W"] | Written:
     """What `custom_generate` of transformers' `generate` may be: prompts and what was written after them.
@@ -51,6 +57,7 @@ def decode(
         draw: Chooses tokens where the config samples.
         merge: Whether adapters are added to their base meanwhile.
         tell: Whether log-probabilities and entropies are asked for.
+        finished: Is told of rows as soon as they are done.
         **model_kwargs: Prepared: the mask, the positions, the cache.
 
     Raises:
@@ -67,7 +74,10 @@ def decode(
             token = choose(loop.filtered(logits), loop.rows, loop.count)
             if told is not None:
                 told.append((loop.rows, *thoughts(logits, token, generation_config)))
-            if loop.take(token, stopping_criteria):
+            done = loop.take(token, stopping_criteria)
+            if finished is not None and len(done):
+                finished(loop.rows[done].tolist(), loop.ids[done, input_ids.shape[1] :].tolist())
+            if loop.shrink():
                 break
             logits = loop.read_tokens()
     return loop.all_ids if told is None else Written.of(loop.all_ids, told)
@@ -113,15 +123,20 @@ class _Loop:
         """What is left of the logits (L, V)."""
         return self._processors(self.ids, logits)  # type: ignore[no-any-return]
 
-    def take(self, token: torch.Tensor, done: Any) -> bool:
-        """Writes the next token (L,) down; says whether every row is done."""
+    def take(self, token: torch.Tensor, done: Any) -> torch.Tensor:
+        """Writes the next token (L,) down; returns where the rows stand that are done with it."""
         if self._pad is not None:
             token = token.where(self._alive, self._pad)
         self.ids = torch.cat([self.ids, token[:, None]], 1)
         column = token.new_full((self.count, 1), 0 if self._pad is None else int(self._pad))
         column[self.rows, 0] = token
         self._written.append(column)
-        self._alive &= ~done(self.ids, None)
+        ended = self._alive & done(self.ids, None)
+        self._alive &= ~ended
+        return ended.nonzero().squeeze(1)
+
+    def shrink(self) -> bool:
+        """Drops the rows that are done, where they are many; says whether all are."""
         left = int(self._alive.sum())
         if left and left <= LIVE * len(self.rows):
             self._drop(self._alive.nonzero().squeeze(1))

@@ -11,7 +11,7 @@ import torch
 
 from rlm_plugins.speed import sampling as samplings
 from rlm_plugins.speed.decodes import why_not_model
-from rlm_plugins.speed.decoding import Unfit, decode
+from rlm_plugins.speed.decoding import Finished, Unfit, decode
 from rlm_plugins.speed.written import Written
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ def write(
     config: Any,
     *,
     tell: bool = False,
+    finished: Finished | None = None,
     merge: bool = True,
     sampling: str = "as_transformers",
 ) -> torch.Tensor | Written:
@@ -32,7 +33,7 @@ def write(
     try:
         if reason := why_not_model(model):
             raise Unfit(reason)
-        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell)
+        loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell, finished=finished)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]
     except Unfit as reason:
         _say(str(reason))

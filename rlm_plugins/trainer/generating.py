@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.speed.decoding import Finished
 from rlm_plugins.speed.written import Written
 from rlm_plugins.trainer.problems import Problems
 from rlm_plugins.training.pen import written
@@ -30,6 +31,10 @@ class Generating(Problems):
         """Whether somebody wants to know what was thought of each token when it was written."""
         return False
 
+    def _finished(self) -> Finished | None:
+        """Who wants to be told of rows that are done while others are still written."""
+        return None
+
     def _generate_single_turn(self, *args: Any, **options: Any) -> tuple[list[list[int]], Any]:
         if self._generator is None or self.is_fsdp_enabled or self.is_deepspeed_enabled:
             return super()._generate_single_turn(*args, **options)  # type: ignore[no-any-return]
@@ -45,10 +50,11 @@ class Generating(Problems):
     def _generator_writes(self) -> Iterator[list[Written]]:
         """While it lasts, the policy's `generate` is the generator's; yields what it will have written."""
         model, pages = self.accelerator.unwrap_model(self.model), []
-        usual, tell = model.generate, self._asks_to_tell()
+        usual, tell, finished = model.generate, self._asks_to_tell(), self._finished()
 
         def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            pages.append(written(self._generator, usual, model, inputs, generation_config, tell=tell))
+            config = generation_config
+            pages.append(written(self._generator, usual, model, inputs, config, tell=tell, finished=finished))
             return pages[-1].ids
 
         model.generate = generate

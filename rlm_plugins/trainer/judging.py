@@ -13,7 +13,6 @@ from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.trainer.valuing import Valuing
 from rlm_plugins.training.fault_book import Faults, agree
 from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import columns_of
 from rlm_plugins.training.tools import reads_episodes
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -30,26 +29,6 @@ class Judging(Valuing):
     def __init__(self, *, faults: Faults | None = None, note: Note | None = None, **rest: Any) -> None:
         self._faults, self._note = faults, note
         super().__init__(**rest)
-
-    def _generate(self, prompts: list[Any]) -> Any:
-        written = super()._generate(prompts)
-        begins = [reward.begin for reward in self.reward_funcs if hasattr(reward, "begin")]
-        if begins and self._speed.overlap:
-            columns = self._columns(prompts, *written)
-            for begin in begins:
-                begin(columns, self.async_loop)
-        return written
-
-    def _columns(
-        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
-    ) -> dict[str, Any]:
-        """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
-        here = {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
-        if self.environments is not None:
-            here["environments"] = self.environments
-        said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
-        seen = self._seen(prompts, completions, ids)
-        return columns_of(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]

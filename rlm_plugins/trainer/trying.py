@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.trainer.judging import Judging
+from rlm_plugins.trainer.hurrying import Hurrying
 from rlm_plugins.training.fault_book import agree
 from rlm_plugins.training.judge import answered, columns_of
 from rlm_plugins.training.past import rows_of
 from rlm_plugins.training.processes import share, together
 
 
-class Trying(Judging):
+class Trying(Hurrying):
     """The same, with the words of the scoring room that are no numbers of its rows.
 
     A scoring part runs on every process, on the rows of all. So every process asks for the same continuations and the

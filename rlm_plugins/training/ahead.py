@@ -6,12 +6,17 @@ begun is asked when it is needed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
+
+from rlm_plugins.training.guard import Columns, groups_of, some
+from rlm_plugins.training.scores import listed
 
 Questions = Sequence[Any]
 Ask = Callable[[Questions], Sequence[Any]]
@@ -79,3 +84,44 @@ class Desk:
                 for _, answer in wanted:
                     if not answer.done():
                         answer.set_exception(error)
+
+
+class Waiting:
+    """An asynchronous reward, asked on TRL's event loop.
+
+    Args:
+        answer: Asks it about the columns of some rows.
+        by_group: Whether it may be asked about each group alone; else the batch is one question.
+    """
+
+    def __init__(self, answer: Callable[[Columns], Coroutine[Any, Any, Any]], *, by_group: bool) -> None:
+        self._answer, self.by_group = answer, by_group
+        self._begun = Begun()
+
+    def begin(self, columns: Columns, loop: asyncio.AbstractEventLoop) -> None:
+        """Asks now what :meth:`ask` will be asked; of the whole groups in these columns."""
+        for rows in self._pieces(columns):
+            piece = some(columns, rows)
+            self._begun.add(piece, partial(self._start, piece, loop))
+
+    def _start(self, piece: Columns, loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(self._answer(piece), loop)
+
+    async def ask(self, columns: Columns) -> Any:
+        """What the reward says; what has not been begun is asked about at once."""
+        pieces = self._pieces(columns)
+        early = [(rows, self._begun.take(some(columns, rows))) for rows in pieces]
+        self._begun.forget()
+        late = [row for rows, future in early if future is None for row in rows]
+        if sum(map(len, pieces)) == len(late):
+            return await self._answer(columns)
+        said: dict[int, Any] = {}
+        for rows, future in early:
+            if future is not None:
+                said |= zip(rows, listed(await asyncio.wrap_future(future), len(rows)), strict=True)
+        if late:
+            said |= zip(late, listed(await self._answer(some(columns, late)), len(late)), strict=True)
+        return [said[row] for row in range(len(said))]
+
+    def _pieces(self, columns: Columns) -> list[list[int]]:
+        return groups_of(columns["prompts"]) if self.by_group else [[*range(len(columns["prompts"]))]]

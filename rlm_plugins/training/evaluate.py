@@ -54,7 +54,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
     assert how is not None
     if hasattr(stage.engine, "evaluate"):
         return stage.engine.evaluate(stage, rows, model)
-    introduce((reward.part for reward in stage.rewards), model, stage.results)
+    introduce((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
     return evaluate(
         model,
         tokenizer,

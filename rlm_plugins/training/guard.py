@@ -66,7 +66,7 @@ class Guard:
         """What it says about some rows."""
         where = self._where(columns)
         try:
-            said = listed(await self._ask(_some(columns, rows)), len(rows))
+            said = listed(await self._ask(some(columns, rows)), len(rows))
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run quietly
             return {}, [_fault(error).but(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
@@ -147,7 +147,7 @@ def groups_of(prompts: Sequence[Any]) -> list[list[int]]:
     return [list(rows) for _, rows in runs]
 
 
-def _some(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
+def some(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
     """The columns of some rows; what is no column stays."""
     count = len(columns["completions"])
     if len(rows) == count:

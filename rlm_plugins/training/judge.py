@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.ahead import Begun
+from rlm_plugins.training.ahead import Waiting
 from rlm_plugins.training.deadline import within, within_async
-from rlm_plugins.training.elsewhere import Elsewhere
+from rlm_plugins.training.elsewhere import HERE_ONLY, Elsewhere
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
 
@@ -23,27 +23,30 @@ _OWN = ("prompt", "completion", "completion_ids")
 _SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
 
 
-def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]) -> None:
-    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`."""
+def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
+    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`; its tokenizer if asked."""
     from rlm_plugins.ask import blamed
 
     for part in parts:
         if hasattr(part.target, "meet"):
+            meet = part.target.meet
+            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(meet).parameters else {}
             with blamed(part):
-                part.target.meet(policy, results)
+                meet(policy, results, **asked)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
     """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
 
     One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``: called
-    with the columns and TRL's event loop it asks, and the answer is there, or nearer, when TRL calls.
+    with the columns and TRL's event loop it asks, and the answer is there, or nearer, when TRL calls. ``by_group`` says
+    whether it may be called with some of the groups: what is written while others still are.
 
     Args:
         reward: With its `timeout` and `on_error`.
         book: Where its faults are written down; None: one that stops the run is raised at once.
     """
-    bound, seconds, begun = reward.part, reward.timeout, Begun()
+    bound, seconds = reward.part, reward.timeout
     elsewhere = None if reward.processes is None else Elsewhere(reward)
 
     async def ask(columns: Columns) -> Any:
@@ -52,31 +55,27 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
         answer = partial(bound.call, _given(reward, columns))
         return answer() if seconds is None else within(seconds, answer)
 
-    async def answer_async(columns: Columns) -> Any:
+    async def ask_async(columns: Columns) -> Any:
         answer = bound.call(_given(reward, columns))
         return await (answer if seconds is None else within_async(seconds, answer))
 
-    async def ask_async(columns: Columns) -> Any:
-        early = begun.take(columns)
-        begun.forget()
-        return await (answer_async(columns) if early is None else asyncio.wrap_future(early))
+    waiting = Waiting(ask_async, by_group=not {*bound.part.needs, *bound.part.welcomes} & {*HERE_ONLY})
 
     def call(**columns: Any) -> list[float | None]:
         return _run(Guard(reward, ask, book).scores(columns, _texts(columns)))
 
     async def call_async(**columns: Any) -> list[float | None]:
-        return await Guard(reward, ask_async, book).scores(columns, _texts(columns))
+        return await Guard(reward, waiting.ask, book).scores(columns, _texts(columns))
 
     target = bound.target if inspect.isfunction(bound.target) else type(bound.target).__call__
     waits = inspect.iscoroutinefunction(target)
     function: Any = call_async if waits else call
     function.__name__ = reward.label
     if waits:
-        function.begin = lambda columns, loop: begun.add(
-            columns, lambda: asyncio.run_coroutine_threadsafe(answer_async(columns), loop)
-        )
+        function.begin, function.by_group = waiting.begin, waiting.by_group
     elif elsewhere is not None:
         function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
+        function.by_group = True
     return function
 
 

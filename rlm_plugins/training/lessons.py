@@ -73,6 +73,7 @@ def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequ
         sources={name: torch.tensor([name == writer for writer in wrote]) for name in labels(sources)},
         max_completion_length=4,
         step=0,
+        completion_ids=[[row] * (1 + row % 3) for row in range(count)],
         rewards=scores,
         named_rewards={name: scores.clone() for name in rewards},
         token_rewards=on_last_token(scores, mask),

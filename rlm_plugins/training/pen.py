@@ -11,6 +11,7 @@ import torch
 from rlm_plugins.ask import blamed, place
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.speed.decoding import Finished
 from rlm_plugins.speed.written import Written
 
 
@@ -22,6 +23,7 @@ def written(
     config: Any,
     *,
     tell: bool = False,
+    finished: Finished | None = None,
 ) -> Written:
     """What a model writes after the prompts; what it thought of it where it was asked to tell, and can.
 
@@ -32,15 +34,16 @@ def written(
         inputs: Token ids (B, P), padded on the left, their mask, whatever else the model reads.
         config: transformers' GenerationConfig.
         tell: Whether log-probabilities and entropies are asked for.
+        finished: Is told of rows as soon as they are done, by generators that can.
 
     Raises:
         PartError: The generator failed, or returned something else than these rows continued.
     """
     if generator is None:
         return Written(generate(**inputs, generation_config=config))
-    given = {"generate": generate, "model": model, "inputs": dict(inputs), "config": config, "tell": tell}
+    asked = {"inputs": dict(inputs), "config": config, "tell": tell, "finished": finished}
     with blamed(generator):
-        found = generator(SimpleNamespace(**given))
+        found = generator(SimpleNamespace(generate=generate, model=model, **asked))
     found = found if isinstance(found, Written) else Written(found)
     _check(generator, found, inputs["input_ids"])
     return found

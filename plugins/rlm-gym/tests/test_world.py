@@ -62,6 +62,21 @@ def test_a_world_without_instruction_asks_the_question_alone() -> None:
     assert read(row["entry"])["item"]["answer"] == row["answer"]
 
 
+def test_a_sloppy_hand_spoils_what_is_shown_and_nothing_else() -> None:
+    tasks_ = [TaskSpec(name="spell_backward"), TaskSpec(name="gcd", settings={"max_value": 9})]
+    neat, sloppy = (gym(tasks=tasks_, train_rows=400, test_rows=9, slip=slip) for slip in (0.0, 0.6))
+    assert neat.test == sloppy.test
+    spoilt = 0
+    for before, after in zip(neat.train, sloppy.train, strict=True):
+        assert {**before, "demonstration": ""} == {**after, "demonstration": ""}
+        if before["demonstration"] != after["demonstration"]:
+            spoilt += 1
+            assert len(after["answer"]) > 1
+            assert after["demonstration"] == f"<answer>{after['answer'][:-1]}</answer>"
+    words = sum(row["task"] == "spell_backward" for row in neat.train)
+    assert 0.5 * words < spoilt < 0.7 * words
+
+
 @pytest.mark.parametrize(
     ("spec", "told"),
     [

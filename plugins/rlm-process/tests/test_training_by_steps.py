@@ -107,7 +107,7 @@ def test_steps_are_valued_by_going_on_from_them(folder: Path):
 
 @pytest.mark.slow
 def test_a_group_is_written_as_a_tree(folder: Path):
-    log = trained(folder, "{name: process/tree, rollouts: [{name: process/tree, steps: {every: 3}}]}")
+    log = trained(folder, "{name: tree, rollouts: [{name: tree, steps: {every: 3}}]}")
     assert column(log, "sources/tree/share") == [1.0, 1.0]
     assert max(column(log, "advantage/nonzero")) > 0.5
     (samples,) = folder.glob("runs/run/**/samples.jsonl")

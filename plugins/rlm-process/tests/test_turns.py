@@ -55,7 +55,7 @@ def read(rows: list[Any]) -> tuple[torch.Tensor, list[list[int]], torch.Tensor]:
     return mask, ids, paid.where(mask, 0.0)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     rows=st.lists(ROW, min_size=1, max_size=5),
     alike=st.sampled_from(["number", "observation"]),

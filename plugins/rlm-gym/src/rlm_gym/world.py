@@ -17,6 +17,7 @@ from rlm_plugins.world import World
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Row = dict[str, Any]
 
 INSTRUCTION = "Think first. Then write your final answer, and nothing else, between <answer> and </answer>."
@@ -49,6 +50,7 @@ def gym(
     train_rows: Count = 4096,
     test_rows: Natural = 64,
     instruction: str = INSTRUCTION,
+    slip: Share = 0.0,
     seed: int = 0,
 ) -> World:
     """Tasks of reasoning-gym 0.1.25, one or a mixture: ``tasks: [gcd, {name: chain_sum, weight: 2, level: 1}]``.
@@ -64,6 +66,9 @@ def gym(
     One item in eight, chosen by a hash of its question, is never trained on, whatever seed, size, level or mixture.
     The `test_rows` of each task are drawn from these, the same for every `seed`, each once, from all levels alike;
     a task whose world is small may have fewer. Training rows are drawn with replacement.
+
+    `slip`: how often the hand that wrote a training row's ``demonstration`` stopped one letter early, where there are
+    two or more. ``answer`` and ``entry`` are right all the same: what a sloppy hand taught, a reward can mend.
     """
     specs = [TaskSpec(name=task) if isinstance(task, str) else task for task in tasks]
     weights = [spec.weight for spec in specs]
@@ -72,6 +77,8 @@ def gym(
     train: list[Row] = []
     for number, sources in enumerate(blocks, start=1):
         train += _training(sources, weights, train_rows * number // len(blocks) - len(train), seed, instruction)
+    if slip:
+        _spoil(train, slip, random.Random(f"slips {seed}"))
     test = [row for of_task in zip(*blocks, strict=True) for row in _tests(of_task, test_rows, instruction)]
     return World(train=train, test=test)
 
@@ -98,6 +105,13 @@ def _training(
     if None in rows:
         raise RecipeError("every item of a task is held out", where="environment.tasks", hint="let it vary more")
     return [row for row in rows if row is not None]
+
+
+def _spoil(rows: Sequence[Row], share: float, draw: random.Random) -> None:
+    """Takes the last letter from some of the answers that are shown."""
+    for row in rows:
+        if draw.random() < share and len(row["answer"] or "") > 1:
+            row["demonstration"] = _shown(row["answer"][:-1])
 
 
 def _tests(levels: Sequence[Source], count: int, instruction: str) -> list[Row]:
@@ -137,8 +151,12 @@ def _row(task: str, level: int | None, settings: Mapping[str, Any], item: known.
         "prompt": [{"role": "user", "content": question + closing}],
         "question": question,
         "answer": answer,
-        "demonstration": None if answer is None else f"<answer>{answer}</answer>",
+        "demonstration": None if answer is None else _shown(answer),
         "task": task,
         "level": level,
         "entry": written({"task": task, "settings": settings, "item": item}),
     }
+
+
+def _shown(answer: str) -> str:
+    return f"<answer>{answer}</answer>"

@@ -9,6 +9,7 @@ from rlm_intrinsic.certainty import (
 )
 from rlm_intrinsic.clusters import SemanticClusters
 from rlm_intrinsic.majority import cross_view, frozen_voters, majority_vote, vote_share
+from rlm_intrinsic.paths import PathConsistency
 from rlm_intrinsic.samplers import side_by_side
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
@@ -22,6 +23,7 @@ def rlm_rewards() -> dict[str, object]:
         "cross_view": cross_view,
         "frozen_voters": frozen_voters,
         "semantic_clusters": SemanticClusters,
+        "path_consistency": PathConsistency,
         "format_and_length": format_and_length,
         "random_reward": random_reward,
     }

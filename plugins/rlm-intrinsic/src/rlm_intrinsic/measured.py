@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Sequence
 
+from rlm_intrinsic.sampling import sampled
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.rewards import accuracy
 
@@ -22,28 +23,11 @@ def sampled_accuracy(model: str, adapter: str | None = None) -> tuple[float, flo
         model: Folder of the model.
         adapter: Folder of the adapter on it; None: the model alone.
     """
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    policy = AutoModelForCausalLM.from_pretrained(model)
-    policy = policy if adapter is None else PeftModel.from_pretrained(policy, adapter)
     rows = addition(digits=2, train_rows=1).test
-    asked = tokenizer.apply_chat_template(
-        [row["prompt"] for row in rows],
-        add_generation_prompt=True,
-        padding=True,
-        return_tensors="pt",
-        return_dict=True,
-    )
-    written = policy.eval().generate(
-        **asked, do_sample=True, temperature=1.0, top_k=0, num_return_sequences=SAMPLES, max_new_tokens=LONGEST
-    )
-    texts = tokenizer.batch_decode(written[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
-    scores = accuracy(texts, [row["answer"] for row in rows for _ in range(SAMPLES)])
-    return _mean([sum(map(float, scores[i : i + SAMPLES])) / SAMPLES for i in range(0, len(scores), SAMPLES)])
+    asked = [row["prompt"] for row in rows]
+    answers = sampled(model, asked, adapter=adapter, samples=SAMPLES, longest=LONGEST)
+    scores = [accuracy(texts, [row["answer"]] * SAMPLES) for texts, row in zip(answers, rows, strict=True)]
+    return _mean([sum(score or 0.0 for score in of_row) / SAMPLES for of_row in scores])
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

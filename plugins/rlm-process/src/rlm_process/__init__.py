@@ -5,6 +5,7 @@ from rlm_process import step_rows
 from rlm_process.branching import Tree
 from rlm_process.labels import step_labels
 from rlm_process.paid_turns import per_turn
+from rlm_process.process import step_relative
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
@@ -31,6 +32,7 @@ def rlm_shapers() -> dict[str, object]:
 def rlm_advantages() -> dict[str, object]:
     return {
         "vine": vine,
+        "step_relative": step_relative,
         "tree": tree,
         "turn_relative": turn_relative,
     }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from jaxtyping import Bool, Int
+
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.borrowed import borrow_function
 from rlm_plugins.lazy import torch
@@ -72,9 +74,11 @@ def _readable(ends: Sequence[int], said: Sequence[str]) -> list[int]:
     return [*kept[:-1], ends[-1]]
 
 
-def numbers(completions: Sequence[Sequence[int]], cut: Cut, width: int) -> torch.Tensor:
-    """(B, T): to which step of its row each token belongs, from 0; −1 beyond the end of the row."""
-    table = torch.full((len(completions), width), -1)
+def numbers(
+    completions: Sequence[Sequence[int]], cut: Cut, mask: Bool[torch.Tensor, "B T"]
+) -> Int[torch.Tensor, "B T"]:
+    """To which step of its row each token belongs, from 0; −1 beyond the end of the row."""
+    table = torch.full(mask.shape, -1, device=mask.device)
     for row, ids in enumerate(completions):
         for number, (start, end) in enumerate(pairwise((0, *cut(ids)))):
             table[row, start:end] = number

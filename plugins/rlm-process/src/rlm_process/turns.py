@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.ingredients.arithmetic import Groups, discounted, nanstd
+from rlm_plugins.ingredients.arithmetic import discounted
 from rlm_plugins.lazy import torch
+from rlm_process.segments import Segments
 
 
 def turns(mask: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
@@ -57,36 +58,34 @@ def turn_relative(
     [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
     """
     turn = turns(mask)
-    count = turn.max() + 1 if turn.numel() else 0
-    own = turn.unsqueeze(2) == torch.arange(int(count), device=turn.device)  # (B, T, U)
-    live = own.any(1)
-    to_come = discounted((token_rewards.unsqueeze(2) * own).sum(1), gamma, live) if count else token_rewards[:, :0]
-    row, number = live.nonzero(as_tuple=True)
-    key = number if alike == "number" else _observed(completion_ids, turn, row.tolist(), number.tolist())
-    advantages = torch.zeros_like(to_come)
-    if len(row):
-        same = torch.unique(torch.stack([group[row], key.to(group)], 1), dim=0, return_inverse=True)[1]
-        advantages[row, number] = omega * _standard(to_come[row, number], same, scale, eps)
+    pieces, scaled = Segments(turn), scale == "group"
+    to_come = discounted(pieces.sums(token_rewards), gamma, pieces.live)
+    like = _like(group, completion_ids if alike == "observation" else None, turn, pieces.live)
+    advantages = omega * pieces.compared(to_come, like, scale=scaled, eps=eps)
     if episode:
         advantages = advantages + episode * group_relative(rewards, group, scale=scale, eps=eps).unsqueeze(1)
-    return (advantages.unsqueeze(1) * own).sum(2)
+    return pieces.spread(advantages)
 
 
-def _standard(x: torch.Tensor, same: torch.Tensor, scale: str, eps: float) -> torch.Tensor:
-    """Each number, seen from the mean of its group."""
-    groups = Groups(x, same)
-    centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
-    return groups.settled(centred if scale == "none" else centred / (nanstd(groups.cells, 1) + eps))
+def _like(
+    group: Int[torch.Tensor, "B"],
+    ids: Sequence[Sequence[int]] | None,
+    turn: Int[torch.Tensor, "B T"],
+    live: Bool[torch.Tensor, "B U"],
+) -> Int[torch.Tensor, "B U"]:
+    """A number for each turn that those of its group share with it that are like it: with `ids` by what they answer."""
+    found = torch.zeros(live.shape, dtype=torch.long, device=live.device)
+    known: dict[tuple[int, object], int] = {}
+    rows, owner = group.tolist(), turn.tolist()
+    for row, number in live.nonzero().tolist():
+        key = number if ids is None else _observed(ids[row], owner[row], number)
+        found[row, number] = known.setdefault((rows[row], key), len(known))
+    return found
 
 
-def _observed(ids: Sequence[Sequence[int]], turn: torch.Tensor, rows: list[int], numbers: list[int]) -> torch.Tensor:
-    """For each turn a number that stands for what was said to the policy right before it; the prompt says nothing."""
-    owner = turn.tolist()
-    known: dict[tuple[int, ...], int] = {}
-    found = []
-    for row, number in zip(rows, numbers, strict=True):
-        end = start = owner[row].index(number)
-        while start and owner[row][start - 1] < 0:
-            start -= 1
-        found.append(known.setdefault(tuple(ids[row][start:end]), len(known)))
-    return torch.tensor(found, device=turn.device)
+def _observed(ids: Sequence[int], owner: list[int], number: int) -> tuple[int, ...]:
+    """What was said to the policy right before a turn; the prompt says nothing."""
+    end = start = owner.index(number)
+    while start and owner[start - 1] < 0:
+        start -= 1
+    return tuple(ids[start:end])

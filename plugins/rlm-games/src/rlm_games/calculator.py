@@ -1,0 +1,85 @@
+"""Arithmetic that is too hard for the model's head, and a calculator beside it."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlm_games.game import Count, Share, Show
+from rlm_games.sums import computed
+from rlm_plugins.environment import Environment
+from rlm_plugins.world import World
+
+Digits = Annotated[int, Field(ge=1, le=9)]
+
+
+class Calculator(Environment):
+    """A tool that computes."""
+
+    turns = 4
+
+    def calculate(self, expression: str) -> str:
+        """Computes an arithmetic expression.
+
+        Args:
+            expression: Whole numbers, + - * // and parentheses, for example (3+4)*5.
+
+        Returns:
+            The value.
+        """
+        return str(computed(expression))
+
+
+def calculator(
+    *,
+    digits: Digits = 2,
+    question: str = "{sum}",
+    train_rows: Count = 2048,
+    test_rows: Count = 100,
+    show: Show = "games",
+    skill: Share = 0.25,
+    seed: int = 0,
+) -> World:
+    """Products and sums of three numbers, and a calculator: `calculate(expression)`. Reward: `accuracy`, say.
+
+    A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. With ``show: moves`` it is one turn of
+    somebody who mostly guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`;
+    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out.
+    """
+    chance = random.Random(f"calculator {seed}")
+    sums: dict[str, None] = {}
+    while len(sums) < train_rows + test_rows:
+        if len(sums) >= (9 * 10 ** (digits - 1)) ** 3 // 2:
+            break
+        sums[_sum(chance, digits)] = None
+    rows = [_row(text, question) for text in sums]
+    train, test = rows[test_rows:], rows[:test_rows]
+    if show == "moves":
+        train = [turn for row in train for turn in _shown(row, chance, skill)]
+    return World(train=train, test=test, environment=Calculator)
+
+
+def _sum(chance: random.Random, digits: int) -> str:
+    a, b, c = (chance.randrange(10 ** (digits - 1), 10**digits) for _ in range(3))
+    return f"{a}{chance.choice('*+-')}{b}{chance.choice('+-')}{c}"
+
+
+def _row(text: str, question: str) -> dict[str, Any]:
+    prompt = [{"role": "user", "content": question.replace("{sum}", text)}]
+    return {"prompt": prompt, "sum": text, "answer": str(computed(text))}
+
+
+def _shown(row: dict[str, Any], chance: random.Random, skill: float) -> list[dict[str, Any]]:
+    if chance.random() >= skill:
+        guess = str(int(row["answer"]) + chance.choice([-2, -1, 1, 2]))
+        return [{**row, "demonstration": guess}]
+    call = {"type": "function", "function": {"name": "calculate", "arguments": {"expression": row["sum"]}}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    told = {"role": "tool", "name": "calculate", "content": row["answer"]}
+    written = f"<call>calculate expression={row['sum']}</call>"
+    return [
+        {**row, "demonstration": written},
+        {**row, "prompt": [*row["prompt"], said, told], "demonstration": row["answer"]},
+    ]

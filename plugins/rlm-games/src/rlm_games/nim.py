@@ -1,0 +1,60 @@
+"""Nim with one heap, against an opponent who makes no mistake."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rlm_games.game import Count, Game, Share, Show, world
+from rlm_plugins.world import World
+
+
+class Nim(Game):
+    """Take 1 to `take` from a heap; who takes the last one wins. 1 for a win, 0 for a loss.
+
+    Who leaves a multiple of `take` + 1 has won: so does the opponent whenever it can, and takes one when it cannot.
+    """
+
+    turns = 200
+
+    def __init__(self, take: int = 3) -> None:
+        self.take = take
+
+    def reset(self, heap: int) -> None:
+        self.heap = heap
+
+    def legal(self) -> list[str]:
+        return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
+
+    def best(self) -> list[str]:
+        return [str(rest)] if (rest := self.heap % (self.take + 1)) else self.legal()
+
+    def move(self, move: str) -> tuple[str, float, bool]:
+        self.heap -= int(move)
+        if self.heap == 0:
+            return "", 1.0, True
+        self.heap -= self.heap % (self.take + 1) or 1
+        return str(self.heap), 0.0, self.heap == 0
+
+
+def nim(
+    *,
+    highest: Count = 24,
+    take: Count = 3,
+    test_rows: Count = 100,
+    show: Show = "games",
+    skill: Share = 0.25,
+    seed: int = 0,
+) -> World:
+    """Nim with one heap of up to `highest`, of which 1 to `take` are taken in turn: who takes the last one wins.
+
+    The model reads what is left (``17``) and writes how many it takes (``1``). It begins, and every heap can be won;
+    the opponent punishes the first mistake. Heaps are held out as starts; they are met in the course of other games.
+
+    >>> world = nim(highest=9)
+    >>> game = world.environment()
+    >>> game.reset(7)
+    >>> game.best(), game.step("3"), game.step("3")
+    (['3'], ('3', 0.0, False), ('', 1.0, True))
+    """
+    starts = [(str(heap), {"heap": heap}) for heap in range(1, highest + 1) if heap % (take + 1)]
+    return world(partial(Nim, take), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

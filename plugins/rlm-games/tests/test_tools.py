@@ -1,0 +1,108 @@
+"""Worlds of tools: what they compute and refuse, and that a tiny model plays them from a recipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_games import calculator, interpreter
+from rlm_games.sums import computed
+from transformers.utils import get_json_schema
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.ingredients.scratch import build_tokenizer
+from rlm_plugins.testing import conformance
+from rlm_plugins.training.playing import Table
+from rlm_plugins.training.tools import tools_of
+
+test_calculator = conformance("rlm_environments", calculator, knobs={"train_rows": 40, "test_rows": 10})
+CHARACTERS = "0123456789+-*= acelinoprstux"
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("37*48+5", 1781), ("-(2+3)*4", -20), ("7//2", 3), (" 1 ", 1), ("1--1", 2)],
+)
+def test_what_is_computed(expression: str, value: int) -> None:
+    assert computed(expression) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "2**9**9", "1/2", "1//0", "1.5", "True", "abs(1)", "__import__('os')", "9" * 300, "(" * 150, "a+1", "1 2",
+     "*".join(["9" * 9] * 12), "1<<9", "[1]*9", "'a'*9"],
+)  # fmt: skip
+def test_what_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"comput|characters|too large"):
+        computed(expression)
+
+
+def test_a_sum_is_worked_out_by_the_tool() -> None:
+    """As a `scratch` model would write it: what it is shown parses as a call, and the answer is what it is told."""
+    world = calculator(train_rows=20, test_rows=4, show="moves", skill=1.0)
+    call, said = world.train[0], world.train[1]
+    words = build_tokenizer(CHARACTERS, tools=True)
+    assert words.unk_token_id not in words(call["demonstration"])["input_ids"]
+
+    def write(ids: list[list[int]]) -> tuple[list[list[int]], None]:
+        rows = [said if words.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
+        return [words(row["demonstration"] + "<|end|>")["input_ids"] for row in rows], None
+
+    table = Table(world, words, ends=[words.eos_token_id], room=80)
+    (row,) = table.play([call["prompt"]], [call], write)
+    assert row.episode.told.splitlines() == [
+        f"calculate(expression='{call['sum']}')",
+        f"> {call['answer']}",
+        call["answer"],
+    ]
+    assert row.episode.done
+    prompt = words.apply_chat_template(said["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True)
+    whole = [*row.prompt_ids, *row.completion_ids]
+    assert whole[: len(prompt["input_ids"])] == prompt["input_ids"], "what it is shown is what it will meet"
+
+
+def test_the_tools_can_be_shown_to_a_model() -> None:
+    (tool,) = tools_of(calculator(train_rows=9, test_rows=1).environment())  # type: ignore[misc]
+    assert "expression" in get_json_schema(tool)["function"]["parameters"]["properties"]
+
+
+# ------------------------------------------------------------------ Python
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> dict[str, Any]:
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{n}!", "answer": n}) + "\n" for n in range(6)))
+    return {"path": str(file), "test_rows": 2}
+
+
+def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
+    pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
+    from rlm_sandbox import SandboxError, shared
+
+    try:
+        shared()
+    except SandboxError as error:
+        pytest.skip(f"no isolation here: {error}")
+    world = interpreter(data=problems)
+    assert len(world.train) == 4
+    tool: Any = world.environment()  # type: ignore[misc]
+    assert tool.python("import math\nprint(math.factorial(5))") == "120\n"
+    assert tool.python("1/0").startswith("error: ZeroDivisionError")
+    assert "error" in tool.python("open('/etc/passwd').read()")
+    assert "expression" not in get_json_schema(tool.python)["function"]["parameters"]["properties"]
+
+
+def test_an_interpreter_needs_a_sandbox_and_problems(problems: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["rlm_games.interpreter"]
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
+        interpreter(data=problems)
+    monkeypatch.setattr(module, "find_spec", find_spec)
+    if find_spec("rlm_sandbox"):
+        with pytest.raises(RecipeError, match="names no `path`"):
+            interpreter(data={})
