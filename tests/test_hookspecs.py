@@ -69,6 +69,17 @@ def rollouts(ask: Callable[..., Bound]) -> None:
     assert written == {"completion_ids": [[111, 107, 0]] * 2}
 
 
+def generators(ask: Callable[..., Bound]) -> None:
+    def generate(input_ids: torch.Tensor, generation_config: Any) -> torch.Tensor:
+        """Doubles each row, as long as the longest of those it is given together."""
+        width = int((input_ids > 1).sum(1).max())
+        return torch.cat([input_ids, input_ids[:, :width]], 1)
+
+    given = {"generate": generate, "config": SimpleNamespace(pad_token_id=9)}
+    found = ask(rows=1).call({**given, "inputs": {"input_ids": torch.tensor([[5, 6], [7, 1]])}})
+    assert found.tolist() == [[5, 6, 5, 6], [7, 1, 7, 9]]
+
+
 def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
@@ -132,6 +143,7 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_environments": environments,
     "rlm_samplers": samplers,
     "rlm_rollouts": rollouts,
+    "rlm_generators": generators,
     "rlm_rewards": rewards,
     "rlm_shapers": shapers,
     "rlm_filters": filters,
