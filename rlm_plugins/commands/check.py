@@ -27,6 +27,8 @@ from rlm_plugins.training import engine
 Entry = dict[str, Any]
 
 SUPPLIERS = {
+    "prompts": "the data set",
+    "inputs": "the data set",
     "rewards": "the rewards, weighted, summed and shaped",
     "named_rewards": "the rewards",
     "token_rewards": "the rewards, spread over tokens by shapers",
