@@ -65,7 +65,8 @@ def step_labels(
     `shapers/label` in the log, the number of answers `shapers/continuations`.
 
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
-    groups step by step. States that no reward could judge have no label (null, and no pay).
+    groups step by step. States that no reward could judge have no label (null, and no pay). A
+    resumed run writes the steps that it takes again a second time (`step` says which).
 
     >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
