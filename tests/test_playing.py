@@ -141,10 +141,9 @@ def bound(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
 
 EQUATIONS = {
     "clip": lambda: clipped(),
-    "sequence": lambda: clipped(
-        importance=bound("rlm_importance", "sequence"), aggregator=bound("rlm_aggregators", "sequence_mean")
-    ),
     "penalties": lambda: clipped(
+        importance=bound("rlm_importance", "sequence"),
+        aggregator=bound("rlm_aggregators", "sequence_mean"),
         penalties=[bound("rlm_penalties", "kl", 0.1), bound("rlm_penalties", "entropy", 0.01)],
         token_weights=[bound("rlm_token_weights", "top_entropy", share=0.4)],
     ),
@@ -153,7 +152,7 @@ EQUATIONS = {
     ),
     "critic": critical.equation,
 }
-"""One for each seam: loss and aggregator; ratios of sequences; penalties, token weights and the window; the scoring
+"""One for each seam: loss and aggregator; ratios of sequences, penalties, token weights and the window; the scoring
 room; a critic."""
 
 
