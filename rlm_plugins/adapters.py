@@ -54,6 +54,28 @@ class Adapter:
         """As PEFT calls a weight of it in a file."""
         return "base_model.model." + name.replace(f".{self._name}.", ".")
 
+    def parameters(self) -> list[torch.Tensor]:
+        """Its weights."""
+        return list(self.weights().values())
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Its weights, as a file calls them."""
+        return {self.in_file(name): x.detach().cpu() for name, x in self.weights().items()}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes over weights from a file, or from another adapter like it.
+
+        Raises:
+            RlmError: They do not fit the policy's base.
+        """
+        mine = {self.in_file(name): x for name, x in self.weights().items()}
+        odd = sorted(set(mine) ^ set(state)) + [n for n in mine if n in state and mine[n].shape != state[n].shape]
+        if odd:
+            raise RlmError(f"the adapter is not one of this base: they do not agree on '{odd[0]}'", where=self._name)
+        with torch.no_grad():
+            for name, x in mine.items():
+                x.copy_(state[name])
+
 
 def guest(policy: Any, name: str, folder: Path) -> Adapter:
     """The adapter that PEFT has saved in a folder; it never trains, and making it draws no random number.
@@ -66,19 +88,21 @@ def guest(policy: Any, name: str, folder: Path) -> Adapter:
 
     config = LoraConfig.from_pretrained(folder)
     config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
-    here = [x.device for x in policy.parameters() if x.is_cuda]
-    with torch.random.fork_rng(devices=sorted({x.index for x in here})):  # new adapters are drawn at random
-        found = Adapter(policy, name, config, learns=False)
+    found = drawn(policy, name, config, learns=False)
     saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
-    mine = {found.in_file(name): x for name, x in found.weights().items()}
-    odd = sorted(set(mine) ^ set(saved)) + [n for n in mine if n in saved and mine[n].shape != saved[n].shape]
-    if odd:
-        problem = f"the adapter is not one of this base: they do not agree on '{odd[0]}'"
-        raise RlmError(problem, where=str(folder))
-    with torch.no_grad():
-        for key, x in mine.items():
-            x.copy_(saved[key])
+    try:
+        found.load_state_dict(saved)
+    except RlmError as error:
+        raise RlmError(error.problem, where=str(folder)) from None
     return found
+
+
+def drawn(policy: Any, name: str, config: Any, *, learns: bool, seed: int = 0) -> Adapter:
+    """A new adapter, drawn at random by `seed` alone: the run's own random numbers stay where they are."""
+    here = [x.device for x in policy.parameters() if x.is_cuda]
+    with torch.random.fork_rng(devices=sorted({x.index for x in here})):
+        torch.manual_seed(seed)
+        return Adapter(policy, name, config, learns=learns)
 
 
 def listed(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

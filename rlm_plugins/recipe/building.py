@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.errors import RecipeError, RlmError
@@ -11,11 +12,12 @@ from rlm_plugins.recipe.playing import check_environment, check_playing
 from rlm_plugins.recipe.preflight import (
     check_columns,
     check_engine_columns,
-    check_rewards,
+    check_parts,
     check_rows,
     check_source_columns,
 )
 from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.supplies import standing
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.world import ModelSource, World
 
@@ -48,10 +50,18 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     world, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
         check_columns(world, "training", plan.rewards, name, rewards)
-    check_rewards(plan.rewards, rewards)
+    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"))
     if plan.evaluation is not None:  # held-out rows are answered by the policy alone
         check_columns(world, "held-out", plan.rewards, name, rewards)
     return world
+
+
+def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
+    """Rewards and parts of the equation, with their addresses; who writes rows has looked at them already."""
+    yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.rewards))
+    for slot, bound, where in standing(plan.slots, spell((*plan.place, "algorithm"))):
+        if slot != "rollouts":
+            yield bound, where
 
 
 def build_source(plan: Plan) -> ModelSource:

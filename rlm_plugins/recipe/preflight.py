@@ -129,16 +129,21 @@ def check_engine_columns(world: World, needed: Sequence[str], name: str, where: 
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
 
 
-def check_rewards(rewards: Sequence[Reward], where: str) -> None:
-    """Lets every reward with a method `check` look for what it needs beside the rows.
+def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None) -> None:
+    """Lets every part with a method `check` look for what it needs beside the rows.
+
+    Args:
+        parts: Rewards and parts of the equation, with their addresses.
+        lora: The policy's adapter (None: all weights are trained), which a `check` may name.
 
     Raises:
         RecipeError: What it lacks, and the address of its knob.
     """
-    for number, reward in enumerate(rewards):
-        if hasattr(reward.part.target, "check"):
-            with _stands_at(f"{where}[{number}]"):
-                reward.part.target.check()
+    for part, where in parts:
+        check = getattr(part.target, "check", None)
+        if check is not None:
+            with _stands_at(where):
+                check(**({"lora": lora} if "lora" in inspect.signature(check).parameters else {}))
 
 
 def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:

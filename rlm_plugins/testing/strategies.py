@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
+from rlm_plugins.testing import policy
 from rlm_plugins.testing.moves import wider
 from rlm_plugins.testing.subject import Subject
 from rlm_plugins.window import window_of
@@ -156,18 +157,11 @@ def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
         "completion_ids": [
             [3 + (number + 2 * t) % 11 for t in range(n)] for number, n in zip(numbers, lengths, strict=True)
         ],
-        "read": _read,
+        "read": policy.read,
         "write": _write,
         "score": _score,
-        "tokenizer": None,
+        "tokenizer": policy.Letters(),
     }
-
-
-def _read(prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> torch.Tensor:
-    rows = [[-(token % 5) / 4 - 0.25 for token in row] for row in completion_ids]
-    width = max([1, *map(len, rows)])
-    table = [row + [0.0] * (width - len(row)) for row in rows]
-    return torch.tensor(table, device="cpu").view(len(rows), width)
 
 
 def _write(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False) -> list[list[int]]:

@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 import torch
 
+from rlm_plugins.batch import SCORING
+from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.testing.policy import introduce
 
 
 class LawBroken(Exception):
@@ -41,8 +44,11 @@ class Subject:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
     def fresh(self) -> Bound:
-        """The part, bound anew: a class starts without memories."""
-        return self.part.bind(self.knobs)
+        """The part, bound anew: a class starts without memories, and has met a policy where it wants to."""
+        bound = self.part.bind(self.knobs)
+        if HOOKS[self.part.hook].data == SCORING and hasattr(bound.target, "meet"):
+            introduce(bound.target)
+        return bound
 
     def names(self, *data: str) -> bool:
         """Whether the part asks for any of `data`."""

@@ -32,7 +32,7 @@ class Valuing(Reading):
     """
 
     def __init__(self, *, critic: stage.Critic | None = None, **rest: Any) -> None:
-        self._tutor: Tutor | None = None
+        self._tutor: Tutor[Critic] | None = None
         self._said: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
         self._as_scored = False
         self._warmup = critic.warmup_steps if critic is not None else 0
@@ -47,6 +47,7 @@ class Valuing(Reading):
             found.trunk.gradient_checkpointing_enable()
         self._tutor = Tutor(
             found,
+            called="critic",
             learning_rate=self.args.learning_rate if critic.learning_rate is None else critic.learning_rate,
             max_grad_norm=critic.max_grad_norm,
             adam={"betas": (self.args.adam_beta1, self.args.adam_beta2), "eps": self.args.adam_epsilon},
@@ -71,7 +72,7 @@ class Valuing(Reading):
     @property
     def critic(self) -> Critic | None:
         """The critic, where there is one."""
-        return None if self._tutor is None else self._tutor.critic
+        return None if self._tutor is None else self._tutor.pupil
 
     def _values_before(self, out: dict[str, Any]) -> torch.Tensor | None:
         """The values of all rows of this process (B, T), before the update."""
@@ -133,13 +134,13 @@ class Valuing(Reading):
         if self._tutor is not None:
             for read, leaf in self._said:
                 if leaf.grad is not None:
-                    self._tutor.critic.learn(read(), leaf.grad)
+                    self._tutor.pupil.learn(read(), leaf.grad)
             self._said.clear()
             if self.accelerator.sync_gradients:
                 self._move_critic(self._tutor)
         return loss
 
-    def _move_critic(self, tutor: Tutor) -> None:
+    def _move_critic(self, tutor: Tutor[Critic]) -> None:
         norm, rate = tutor.step(self.state.global_step)
         self._as_scored = False
         self._metrics["train"]["critic/grad_norm"].append(norm)

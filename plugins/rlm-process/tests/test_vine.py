@@ -146,8 +146,8 @@ def test_labels_as_a_data_set(tmp_path: Path):
     lines = [json.loads(line) for line in save.read_text(encoding="utf-8").splitlines()]
     assert lines[:2] == lines[2:]
     assert lines[:2] == [
-        {"prompt": "?", "completions": ["1+1;", "2"], "labels": [1.0, 1.0], "step": 7},
-        {"prompt": "?", "completions": ["3;", "4;", "5"], "labels": [None, 1.0, 0.0], "step": 7},
+        {"prompt": "?", "completions": ["1+1;", "2"], "labels": [True, True], "step": 7},
+        {"prompt": "?", "completions": ["3;", "4;", "5"], "labels": [None, True, False], "step": 7},
     ]
 
 

@@ -3,9 +3,12 @@
 from rlm_plugins import hookimpl
 from rlm_process import step_rows
 from rlm_process.branching import Tree
+from rlm_process.implicit import ImplicitReward
 from rlm_process.labels import step_labels
 from rlm_process.paid_turns import per_turn
+from rlm_process.prime import outcome_and_process, prime
 from rlm_process.process import step_relative
+from rlm_process.process_model import ProcessReward, ProcessRewards
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
@@ -15,6 +18,7 @@ from rlm_process.vine import vine
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     return {
+        "process_model": ProcessReward,
         "tool_format": tool_format,
         "tool_calls": tool_calls,
     }
@@ -23,6 +27,8 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
     return {
+        "implicit_reward": ImplicitReward,
+        "process_model": ProcessRewards,
         "step_labels": step_labels,
         "per_turn": per_turn,
     }
@@ -31,6 +37,7 @@ def rlm_shapers() -> dict[str, object]:
 @hookimpl
 def rlm_advantages() -> dict[str, object]:
     return {
+        "outcome_and_process": outcome_and_process,
         "vine": vine,
         "step_relative": step_relative,
         "tree": tree,
@@ -48,6 +55,7 @@ def rlm_rollouts() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     return {
+        "prime": prime,
         "vine_ppo": step_rows.vine_ppo,
         "tree": step_rows.tree,
         "gigpo": step_rows.gigpo,

@@ -22,15 +22,15 @@ from rlm_process.steps import cutter
 def label(scores: Sequence[float], *, right: float, soft: bool) -> float | None:
     """What a step is called, by the scores of answers that went on from it; None where there are none.
 
-    Hard: 1 if any is right, soft: the share that is. Math-Shepherd, arXiv 2312.08935 eq. 3–4.
+    Hard: whether any is right, soft: the share that is. Math-Shepherd, arXiv 2312.08935 eq. 3–4.
 
     >>> label([0.0, 1.0, 0.0, 0.0], right=1.0, soft=False), label([0.0, 1.0, 0.0, 0.0], right=1.0, soft=True)
-    (1.0, 0.25)
+    (True, 0.25)
     """
     hits = [score >= right for score in scores]
     if not hits:
         return None
-    return sum(hits) / len(hits) if soft else float(any(hits))
+    return sum(hits) / len(hits) if soft else any(hits)
 
 
 def step_labels(
@@ -60,11 +60,13 @@ def step_labels(
     Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
 
     An answer is right from the reward `right` on. With `save` every row is appended to that file, a line of JSON with
-    ``prompt``, ``completions`` (the steps) and ``labels``: what a process reward model is trained on; `weight` 0 then
-    only writes. The mean label is `shapers/label` in the log, the number of answers `shapers/continuations`.
+    ``prompt``, ``completions`` (the steps) and ``labels`` (true or false, or shares): what a process reward model is
+    trained on, in the layout TRL calls stepwise supervision; `weight` 0 then only writes. The mean label is
+    `shapers/label` in the log, the number of answers `shapers/continuations`.
 
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
-    groups step by step. States that no reward could judge have no label (null, and no pay).
+    groups step by step. States that no reward could judge have no label (null, and no pay). A
+    resumed run writes the steps that it takes again a second time (`step` says which).
 
     >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)

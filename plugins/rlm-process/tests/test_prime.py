@@ -1,0 +1,212 @@
+"""PRIME by hand: what the second model says, what it learns, and what is made of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from rlm_process.implicit import ImplicitReward
+from rlm_process.pairs import right_above_wrong
+from rlm_process.prime import outcome_and_process
+from torch.nn.functional import binary_cross_entropy
+
+from rlm_plugins.builtin.advantages import leave_one_out
+from rlm_plugins.errors import PartError
+from rlm_plugins.testing import policy as bench
+
+PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
+COMPLETIONS = [[2, 3, 4], [5, 1], [6, 7], [8]]
+MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]]).bool()
+"""The last token of the second row is somebody else's; one more column is padding."""
+OUTCOME = torch.tensor([1.0, 0.0, 0.25, torch.nan], dtype=torch.float64)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A policy of its own for each test."""
+    made = bench.policy.__wrapped__()
+    monkeypatch.setattr(bench, "policy", lambda: made)
+    return made
+
+
+def reference(host: Any) -> torch.Tensor:
+    with host.disable_adapter(), torch.no_grad():
+        return torch.nn.functional.pad(bench.read(PROMPTS, COMPLETIONS), (0, 1))
+
+
+def met(host: Any, **knobs: Any) -> ImplicitReward:
+    made = ImplicitReward(batch_size=2, **knobs)
+    made.meet(host, {})
+    return made
+
+
+def taught(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:
+    told: dict[str, float] = {}
+    given = {
+        "mask": MASK,
+        "named_rewards": {"accuracy": OUTCOME},
+        "group": torch.tensor([0, 0, 1, 1]),
+        "ref_logp": reference(host),
+        "prompt_ids": PROMPTS,
+        "completion_ids": COMPLETIONS,
+        "read": bench.read,
+        "step": 0,
+        "log": lambda name, x: told.update({name.removeprefix("implicit_reward/"): float(x)}),
+    }
+    part.update(**given | changes)
+    return told
+
+
+def said(part: ImplicitReward, host: Any) -> torch.Tensor:
+    return part(MASK, reference(host), PROMPTS, COMPLETIONS, bench.read)
+
+
+class Plain:
+    """The same model, cross-entropy and AdamW in plain PyTorch: LoRA written out, on a copy of the base."""
+
+    def __init__(self, host: Any, part: ImplicitReward, beta: float, rate: float, most: float) -> None:
+        self.host, self.beta, self.most = host, beta, most
+        weights = part.model._adapter.weights()
+        self.a, self.b = (next(x.detach().clone() for n, x in weights.items() if f"lora_{k}" in n) for k in "AB")
+        self.optimizer = torch.optim.AdamW([self.a.requires_grad_(), self.b.requires_grad_()], lr=rate, weight_decay=0)
+
+    def rewards(self) -> torch.Tensor:
+        """(B, T), with a gradient."""
+        layer = self.host.get_base_model().model.layers[0].self_attn.q_proj
+        hook = layer.register_forward_hook(
+            lambda _, given, out: layer.base_layer(given[0]) + 8 * given[0] @ self.a.T @ self.b.T
+        )
+        found = torch.nn.functional.pad(bench.read(PROMPTS, COMPLETIONS), (0, 1))
+        hook.remove()
+        return self.beta * (found - reference(self.host)) * MASK
+
+    def learn(self) -> tuple[float, float]:
+        p = self.rewards()[:3].sum(1).sigmoid()  # the fourth row has no outcome
+        loss = binary_cross_entropy(p, OUTCOME[:3])
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_([self.a, self.b], self.most)
+        self.optimizer.step()
+        return loss.item(), norm.item()
+
+
+def test_it_says_and_learns_what_plain_pytorch_does(host: Any) -> None:
+    """Three steps, one of them clipped: rewards, loss, gradient and weights."""
+    part = met(host, beta=2.0, learning_rate=0.05, max_grad_norm=0.2)
+    plain = Plain(host, part, 2.0, 0.05, 0.2)
+    assert not said(part, host).any(), "a new one says what the base says"
+    for _ in range(3):
+        told, (loss, norm) = taught(part, host), plain.learn()
+        assert told["loss"] == pytest.approx(loss, rel=1e-9)
+        assert told["norm"] == pytest.approx(norm, rel=1e-9)
+        torch.testing.assert_close(said(part, host), plain.rewards(), rtol=1e-9, atol=1e-12)
+    assert said(part, host).abs().max() > 1e-3
+    assert not said(part, host)[~MASK].any()
+
+
+def test_cross_entropy_before_anything_is_learned(host: Any) -> None:
+    assert taught(met(host), host)["loss"] == pytest.approx(math.log(2))
+    beyond = {"accuracy": torch.tensor([7.0, -1.0, 0.0, 1.0], dtype=torch.float64)}
+    expected = met(host)
+    taught(expected, host, named_rewards={"accuracy": beyond["accuracy"].clamp(0, 1)})
+    found = met(host)
+    taught(found, host, named_rewards=beyond)
+    assert torch.equal(said(found, host), said(expected, host)), "labels lie between 0 and 1"
+
+
+def test_rows_that_teach_nothing(host: Any) -> None:
+    part = met(host, learning_rate=0.1)
+    assert taught(part, host, mask=torch.zeros_like(MASK)) == {}
+    assert not said(part, host).any()
+    whole, dropped = met(host, learning_rate=0.1), met(host, learning_rate=0.1)
+    keep = [0, 1]
+    taught(dropped, host, mask=MASK & torch.tensor([1, 1, 0, 0]).bool().unsqueeze(1))
+    taught(
+        whole,
+        host,
+        mask=MASK[keep],
+        named_rewards={"accuracy": OUTCOME[keep]},
+        group=torch.zeros(2).long(),
+        ref_logp=reference(host)[keep],
+        prompt_ids=PROMPTS[:2],
+        completion_ids=COMPLETIONS[:2],
+    )
+    torch.testing.assert_close(said(whole, host), said(dropped, host), rtol=1e-9, atol=1e-12)
+
+
+def test_it_learns_to_tell_right_from_wrong(host: Any) -> None:
+    """Pairs are told before they are learned from: half of them at first, since all sums are 0."""
+    part = met(host, beta=1.0, learning_rate=0.1, max_grad_norm=0.0)
+    told = [taught(part, host)["pairs"] for _ in range(12)]
+    assert told[0] == 0.5
+    assert told[-1] == 1.0
+
+
+def test_who_has_met_nobody(host: Any) -> None:
+    part = ImplicitReward()
+    assert part.state_dict() == {}
+    part.load_state_dict({})
+    with pytest.raises(PartError, match="met no policy"):
+        said(part, host)
+
+
+def test_pairs_by_hand() -> None:
+    x = torch.tensor([0.1, 0.2, 0.2, 0.9, 5.0])
+    outcome, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 4, 4, 1])
+    assert right_above_wrong(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert right_above_wrong(x, torch.zeros(5), group) is None
+
+
+# ---------------------------------------------------------------- the advantage
+
+
+def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bool) -> list[list[float]]:
+    """Equation 5 of PRIME for one group, sum by sum."""
+    n, means = len(o), [sum(row) / len(row) for row in rho]
+    found = []
+    for i, row in enumerate(rho):
+        others = [j for j in range(n) if j != i]
+        if stretched:
+            seen = [x * n / (n - 1) - sum(means) / (n - 1) for x in row]
+        else:
+            seen = [x - sum(means[j] for j in others) / (n - 1) for x in row]
+        outcome = o[i] - sum(o[j] for j in others) / (n - 1)
+        found.append([sum(gamma ** (s - t) * seen[s] for s in range(t, len(row))) + outcome for t in range(len(row))])
+    return found
+
+
+@pytest.mark.parametrize("stretched", [False, True])
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_the_advantage_is_equation_five(gamma: float, stretched: bool) -> None:
+    o, rho = [1.0, 0.0, 0.0, 1.0], [[0.3, -0.1, 0.2], [0.05], [-0.4, 0.25], [0.0, 0.1, 0.6]]
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).bool()  # a hole in the last row
+    dense = torch.zeros(4, 4, dtype=torch.float64)
+    dense[mask] = torch.tensor([x for row in rho for x in row], dtype=torch.float64)
+    rewards = torch.tensor(o, dtype=torch.float64) + dense.sum(1)
+    found = outcome_and_process(rewards, dense, torch.zeros(4).long(), mask, gamma=gamma, stretched=stretched)
+    expected = [x for row in by_loops(o, rho, gamma, stretched) for x in row]
+    torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
+    assert not found[~mask].any()
+
+
+def test_nothing_dense_is_leave_one_out() -> None:
+    rewards, group = torch.tensor([1.0, 0.0, 0.5, 2.0, 9.0]), torch.tensor([0, 1, 0, 1, 2])
+    mask = torch.ones(5, 2, dtype=torch.bool)
+    found = outcome_and_process(rewards, torch.zeros(5, 2), group, mask)
+    assert torch.equal(found, leave_one_out(rewards, group).unsqueeze(1).expand(5, 2))
+
+
+def test_a_row_without_tokens_is_no_baseline() -> None:
+    dense, group = torch.tensor([[0.5, 0.5], [0.25, 0.25], [0.0, 0.0]]), torch.zeros(3).long()
+    mask = torch.tensor([[1, 1], [1, 1], [0, 0]]).bool()
+    found = outcome_and_process(dense.sum(1), dense, group, mask)
+    assert found.tolist() == [[0.5, 0.25], [-0.5, -0.25], [0.0, 0.0]]
+
+
+def test_whitened() -> None:
+    dense, group = torch.tensor([[0.5, 0.0], [0.0, 0.25]]), torch.zeros(2).long()
+    found = outcome_and_process(torch.tensor([1.5, 0.25]), dense, group, torch.ones(2, 2).bool(), whitened=True)
+    assert found.mean().item() == pytest.approx(0.0, abs=1e-6)
+    assert found.std().item() == pytest.approx(1.0, rel=1e-5)

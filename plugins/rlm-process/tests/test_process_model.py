@@ -1,0 +1,157 @@
+"""Process reward models of both kinds, made here: loaded from a folder, read step by step, aggregated."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlm_process.grader import Asked, Grader, kind_of
+from rlm_process.process_model import ProcessReward, ProcessRewards, aggregated, in_steps
+from rlm_process.steps import cutter
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
+    Qwen3ForTokenClassification,
+)
+
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.testing import conformance
+
+KINDS = {
+    "labels": Qwen3ForTokenClassification,
+    "words": Qwen3ForCausalLM,
+    "whole": Qwen3ForSequenceClassification,
+    "one": Qwen3ForTokenClassification,
+}
+SOLUTION = "1+1=2\n2+2=5\n\n9"
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character."""
+    vocabulary = {t: i for i, t in enumerate(["<pad>", "<end>", "<unk>", *"0123456789+-=\n abcdefgh?"])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    core.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<end>", unk_token="<unk>")
+
+
+@cache
+def folder(kind: str) -> str:
+    """A model with random weights, large enough that steps differ; in float64, so that no law fails by rounding."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_labels": 1 if kind == "one" else 2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = KINDS[kind](Qwen3Config(vocab_size=len(tokenizer()), **sizes, **heads))
+        for x in model.double().parameters():
+            x.data.normal_()
+    place = tempfile.mkdtemp()
+    model.save_pretrained(place)
+    tokenizer().save_pretrained(place)
+    return place
+
+
+def read(kind: str, text: str) -> torch.Tensor:
+    """Logits of every token, alone and without padding, by transformers itself."""
+    model = KINDS[kind].from_pretrained(folder(kind), dtype="auto").eval()
+    return model(input_ids=torch.tensor([tokenizer()(text)["input_ids"]])).logits[0].detach()
+
+
+LINES = cutter("lines", tokenizer(), where="steps")
+
+
+@pytest.mark.parametrize("kind", ["labels", "words", "one"])
+def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
+    grader = Grader(folder(kind), "cpu", separator="\n", words=("+", "-"), longest=60, batch_size=2)
+    steps = ["1+1=2\n", "2+2=5\n\n", "9"]
+    text = "1+1?" + "1+1=2\n2+2=5\n9\n"
+    asked = grader.asked("1+1?", steps)
+    assert grader.tokenizer.decode(asked.ids) == text
+    assert [text[place] for place in asked.places] == ["\n"] * 3
+    logits = read(kind, text)[asked.places]
+    if kind == "labels":
+        expected = logits.softmax(-1)[:, 1]
+    elif kind == "one":
+        expected = logits[:, 0].sigmoid()
+    else:
+        good, bad = (logits[:, tokenizer()(word)["input_ids"][0]] for word in "+-")
+        expected = (good - bad).sigmoid()
+    more = [grader.asked("2?", ["1"]), Asked([5, 6], []), asked]  # read in another company, padded
+    found = grader.scores([asked, *more])
+    assert found[0] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found[3] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == []
+    assert len({round(x, 3) for x in found[0]}) > 1
+
+
+def test_what_is_too_long_is_not_read() -> None:
+    grader = Grader(folder("labels"), "cpu", separator="\n", words=("+", "-"), longest=8, batch_size=2)
+    asked = grader.asked("1+1?", ["1+\n", "2\n", "3\n"])
+    assert len(asked.ids) == 7
+    short, long = grader.scores([grader.asked("1+1?", ["1+\n"]), asked])
+    assert long == pytest.approx([*short, 0.0, 0.0])
+    assert grader.scores([grader.asked("1+1?" * 9, ["1"])]) == [[0.0]]
+
+
+def test_a_separator_that_can_be_seen() -> None:
+    """White space between steps stays, behind it."""
+    grader = Grader(folder("words"), "cpu", separator=" a", words=("+", "-"), longest=60, batch_size=2)
+    asked = grader.asked("1?", ["1\n\n", "2\n"])
+    assert grader.tokenizer.decode(asked.ids) == "1?1 a\n\n2 a"
+    assert [grader.tokenizer.decode(asked.ids[place]) for place in asked.places] == ["a", "a"]
+
+
+def test_steps_of_an_answer() -> None:
+    ids = tokenizer()(SOLUTION)["input_ids"]
+    steps, places = in_steps([*ids, 1], tokenizer(), LINES)
+    assert steps == ["1+1=2\n", "2+2=5\n\n", "9"]
+    assert [SOLUTION[: place + 1] for place in places[:2]] == ["1+1=2\n", "1+1=2\n2+2=5\n\n"]
+    assert places[2] == len(ids), "the end token belongs to the last step"
+    assert in_steps([1], tokenizer(), LINES) == ([], [])
+
+
+@pytest.mark.parametrize(("over", "expected"), [("min", 0.25), ("product", 0.1), ("last", 0.8), ("mean", 1.55 / 3)])
+def test_one_number_of_an_answer(over: Any, expected: float) -> None:
+    assert aggregated([0.5, 0.25, 0.8], over) == pytest.approx(expected)
+    assert aggregated([], over) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["labels", "words"])
+def test_as_a_reward_and_step_by_step(kind: str) -> None:
+    """Both say the same of the same answer, whatever the policy's tokens are."""
+    reward = ProcessReward(path=folder(kind), over="product")
+    dense = ProcessRewards(path=folder(kind), weight=2.0)
+    ids = [[*tokenizer()(text)["input_ids"], 1] for text in (SOLUTION, "5", "")]
+    mask = torch.arange(20) < torch.tensor([[len(row)] for row in ids])
+    found = dense(mask, ["1+1?"] * 3, ids, tokenizer()) / 2
+    steps, places = in_steps(ids[0], tokenizer(), LINES)
+    grader = reward.grader
+    expected = grader.scores([grader.asked("1+1?", steps)])[0]
+    assert found[0][places].tolist() == pytest.approx(expected, abs=1e-6)
+    assert found.count_nonzero(1).tolist() == [3, 1, 0]
+    scores = reward(["1+1?"] * 3, [SOLUTION, "5", ""])
+    assert scores == pytest.approx([found[0][places].prod().item(), found[1].sum().item(), 0.0], abs=1e-6)
+
+
+def test_what_is_no_process_reward_model(tmp_path: Path) -> None:
+    assert kind_of(folder("labels")) == "TokenClassification"
+    with pytest.raises(RecipeError, match=r"no process reward model(.|\n)*reward `reward_model`"):
+        ProcessReward(path=folder("whole")).check()
+    with pytest.raises(RecipeError, match="no model can be read"):
+        ProcessReward(path=str(tmp_path)).check()
+    with pytest.raises(RecipeError, match="there is no file or folder"):
+        ProcessRewards(path=str(tmp_path / "nothing")).check()
+    with pytest.raises(RlmError, match="are one token"):
+        ProcessReward(path=folder("words"), good="+", bad="+").grader  # noqa: B018
+
+
+test_reward = conformance("rlm_rewards", ProcessReward, knobs={"path": folder("words"), "over": "mean", "longest": 64})
+test_shaper = conformance("rlm_shapers", ProcessRewards, knobs={"path": folder("labels"), "steps": {"every": 2}})
