@@ -42,10 +42,9 @@ class Dealing(Stopping):
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
             return regroup(micro_batches, window)
-        if budget == "auto":
-            ids, _, width = rows[0]
-            budget = full(len(ids), ids.shape[1] - width, width)
-        return portioned(micro_batches, window, float(budget), skips=self._skips(), most=self._most_of_all)
+        ids, _, width = rows[0]
+        most = full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget)
+        return portioned(micro_batches, window, most, skips=self._skips(), most=self._most_of_all)
 
     def _most_of_all(self, count: int) -> int:
         """The largest number of all processes."""
