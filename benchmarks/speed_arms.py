@@ -26,6 +26,7 @@ from rlm_plugins.training.engine import house_settings
 from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
+USUAL, FASTEST = "transformers", "portable"
 OPTIONS = {option.name: option.default for option in fields(Speed)}
 
 
@@ -35,12 +36,14 @@ class Arm:
 
     Args:
         speed: The short cuts of ours; None: stock TRL.
+        generator: How ours writes.
         checkpointing: Gradient checkpointing.
         fewer_rows: Whether a micro-batch has as few rows as the workload's `fewer_rows` says.
         half: Whether weights and products have two bytes.
     """
 
     speed: Mapping[str, Any] | None = None
+    generator: str = USUAL
     checkpointing: bool = False
     fewer_rows: bool = False
     half: bool = False
@@ -53,9 +56,10 @@ ARMS: dict[str, Arm] = {
     DEFAULT: Arm(checkpointing=True),
     STOCK: Arm(),
     FEW: Arm(fewer_rows=True),
-    OURS: Arm(EVERY),
-    SPARED: Arm(EVERY, checkpointing=True),
-    **{f"ours without {name}": Arm({**EVERY, name: off}) for name, off in OPTIONS.items()},
+    OURS: Arm(EVERY, FASTEST),
+    SPARED: Arm(EVERY, FASTEST, checkpointing=True),
+    **{f"ours without {name}": Arm({**EVERY, name: off}, FASTEST) for name, off in OPTIONS.items()},
+    f"ours without {FASTEST}": Arm(EVERY),
     OFF: Arm(OPTIONS),
 }
 """TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time."""
@@ -86,7 +90,7 @@ def build(workload: Workload, arm: Arm, folder: str) -> Any:
         "processing_class": tokenizer(workload),
         "peft_config": LoraConfig(task_type="CAUSAL_LM", **LORA),
     }
-    made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm.speed, settings, pieces)
+    made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm, settings, pieces)
     made.remove_callback(PrinterCallback)
     return made
 
@@ -100,7 +104,7 @@ def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any])
     )
 
 
-def _ours(workload: Workload, speed: Mapping[str, Any], settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
+def _ours(workload: Workload, arm: Arm, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
     """The same equation, of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
     reward = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
@@ -108,7 +112,8 @@ def _ours(workload: Workload, speed: Mapping[str, Any], settings: dict[str, Any]
     return EquationTrainer(
         equation=made,
         rewards=[reward],
-        speed=Speed(**speed),
+        speed=Speed(**(arm.speed or {})),
+        generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
         order=order,
         desk=desk_for(None, made.parts(), order, size=size, seed=settings["seed"]),
         args=GRPOConfig(**settings, beta=float(workload.beta > 0)),

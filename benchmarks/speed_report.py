@@ -28,8 +28,9 @@ def seconds(found: Record, arm: str, *parts: str) -> list[float]:
 
 
 def best(found: Record) -> str:
-    """The fastest of the stock arms without checkpointing."""
-    return min((STOCK, FEW), key=lambda arm: median(seconds(found, arm) or [float("inf")]))
+    """The fastest of the stock arms without checkpointing; the one with it where those were not measured."""
+    measured = [arm for arm in (STOCK, FEW) if arm in found["rounds"][-1]]
+    return min(measured or [DEFAULT], key=lambda arm: median(seconds(found, arm)))
 
 
 def times(found: Record, slow: str, fast: str, *parts: str) -> list[float]:
@@ -49,6 +50,8 @@ def table(found: Record) -> str:
         ratios = [median(times(work, arm, OURS)) for arm in (DEFAULT, best(work))]
         share = sum(work["least"].values()) / median(seconds(work, OURS))
         cells = [f"{x:.2f} s" for x in took] + [f"**{ratios[0]:.1f}**", f"{ratios[1]:.1f}", f"{share:.0%}"]
+        if best(work) == DEFAULT:
+            cells[1] = cells[4] = "–"
         lines.append(f"| {name} | {work['about']} | {' | '.join(cells)} |")
     if "memory" in found:
         default, tuned, ours, spared = (found["memory"][arm] / MIB for arm in (DEFAULT, STOCK, OURS, SPARED))

@@ -86,7 +86,7 @@ class Speed:
         reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
         overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
         token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
-            ``auto``: as many as a micro-batch of the recipe has, padded. None: as many rows as the recipe says.
+            ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of rows.
     """
 
     packed: bool = False

@@ -10,11 +10,13 @@ missing from a wheel, or from a list of dependencies, is missing here.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,20 +41,33 @@ def python(folder: Path, *arguments: str, where: Path = ROOT) -> int:
     return subprocess.run([folder / "bin" / "python", *arguments], cwd=where, env=settings, check=False).returncode
 
 
-def install(folder: Path, wheels: Path, *wanted: str) -> int:
-    """pip's exit status; our own packages come from `wheels`."""
-    found = ("--find-links", str(wheels), "-c", str(ROOT / "constraints.txt"))
-    return python(folder, "-m", "pip", "install", *QUIET, *found, *wanted)
+def install(folder: Path, *wanted: str) -> int:
+    """pip's exit status."""
+    return python(folder, "-m", "pip", "install", *QUIET, "-c", str(ROOT / "constraints.txt"), *wanted)
+
+
+def own(name: str, wheels: Path) -> list[str]:
+    """The wheels of a package and of those of ours it needs: by file, since an index may know others by that name."""
+    project = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = {re.split(r"[^\w-]", wanted)[0] for wanted in project["dependencies"]}
+    return [str(wheel(each, wheels)) for each in (name, *sorted(asked & {*NAMES}))]
+
+
+def wheel(name: str, wheels: Path) -> Path:
+    """The file of one of our packages."""
+    (found,) = wheels.glob(f"{name.replace('-', '_')}-*.whl")
+    return found
 
 
 def tested(name: str, base: Path, wheels: Path, folder: Path) -> str:
     """Installs one package and runs its tests; what came of it."""
     home = environment(folder / "venv", base)
-    if install(home, wheels, name):
+    if install(home, *own(name, wheels)):
         return "cannot be installed"
-    own = shutil.copytree(ROOT / "plugins" / name, folder / name, ignore=shutil.ignore_patterns("src", "__pycache__"))
+    left = shutil.ignore_patterns("src", "__pycache__")
+    tests = shutil.copytree(ROOT / "plugins" / name, folder / name, ignore=left)
     options = ("-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests", "--import-mode=importlib")
-    code = python(home, "-m", "pytest", *options, "tests", where=own)
+    code = python(home, "-m", "pytest", *options, "tests", where=tests)
     return "passed" if code == 0 else f"failed: pytest left with {code}"
 
 
@@ -61,10 +76,10 @@ def main(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as place:
         base, wheels = environment(Path(place) / "core"), Path(place) / "wheels"
         sources = [str(ROOT), *(str(ROOT / "plugins" / name) for name in NAMES)]
-        install(base, wheels, "torch")  # first, so that nothing asks for another build of it
+        install(base, "torch")  # first, so that nothing asks for another build of it
         if python(base, "-m", "pip", "wheel", *QUIET, "--no-deps", "-w", str(wheels), *sources):
             return 1
-        if install(base, wheels, "rlm-plugins[test]"):
+        if install(base, f"{wheel('rlm-plugins', wheels)}[test]"):
             return 1
         results = {}
         for name in names:

@@ -11,7 +11,7 @@ import pytest
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands import check
+from rlm_plugins.commands import check, checkpointing
 from rlm_plugins.commands.check import SUPPLIERS, examine
 from rlm_plugins.commands.check_text import size, tell
 from rlm_plugins.commands.layout import short
@@ -116,7 +116,7 @@ def test_the_load(tmp_path: Path) -> None:
     assert (first.prompt, first.completion, first.micro_rows) == (prompt, demonstrations, 2)
     assert (second.prompt, second.completion, second.micro_rows) == (prompt, 12, 8)
     assert (first.rows, second.rows) == (6, 8), "an evaluation writes rows too"
-    assert (first.checkpointing, second.checkpointing) == (False, True), "TRL's default"
+    assert (first.checkpointing, second.checkpointing) == (False, False), "a step fits without"
     assert (first.state, second.state) == (2.0, 0.5)
     assert not second.reference, "with an adapter the reference is the base"
 
@@ -124,6 +124,40 @@ def test_the_load(tmp_path: Path) -> None:
 def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path, "stages.1.model={lora: null}")
     assert workload(grpo, arguments(grpo)).reference
+
+
+def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sft, grpo), registry = stages(tmp_path)
+    entry = examine(grpo, registry)["memory"]
+    assert "checkpointing is off: without it a step fits in 80% of this machine" in tell(examine(grpo, registry))
+    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"])
+    assert "checkpointing is on: without it a step might not fit" in tell(examine(grpo, registry))
+    assert workload(grpo, arguments(grpo)).checkpointing
+    assert "checkpointing is" not in tell(examine(sft, registry)), "the recipe says it"
+    assert not workload(sft, arguments(sft)).checkpointing
+    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"] / 0.79)
+    assert not workload(grpo, arguments(grpo)).checkpointing
+    monkeypatch.setattr(checkpointing, "estimate", None)
+    assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
+
+
+def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
+    """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
+    packed, dealt, budget = "speed.packed=true", "speed.regroup=true", "speed.token_budget=auto"
+    trainer = "stages.1.trainer.gradient_accumulation_steps=2"
+
+    def found(*said: str) -> tuple[int, int]:
+        load = workload(stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, *said)[0][1], arguments(stage))
+        return load.micro_rows, load.trees
+
+    assert found() == (8, 0)
+    assert found(packed) == (8, 4), "dealt at random"
+    assert found(packed, dealt) == (8, 2)
+    rows, trees = found(packed, dealt, budget)
+    assert 8 < rows <= 16
+    assert trees == -(-rows // 4)
+    assert found(packed, dealt, "speed.token_budget=1") == (1, 1)
+    assert found(dealt, budget) == (8, 0)
 
 
 def test_vllm_writes_elsewhere(tmp_path: Path) -> None:

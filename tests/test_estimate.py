@@ -18,6 +18,9 @@ from rlm_plugins.commands.block import Block
 from rlm_plugins.commands.estimate import Load, estimate
 from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.speed import attention
+from rlm_plugins.speed.layout import layouts
+from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
@@ -134,6 +137,25 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
     assert sum(estimate(config(dtype=dtype), LORA, load).learning.values()) == two + largest, "when the logits are gone"
 
 
+@pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5)])
+@pytest.mark.parametrize("lora", [None, LORA])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_layer_that_reads_packed_rows(
+    family: type, dtype: torch.dtype, lora: Any, trees: int, prompt: int, group: int, completion: int
+) -> None:
+    rows = trees * group
+    shallow, deep = (
+        _saved_packed(config(family, dtype, num_hidden_layers=n), lora, trees, prompt, group, completion)
+        for n in (2, 3)
+    )
+    load = Load(rows=0, prompt=prompt, completion=completion, micro_rows=rows, trees=trees)
+    two, three = (
+        estimate(config(family, dtype, num_hidden_layers=n), lora, load).learning["activations"] for n in (2, 3)
+    )
+    assert deep - shallow == three - two
+
+
 def test_the_cache() -> None:
     made = config()
     out = model(made)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
@@ -210,20 +232,41 @@ def _saved(
         real.train()
         real.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         real.enable_input_require_grads()
-    own = {t.untyped_storage().data_ptr() for t in (*real.parameters(), *real.buffers())}
-    kept: dict[int, torch.Tensor] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.untyped_storage().data_ptr() not in own:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
     mask = torch.ones(rows, width, dtype=torch.long)
     mask[0, :3] = 0
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _autocast(half):
+    with _kept(real) as kept, _autocast(half):
         output = real(input_ids=torch.randint(50, (rows, width)), attention_mask=mask, use_cache=False)
     assert output.logits.requires_grad
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return sum(kept.values())
+
+
+def _saved_packed(made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int) -> int:
+    """The same of rows that are read packed, all of one length."""
+    real = model(made, lora)
+    attention.install(causal_model(real))
+    ids = torch.randint(50, (trees, 1, prompt + completion)).repeat(1, group, 1).flatten(0, 1)
+    (layout,) = layouts(ids, torch.ones_like(ids), completion)
+    assert len(layout.trees) == trees
+    with _kept(real) as kept:
+        read(real, layout)
+    return sum(kept.values())
+
+
+@contextlib.contextmanager
+def _kept(real: Any) -> Any:
+    """While it lasts: storage → bytes of what autograd saves, parameters excepted."""
+    own = {t.untyped_storage().data_ptr() for t in (*real.parameters(), *real.buffers())}
+    sizes: dict[int, int] = {}
+    alive: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if (at := tensor.untyped_storage().data_ptr()) not in own:
+            sizes[at] = tensor.untyped_storage().nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield sizes
 
 
 def _levels(record: Any) -> list[tuple[int, int]]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import families
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import decoding, portable
-from rlm_plugins.speed.cache import RoomyLayer
-from rlm_plugins.speed.decoding import distinct
+from rlm_plugins.speed import cache, portable
+from rlm_plugins.speed.cache import RoomyLayer, survivors
+from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
 from rlm_plugins.speed.sampling import as_multinomial, by_inverse
+from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Written
 
 ENDS = [2, 5, 9]
@@ -132,27 +136,26 @@ def test_training_mode_is_no_difference() -> None:
 
 
 def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, read, kept = families.model("Llama").eval(), [], []
-    model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].shape), with_kwargs=True)
+    """Their keys and values are gone as soon as room is made for further tokens."""
+    monkeypatch.setattr(cache, "ROOM", 4)
+    model, read, held = families.model("Llama").eval(), [], []
+    assert fails(model, model.generate) is None
+    model.register_forward_pre_hook(lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True)
     update = RoomyLayer.update
 
     def watched(self: RoomyLayer, *given: Any, **options: Any) -> Any:
-        found = update(self, *given, **options)
-        kept.append(sum(x.shape[0] for x in self._whole))
-        return found
+        keys, values = update(self, *given, **options)
+        held.append(keys.untyped_storage().nbytes() / keys[:1, :, :1].nbytes)
+        return keys, values
 
     monkeypatch.setattr(RoomyLayer, "update", watched)
     torch.manual_seed(3)
     inputs = prompts(6, 3, times=8)
     ids: Any = portable.write(model.generate, model, inputs, config(max_new_tokens=24))
-    assert read[0] == (2, 6)
     alive = [int((ids[:, 6 + t :] != 0).any(1).sum()) for t in range(1, ids.shape[1] - 6)]
     assert alive[0] > 2 * alive[-1], "rows end one by one"
-    for left, (rows, _) in zip(alive, read[1:], strict=True):
-        assert left <= rows <= left / decoding.LIVE
-    layers = model.config.num_hidden_layers
-    assert kept[-1] == 2 * read[-1][0], "keys and values of dropped rows are gone"
-    assert kept[layers] == 2 * read[1][0] == 2 * 16
+    assert read == [(2, 6), *((left, 1) for left in alive)]
+    assert held[-1] <= (ids.shape[1] + 4) * alive[-6] < (ids.shape[1] - 1) * len(ids) / 2
 
 
 def test_what_is_kept_is_what_transformers_keeps() -> None:
@@ -165,10 +168,22 @@ def test_what_is_kept_is_what_transformers_keeps() -> None:
             assert torch.equal(a, b)
     for layer in (usual, roomy):
         layer.batch_select_indices(torch.tensor([2, 0, 0, 1]))
-    new = [torch.randn(4, 2, 1, 4, generator=draw) for _ in range(2)]
+    places = survivors(torch.tensor([False, True, True, False]))
+    usual.batch_select_indices(places)
+    cache.keep(SimpleNamespace(layers=[roomy]), places)  # type: ignore[arg-type]
+    new = [torch.randn(2, 2, 1, 4, generator=draw) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
     assert usual.get_seq_length() == roomy.get_seq_length() == 156
     assert usual.get_mask_sizes(1) == roomy.get_mask_sizes(1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_whoever_is_not_done_survives(done: list[bool]) -> None:
+    """Once each, the first of them where they stood, and who moves comes from behind."""
+    places = survivors(torch.tensor(done)).tolist()
+    assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
+    assert all(place == i or place >= len(places) for i, place in enumerate(places))
 
 
 def test_twins_are_known_by_their_words_and_their_padding() -> None:
@@ -265,6 +280,30 @@ def test_layers_without_attention_are_written_by_transformers() -> None:
     same(families.model("Mamba", state_size=4).eval(), prompts(4, 4, times=2), config())
 
 
+@pytest.mark.parametrize("what", ["otherwise", "fails"])
+def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that remembers its first rows: those that are dropped shift what it adds, or make it fall."""
+    portable._say.cache_clear()
+    model = families.model("Llama").eval()
+    rows: list[torch.Tensor] = []
+
+    def remembers(_: Any, __: Any, given: dict[str, Any], output: Any) -> Any:
+        ids = given["input_ids"]
+        if ids.shape[1] > 1:
+            rows[:] = [torch.linspace(-3, 3, len(ids))[:, None, None] * torch.linspace(-1, 1, families.WORDS)]
+        known = rows[0] if what == "fails" else rows[0].repeat(9, 1, 1)[: len(ids)]
+        output.logits = output.logits + known
+        return output
+
+    model.register_forward_hook(remembers, with_kwargs=True)
+    same(model, prompts(6, 3, times=2), config())
+    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
+    assert "the decoding loop" in line
+    assert what in line
+
+
 def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
     model = families.model("Llama").eval()
     with torch.no_grad():
@@ -332,5 +371,5 @@ def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
 
 def test_the_cache_of_transformers_is_what_we_think() -> None:
     """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
-    cache = DynamicCache(config=families.model("Llama").config)
-    assert {type(layer) for layer in cache.layers} == {DynamicLayer}
+    empty = DynamicCache(config=families.model("Llama").config)
+    assert {type(layer) for layer in empty.layers} == {DynamicLayer}

@@ -166,7 +166,9 @@ def test_what_is_read_at_the_words_of_the_world_changes_nothing(
     for poisoned in (False, True):
         torch.manual_seed(0)
         pieces = {"critic": critical.critic()} if name == "critic" else {}
-        made = playing(tmp_path / str(poisoned), worlds.world(), EQUATIONS[name](), pieces=pieces, beta=0.1)
+        made = playing(
+            tmp_path / str(poisoned), worlds.world(), EQUATIONS[name](), pieces=pieces, beta=0.1, max_steps=1
+        )
         if poisoned:
             poison(made, monkeypatch)
         made.train()
@@ -251,6 +253,16 @@ def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.
     shown = rows[0].episode.told.splitlines()
     assert shown[:3] == ["times(a=3, b=4)", "times(a=5, b='x')", "> 12"]
     assert shown[-1] == "12"
+
+
+class Undescribed(worlds.Multiplies):
+    def times(self, a, b):  # type: ignore[no-untyped-def]
+        return a * b
+
+
+def test_a_tool_must_be_described(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match="the tool 'times' cannot be described to a model"):
+        speaking(tmp_path, worlds.world(Undescribed, chat=True), tools=True)
 
 
 def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:

@@ -17,23 +17,23 @@ def sizes(*groups: tuple[int, list[int]], budget: int, dead: tuple[int, ...] = (
 
 
 def test_groups_stand_together_while_they_fit() -> None:
-    """A group of prompt 5 and completions of 4, 4 and 2 tokens has 5 + 3 + 3 + 1 = 12: the last is not read."""
+    """A prompt of 5, completions of 4, 4 and 2: 5 + 3 + 3 + 1 tokens, and (11 + 11 + 7) / 8 for what they look at."""
     three = [(5, [4, 4, 2])] * 3
-    assert sizes(*three, budget=36) == [9]
-    assert sizes(*three, budget=35) == [6, 3]
-    assert sizes(*three, budget=23) == [3, 3, 3]
+    assert sizes(*three, budget=47) == [9]
+    assert sizes(*three, budget=46) == [6, 3]
+    assert sizes(*three, budget=31) == [3, 3, 3]
 
 
 def test_a_group_that_is_too_large_is_parted_and_its_prompt_stands_in_both_parts() -> None:
-    assert sizes((5, [4, 4, 4, 4]), budget=11) == [2, 2]
-    assert sizes((5, [4, 4, 4, 4]), budget=10) == [1, 1, 1, 1]
+    assert sizes((5, [4, 4, 4, 4]), budget=14) == [2, 2]
+    assert sizes((5, [4, 4, 4, 4]), budget=13) == [1, 1, 1, 1]
     assert sizes((5, [4, 4, 4, 4]), budget=3) == [1, 1, 1, 1], "a row is never cut"
-    assert sizes((2, [3]), (5, [4, 4, 4]), budget=12) == [2, 2], "what is begun is filled up"
+    assert sizes((2, [3]), (5, [4, 4, 4]), budget=15) == [2, 2], "what is begun is filled up"
 
 
 def test_rows_that_are_not_read_weigh_nothing() -> None:
-    assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=11, dead=(1, 2)) == [6]
-    assert sizes((5, [0, 1]), budget=5) == [2], "nor does an empty one, or the last token"
+    assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=14, dead=(1, 2)) == [6]
+    assert sizes((5, [0, 1]), budget=7) == [2], "nor does an empty one, or the last token"
 
 
 @given(
@@ -43,14 +43,15 @@ def test_rows_that_are_not_read_weigh_nothing() -> None:
 def test_every_row_stands_in_one_portion_and_none_is_too_large(
     groups: list[tuple[int, list[int]]], budget: int
 ) -> None:
-    rows = [(i, shown, max(0, written - 1)) for i, (shown, several) in enumerate(groups) for written in several]
+    each = [(i, shown, max(0, written - 1)) for i, (shown, several) in enumerate(groups) for written in several]
+    rows = [(i, shown, tokens + (shown + 2 * tokens) / 8) for i, shown, tokens in each]
     found = sizes(*groups, budget=budget)
     assert min(found) > 0
     assert sum(found) == len(rows)
     for size in found:
         piece, rows = rows[:size], rows[size:]
         prompts = {i: shown for i, shown, _ in piece}
-        assert len(piece) == 1 or sum(prompts.values()) + sum(written for *_, written in piece) <= budget
+        assert len(piece) == 1 or sum(prompts.values()) + sum(weight for *_, weight in piece) <= budget
 
 
 def test_processes_take_as_many_portions_as_the_one_with_most() -> None:
@@ -67,11 +68,11 @@ def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
         return {"row": rows, "group": 1 - rows // 2 % 2, **there, "tokens": torch.tensor(7.0)}
 
     step = [micro_batch(first) for first in (0, 2, 4, 6)]
-    found = portioned(step, 2, budget=14)
+    found = portioned(step, 2, budget=18)
     assert [len(piece[PORTIONS]) for piece in found] == [0, 1, 0, 1]
     assert [piece[PORTIONS][0]["row"].tolist() for piece in (found[1], found[3])] == [[2, 3, 0, 1], [6, 7, 4, 5]]
     assert found[1][PORTIONS][0]["tokens"] == 7, "what is said of all rows is said of each portion"
-    assert [len(piece[PORTIONS]) for piece in portioned(step, 4, budget=14)] == [0, 1, 0, 1]
+    assert [len(piece[PORTIONS]) for piece in portioned(step, 4, budget=18)] == [0, 1, 0, 1]
     assert [len(piece[PORTIONS]) for piece in portioned(step, 2, budget=5)] == [2, 2, 2, 2]
-    several = portioned(step, 2, budget=14, most=lambda count: 3)
+    several = portioned(step, 2, budget=18, most=lambda count: 3)
     assert [len(piece[PORTIONS]) for piece in several] == [1, 2, 1, 2]

@@ -159,3 +159,9 @@ def test_rows_and_rivals_of_a_recipe(tmp_path: Path) -> None:
     assert changed["gold"]["box"]["mean"] == 0.0
     other = json.loads(rlm("length", "--recipe", str(file), "--json").output)
     assert [each["with"] for each in other["agreement"]] == ["right", "format"]
+
+
+def test_what_is_played_cannot_be_made_up() -> None:
+    done = CliRunner().invoke(app, ["reward", "probe", "episode_return"])
+    assert done.exit_code == 2
+    assert "no text that could be made up" in done.output

@@ -240,11 +240,11 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ),
         (
             "speed={packed: true, regroup: true, token_budget: auto}",
-            ["without padding", "`speed.skip` is off", "group by group", "as 8 rows have with padding"],
+            ["without padding", "`speed.skip` is off", "group by group", "as 8 rows of full length"],
         ),
         (
             "speed={packed: true, regroup: true, token_budget: 500}",
-            ["without padding", "`speed.skip` is off", "group by group", "fits 500 tokens"],
+            ["without padding", "`speed.skip` is off", "group by group", "as many tokens as 500"],
         ),
         (
             "speed={regroup: true, token_budget: 500}",

@@ -149,3 +149,16 @@ def test_any_class_may_meet_the_policy() -> None:
     assert part.target.met == [policy]  # a function has nobody to meet
     with pytest.raises(PartError, match=r"failed: KeyError: 'nobody'"):
         introduce([part], policy, {"sft": Path()})
+
+
+class Reads(Guest):
+    """One that reads what the policy writes."""
+
+    def meet(self, policy: Any, results: Any, tokenizer: Any) -> None:
+        self.met += [policy, tokenizer]
+
+
+def test_who_names_the_tokenizer_is_given_it() -> None:
+    part, policy, tokenizer = advantage(Reads), tiny.model(), tiny.tokenizer()
+    introduce([part], policy, {}, tokenizer)
+    assert part.target.met[-2:] == [policy, tokenizer]

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
-    from rlm_plugins.speed.decoding import Finished
-    from rlm_plugins.speed.written import Written
+    from rlm_plugins.speed.written import Finished, Written
 
 
 def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
 """TRL scores tokens against the vocabulary in tiles of this size (`trl.kernels.chunked_logprob`)."""
+LOGITS, LOGITS_GPU = 2**22, 2**27
+"""Of a packed pass, at a time; as `speed/head.py` has it, which imports torch."""
 TILES = 8
 """Tiles of float32 that its backward pass holds at once without Triton; with it one, in the product's type."""
 
@@ -99,24 +101,44 @@ class Block:
         attention = product * (4 * self.queries + width) + 4 * self.heads
         return norms + inputs + attention + (3 * product + inside) * self.mlp + 7 * inside * self.rank
 
+    def kept_packed(self, load: Load) -> int:
+        """Bytes per layer of a micro-batch that is read packed, `load.trees` prompts before its completions.
+
+        Beside the table: completions lie side by side for attention, each after a copy of its prompt's keys and values,
+        under one mask per prompt; and the answers are joined again.
+        """
+        product, branch = 2 if load.half else self.weight, load.completion - 1
+        seen = load.micro_rows * (2 * (load.prompt + branch) + 2 * branch) + load.trees * load.prompt
+        inside = product if self.rank == 0 or load.half else self.adapter
+        joined = load.tokens if self.rank and {self.weight, self.adapter} != {inside} else 0  # only its cast is kept
+        masks = load.trees * branch * (load.prompt + branch)
+        return load.tokens * self.kept(0, load.half) + product * (self.queries * (seen - joined) + masks)
+
     def activations(self, load: Load) -> int:
         """What one micro-batch keeps between its forward and its backward pass."""
-        width = load.prompt + load.completion
-        kept = self.weight * self.hidden if load.checkpointing else self.kept(width, load.half)
-        return self.layers * load.micro_rows * width * kept
+        whole = self._layer_keeps(load)
+        return self.layers * (load.tokens * self.weight * self.hidden if load.checkpointing else whole)
 
     def layer(self, load: Load) -> int:
         """One layer at its backward pass, where checkpointing has it read again; and what flows back into it."""
+        return self._layer_keeps(load) + self.hidden_states(load.tokens, load.half)
+
+    def _layer_keeps(self, load: Load) -> int:
         width = load.prompt + load.completion
-        tokens = load.micro_rows * width
-        return tokens * self.kept(width, load.half) + self.hidden_states(tokens, load.half)
+        return self.kept_packed(load) if load.trees else load.tokens * self.kept(width, load.half)
 
     def head(self, load: Load) -> int:
         """Log-probabilities of a micro-batch: tiles of logits, and hidden states with their gradient in float32.
 
-        Without Triton every token is scored, prompt and padding too.
+        Without Triton every token is scored, prompt and padding too. Packed, only completions are, with their gradient
+        at once in float32 and a few logits at a time (`speed/head.py`).
         """
         product = 2 if load.half else self.weight
+        if load.trees:
+            scored = load.micro_rows * load.completion
+            logits = min(scored * self.vocabulary, LOGITS_GPU if load.fused else LOGITS)
+            states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
+            return states + logits * (4 + 4 + 4)
         tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
         tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
         return tile * (product if load.fused else 4 * TILES) + self.hidden_states(tokens, load.half)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.commands import formula
+from rlm_plugins.commands.checkpointing import decided
 from rlm_plugins.commands.estimate import estimate
 from rlm_plugins.commands.schedule import schedule
 from rlm_plugins.commands.shortcuts import shortcuts
@@ -102,7 +103,8 @@ def memory(stage: Stage, args: Any) -> Entry:
         raise
     except Exception as error:  # no condition for a run: a model may be of a kind this has never heard of
         return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
-    return {**asdict(found), "peak": found.peak, "load": asdict(load), "machine": machine_memory()}
+    told = {"decided": decided(stage, args), "machine": machine_memory()}
+    return {**asdict(found), "peak": found.peak, "load": asdict(load), **told}
 
 
 def _part(slot: str, part: Part, registry: Registry) -> Entry:

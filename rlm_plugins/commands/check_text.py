@@ -54,6 +54,7 @@ def _memory(memory: Entry) -> str:
             columns(rows),
             f"  about {size(memory['peak'])} at its peak (always + the largest of the others, which take turns); "
             f"this machine has {size(memory['machine'])}",
+            *([f"  {memory['decided']}"] if memory["decided"] else []),
         ]
     )
 

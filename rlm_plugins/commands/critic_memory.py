@@ -50,11 +50,10 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
 
 
 def _valuing(model: Any, block: Block, load: Load) -> dict[str, int]:
-    tokens = load.micro_rows * (load.prompt + load.completion)
     last = (
         {"a layer read again": block.layer(load)}
         if load.checkpointing
-        else {"its hidden states": block.hidden_states(tokens, load.half)}
+        else {"its hidden states": block.hidden_states(load.tokens, load.half)}
     )
     copies = half_precision_copies(model) if load.half else 0
     return {"critic's activations": block.activations(load), **last, "half-precision weights": copies}

@@ -36,6 +36,7 @@ class Load:
         state: Bytes of optimiser state per byte of trained weights: AdamW keeps two moments.
         reference: Whether a second, frozen copy of the weights is held.
         fused: Whether Triton scores the tokens (a GPU).
+        trees: Prompts of a micro-batch that is read packed, each once for its completions; 0: it is read padded.
     """
 
     rows: int
@@ -47,6 +48,14 @@ class Load:
     state: float = 2.0
     reference: bool = False
     fused: bool = False
+    trees: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch, all as long as they may get; packed, the last of a completion is not read."""
+        if self.trees:
+            return self.trees * self.prompt + self.micro_rows * (self.completion - 1)
+        return self.micro_rows * (self.prompt + self.completion)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,11 @@ def probe(
     else:
         world, rewards, place = _of_registry(name, settings, environment, Registry(load))
     kind = "held-out" if len(world.test) else "training"
+    if played := {"episodes", "environments"} & {*rewards[0].part.part.needs}:
+        problem = f"'{name}' reads {max(played)}: what was played, and no text that could be made up"
+        raise RlmError(
+            problem, where="the probe", hint="`rlm eval RECIPE` plays the held-out rows with the model itself"
+        )
     check_columns(world, kind, rewards[:1], place, "the probe")
     chosen = list(islice(iter(world.test if len(world.test) else world.train), rows))
     others = [reward for reward in rewards[1:] if _fits(reward, chosen)]

@@ -19,20 +19,20 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
     """
     if stage.equation is None or stage.speed == NO_SPEED:
         return []
-    padded = _padded_because(stage, args)
+    padded = padded_because(stage, args)
     return [
         f"rows are read padded: {padded}"
         if padded
         else "rows are read without padding, each prompt once for its group",
         _skip(stage, stage.equation, padded),
         _regroup(stage, stage.equation, args),
-        *_budget(stage, stage.equation, args, padded),
+        *_budget(stage, args, padded),
         *_reuse(stage, args),
         *_overlap(stage),
     ]
 
 
-def _padded_because(stage: Stage, args: Any) -> str | None:
+def padded_because(stage: Stage, args: Any) -> str | None:
     """What can be known before the weights are there; the trial at the start of a run has the last word."""
     if not stage.speed.packed:
         return "`speed.packed` is off"
@@ -97,31 +97,48 @@ def _overlap(stage: Stage) -> list[str]:
     return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
-def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
+def deals(stage: Stage, args: Any) -> bool:
+    """Whether micro-batches are dealt out anew."""
+    return stage.equation is not None and _at_random(stage, stage.equation, args) is None
+
+
+def weighs(stage: Stage, args: Any) -> bool:
+    """Whether micro-batches are as large as a budget of tokens, where they are dealt out anew and read packed."""
+    from rlm_plugins.speed.regroup import counts_by_row
+
+    return stage.speed.token_budget is not None and stage.equation is not None and counts_by_row(stage.equation)
+
+
+def _at_random(stage: Stage, equation: Equation, args: Any) -> str | None:
+    """Why micro-batches stay as TRL deals them out."""
     from rlm_plugins.speed.regroup import counts_by_step
 
     if not stage.speed.regroup:
-        return "micro-batches are dealt out at random: `speed.regroup` is off"
+        return "`speed.regroup` is off"
     if not counts_by_step(equation):
-        return "micro-batches are dealt out at random: the loss is averaged over micro-batches"
+        return "the loss is averaged over micro-batches"
     if args.steps_per_generation % args.gradient_accumulation_steps:
-        return "micro-batches are dealt out at random: an optimiser step spans generations"
+        return "an optimiser step spans generations"
+    return None
+
+
+def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
+    if reason := _at_random(stage, equation, args):
+        return f"micro-batches are dealt out at random: {reason}"
     return "micro-batches are dealt out group by group, rows without advantage last"
 
 
-def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
+def _budget(stage: Stage, args: Any, padded: str | None) -> list[str]:
     """How large micro-batches become; nothing where the recipe has no budget."""
-    from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
-
     if (budget := stage.speed.token_budget) is None:
         return []
-    rows = f"micro-batches have {args.per_device_train_batch_size} rows each, whatever they weigh"
-    whole = not args.steps_per_generation % args.gradient_accumulation_steps
-    if not (stage.speed.regroup and counts_by_step(equation) and whole):
-        return [f"{rows}: they are dealt out at random"]
-    if padded:
-        return [f"{rows}: they are read padded"]
-    if not counts_by_row(equation):
-        return [f"{rows}: a part looks at all those of a step"]
-    size = f"{budget} tokens" if budget != "auto" else f"{args.per_device_train_batch_size} rows have with padding"
-    return [f"micro-batches hold as much as {'fits ' if budget != 'auto' else ''}{size}, a prompt counted once"]
+    rows = args.per_device_train_batch_size
+    reasons = {
+        "they are dealt out at random": not deals(stage, args),
+        "they are read padded": padded is not None,
+        "a part looks at all those of a step": not weighs(stage, args),
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        return [f"micro-batches have {rows} rows each, whatever they weigh: {reason}"]
+    size = f"{rows} rows of full length" if budget == "auto" else str(budget)
+    return [f"micro-batches hold as many tokens as {size}, a prompt counted once"]

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from rlm_plugins.commands.estimate import Load
+from rlm_plugins.commands.micro_batch import micro_batch
 from rlm_plugins.stage import Stage
 from rlm_plugins.training.judge import text_of
 
@@ -28,11 +29,16 @@ def workload(stage: Stage, args: Any) -> Load:
     template = dict(stage.settings.get("chat_template_kwargs") or {})
     rows = list(islice(stage.world.train, ROWS))
     prompt = max(_tokens(tokenizer, row["prompt"], template) for row in rows)
+    completion = _completion(stage, args, tokenizer, rows, prompt)
+    micro_rows, trees = args.per_device_train_batch_size * max(1, len(_learned_from(stage))), 0
+    if stage.equation is not None:
+        micro_rows, trees = micro_batch(stage, args, prompt, completion)
     return Load(
         rows=_written(stage, args),
         prompt=prompt,
-        completion=_completion(stage, args, tokenizer, rows, prompt),
-        micro_rows=args.per_device_train_batch_size * max(1, len(_learned_from(stage))),
+        completion=completion,
+        micro_rows=micro_rows,
+        trees=trees,
         checkpointing=bool(args.gradient_checkpointing),
         half=bool(args.bf16 or args.fp16),
         state=_optimiser_state(args.optim),

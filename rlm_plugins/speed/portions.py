@@ -16,14 +16,23 @@ from jaxtyping import Bool, Int
 from rlm_plugins.speed.regroup import MicroBatch, sorted_rows, teaches
 from rlm_plugins.training.refill import has_rows
 
+KEYS = 8
+"""A completion keeps a copy of the keys and values it looks at. For one token these are less than an eighth of what a
+token keeps in a transformer of the usual shape (`commands/block.py`)."""
 PORTIONS = "portions"
 """Under this name a micro-batch holds those it is made of."""
+
+
+def full(rows: int, prompt: int, completion: int) -> float:
+    """What rows of the greatest length weigh, each with a prompt of its own; lengths in tokens."""
+    tokens = completion - 1
+    return rows * (prompt + tokens + (prompt + 2 * tokens) / KEYS)
 
 
 def portioned(
     micro_batches: Sequence[MicroBatch],
     window: int,
-    budget: int,
+    budget: float,
     *,
     skips: bool = False,
     most: Callable[[int], int] = int,
@@ -33,7 +42,7 @@ def portioned(
     Args:
         micro_batches: As `regroup` takes them.
         window: Micro-batches of an optimiser step, of which the generation holds a whole number.
-        budget: Most tokens of a portion; a single row may have more.
+        budget: Most tokens of a portion, with what they look at; a single row may have more.
         skips: Whether rows without advantage are not read.
         most: The largest of what the processes say: all of them take as many portions.
     """
@@ -58,7 +67,7 @@ def cut(
     shown: Int[torch.Tensor, "B"],
     written: Int[torch.Tensor, "B"],
     read: Bool[torch.Tensor, "B"],
-    budget: int,
+    budget: float,
 ) -> list[int]:
     """How many rows each portion has; the rows of a group stand side by side.
 
@@ -67,11 +76,12 @@ def cut(
         shown: Tokens of the prompt.
         written: Tokens of the completion, of which the last is not read.
         read: Whether a row is read at all.
-        budget: Most tokens of a portion.
+        budget: Most tokens of a portion, and `KEYS`.
     """
-    weights = ((written - 1).clamp(min=0) * read).tolist()
+    tokens = (written - 1).clamp(min=0)
+    weights = ((tokens + (shown + 2 * tokens) / KEYS) * read).tolist()
     prompts, groups, counts = (shown * read).tolist(), group.tolist(), read.tolist()
-    sizes, filled = [0], 0
+    sizes, filled = [0], 0.0
     for _, members in groupby(range(len(groups)), key=lambda row: (groups[row], counts[row])):
         rows = list(members)
         prompt = prompts[rows[0]]
@@ -81,7 +91,7 @@ def cut(
             weight = sum(weights[row] for row in piece)
             again = 0 if piece[0] != rows[0] and sizes[-1] else prompt  # the prompt stands in this portion already
             if sizes[-1] and filled + again + weight > budget:
-                sizes, filled, again = [*sizes, 0], 0, prompt
+                sizes, filled, again = [*sizes, 0], 0.0, prompt
             sizes[-1] += len(piece)
             filled += again + weight
     return sizes

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+
+Finished = Callable[[list[int], list[list[int]]], None]
+"""Is told the numbers of rows that are done, and the tokens that were written on each."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.speed.portions import PORTIONS, portioned
+from rlm_plugins.speed.portions import PORTIONS, full, portioned
 from rlm_plugins.speed.regroup import counts_by_row, counts_by_step, regroup, teaches
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.trainer.reading import padded_rows
@@ -21,6 +21,7 @@ class Dealing(Stopping):
 
     def __init__(self, **rest: Any) -> None:
         self._silent: tuple[int, bool] = (-1, False)
+        self._tallies: dict[str, torch.Tensor] | None = None
         super().__init__(**rest)
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
@@ -41,7 +42,8 @@ class Dealing(Stopping):
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
             return regroup(micro_batches, window)
-        tokens = rows[0][0].numel() if budget == "auto" else int(budget)
+        ids, _, width = rows[0]
+        tokens = full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget)
         return portioned(micro_batches, window, tokens, skips=self._skips(), most=self._most_of_all)
 
     def _most_of_all(self, count: int) -> int:
@@ -58,7 +60,7 @@ class Dealing(Stopping):
         if not self._skips():
             return None
         live = teaches(inputs["advantages"])
-        self._ledger["speed/skipped"].append(self._share(~live))
+        self._tally("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
         return live
 
     def _skips(self) -> bool:
@@ -72,15 +74,35 @@ class Dealing(Stopping):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch; of several portions all but the last are learned from in here."""
-        portions = inputs.get(PORTIONS, [inputs])
-        done = torch.zeros((), device=self.accelerator.device, requires_grad=not portions)
-        for portion in portions[:-1]:
+        if PORTIONS not in inputs:
+            return self._loss(model, inputs)
+        self._tallies = self._tallies or {}
+        *early, last = inputs[PORTIONS] or [None]
+        done = torch.zeros((), device=self.accelerator.device, requires_grad=last is None)
+        for portion in early:
             with self.accelerator.no_sync(model):
                 loss = self._loss(model, portion)
                 with torch.autocast(loss.device.type, enabled=False):
                     self.accelerator.backward(loss)
             done = done + loss.detach()
-        return done + self._loss(model, portions[-1]) if portions else done
+        loss = done if last is None else done + self._loss(model, last)
+        if self.accelerator.sync_gradients:
+            for name, total in self._tallies.items():
+                self._write_down(name, total)
+            self._tallies = None
+        return loss
+
+    def _tally(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Logs a mean over all processes: of a micro-batch; of portions, whose weights differ, over the whole step."""
+        found = self.accelerator.reduce(torch.stack([total, count.to(total.dtype)]).detach(), reduction="sum")
+        if self._tallies is None:
+            self._write_down(name, found)
+        else:
+            self._tallies[name] = self._tallies.get(name, 0.0) + found
+
+    def _write_down(self, name: str, found: torch.Tensor) -> None:
+        if found[1] > 0 or not self._speed.skip:  # what was skipped whole has nothing to say
+            self._ledger[name].append((found[0] / found[1].clamp(min=1.0)).item())
 
     def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         raise NotImplementedError

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.speed.decoding import Finished
-from rlm_plugins.speed.written import Written
+from rlm_plugins.speed.written import Finished, Written
 from rlm_plugins.trainer.problems import Problems
 from rlm_plugins.training.pen import written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlm_plugins.speed.decoding import Finished
+from rlm_plugins.speed.written import Finished
 from rlm_plugins.trainer.judging import Judging
 from rlm_plugins.training.guard import groups_of
 from rlm_plugins.training.judge import columns_of

@@ -126,16 +126,9 @@ class Learning(Dealing):
         window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
         return [(window, numbers) for numbers in rows]
 
-    def _share(self, rows: torch.Tensor) -> float:
-        """How many of the rows of all processes."""
-        return self.accelerator.reduce(rows.float().mean(), reduction="mean").item()  # type: ignore[no-any-return]
-
     def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
         """The mean of `x` over the trained tokens of all processes."""
-        total = torch.stack([torch.where(mask.bool(), x, 0.0).sum(), mask.sum().to(x.dtype)])
-        total = self.accelerator.reduce(total.detach(), reduction="sum")
-        if total[1] > 0 or not self._speed.skip:  # a micro-batch that was skipped whole has nothing to say
-            self._ledger[name].append((total[0] / total[1].clamp(min=1.0)).item())
+        self._tally(name, torch.where(mask.bool(), x, 0.0).sum(), mask.sum())
 
 
 def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:

@@ -32,9 +32,18 @@ def house_settings() -> dict[str, Any]:
 
 
 def arguments(stage: Stage, **machine: Any) -> Any:
-    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know."""
+    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know.
+
+    Gradient checkpointing, where the recipe does not say, is on only if a step would not fit without it.
+    """
+    from rlm_plugins.commands.checkpointing import KEY, needs_checkpointing
+
     config = stage.engine.config_class()
-    return config(**{**house_settings(), **stage.settings, "output_dir": str(stage.folder), **machine})
+    said = {**house_settings(), **stage.settings, "output_dir": str(stage.folder), **machine}
+    args = config(**said)
+    if KEY in stage.settings or needs_checkpointing(stage, args):
+        return args
+    return config(**said, **{KEY: False})
 
 
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:

@@ -11,8 +11,7 @@ import torch
 from rlm_plugins.ask import blamed, place
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.speed.decoding import Finished
-from rlm_plugins.speed.written import Written
+from rlm_plugins.speed.written import Finished, Written
 
 
 def written(

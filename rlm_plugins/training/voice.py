@@ -21,17 +21,16 @@ class Voice:
         options: ``chat_template_kwargs`` of the recipe.
 
     Raises:
-        RlmError: There are tools, and the chat template cannot show them, or nobody knows how to read its calls.
+        RlmError: There are tools, and one cannot be described, the chat template cannot show calls, or nobody knows how
+            to read them.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Callable[..., Any]], options: Mapping[str, Any]) -> None:
         self._tokenizer, self._tools = _for_tools(tokenizer) if tools else tokenizer, list(tools)
         self._options = dict(options)
         if tools:
-            from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
-
-            if not is_chat_template_prefix_preserving(self._tokenizer):
-                self._options["chat_template"] = get_training_chat_template(self._tokenizer)
+            _check_described(tools)
+            self._options |= _prefix_preserving(self._tokenizer)
 
     def opening(self, prompt: Any, observation: str | None) -> tuple[Any, list[int]]:
         """The prompt with what `reset` said at its end, and its token ids."""
@@ -92,6 +91,33 @@ class Voice:
             where="the chat template",
             hint="worlds of several turns need a template that writes a message the same whatever follows it",
         )
+
+
+def _check_described(tools: Sequence[Callable[..., Any]]) -> None:
+    from transformers.utils import get_json_schema
+
+    for tool in tools:
+        try:
+            get_json_schema(tool)
+        except Exception as error:
+            raise RlmError(
+                f"the tool '{tool.__name__}' cannot be described to a model: {error}",
+                where=f"environment ({tool.__module__})",
+                allowed="an annotation for each argument, and a docstring that says each of them under `Args:`",
+            ) from error
+
+
+def _prefix_preserving(tokenizer: Any) -> dict[str, Any]:
+    """What TRL puts in the place of a chat template that writes a turn otherwise once a tool has answered it."""
+    from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
+
+    if is_chat_template_prefix_preserving(tokenizer):
+        return {}
+    try:
+        return {"chat_template": get_training_chat_template(tokenizer)}
+    except ValueError as error:
+        problem = "it writes a turn of the model otherwise once a tool has answered, and TRL knows no remedy"
+        raise RlmError(problem, where="the chat template") from error
 
 
 def _for_tools(tokenizer: Any) -> Any:

@@ -46,13 +46,13 @@ def calculator(
 
     A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. With ``show: moves`` it is one turn of
     somebody who mostly guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`;
-    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out.
+    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are
+    (2187 of one digit) are made.
     """
     chance = random.Random(f"calculator {seed}")
+    most = (9 * 10 ** (digits - 1)) ** 3 * len("*+-") * len("+-")
     sums: dict[str, None] = {}
-    while len(sums) < train_rows + test_rows:
-        if len(sums) >= (9 * 10 ** (digits - 1)) ** 3 // 2:
-            break
+    while len(sums) < min(train_rows + test_rows, most // 2):
         sums[_sum(chance, digits)] = None
     rows = [_row(text, question) for text in sums]
     train, test = rows[test_rows:], rows[:test_rows]

@@ -1,0 +1,39 @@
+"""What is learned from at once: the rows of a micro-batch, and where they are read packed the prompts before them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlm_plugins.commands.shortcuts import deals, padded_because, weighs
+from rlm_plugins.stage import Stage
+
+
+def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[int, int]:
+    """Rows, and prompts (0: the rows are padded); all as long as they may get.
+
+    Args:
+        stage: With an equation.
+        args: The engine's config.
+        prompt: Longest prompt, in tokens.
+        completion: Longest completion, in tokens.
+    """
+    rows, group = args.per_device_train_batch_size, args.num_generations
+    if padded_because(stage, args) is not None:
+        return rows, 0
+    step = rows * args.gradient_accumulation_steps
+    if not deals(stage, args):
+        return rows, min(rows, math.ceil(rows * args.steps_per_generation / group))
+    if weighs(stage, args):
+        rows = max(1, min(_that_fit(stage, args, prompt, completion), step))
+    return rows, math.ceil(rows / group)
+
+
+def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
+    """Rows of the greatest length within the budget, a prompt counted once for its group."""
+    from rlm_plugins.speed.portions import full
+
+    said = stage.speed.token_budget
+    budget = full(args.per_device_train_batch_size, prompt, completion) if said == "auto" else int(said or 0)
+    spared = prompt - prompt / args.num_generations
+    return int(budget / (full(1, prompt, completion) - spared))

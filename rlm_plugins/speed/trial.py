@@ -1,0 +1,59 @@
+"""Whether the decoding loop writes what transformers writes with a model: tried once, before it is trusted.
+
+What is known to differ is said in words (`decodes`); the trial is for all else. A model that keeps something of a row
+outside its cache, or a cache in another shape, fails here, and is written with by transformers from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from rlm_plugins.speed.decoding import Unfit, decode
+
+_FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+
+
+def fails(model: Any, generate: Callable[..., Any]) -> str | None:
+    """Why the loop is not to be trusted with a model; None: it is. No random number is drawn.
+
+    Args:
+        model: With or without adapters.
+        generate: Its own.
+    """
+    if model not in _FOUND:
+        _FOUND[model] = _try(model, generate)
+    return _FOUND[model]
+
+
+def _try(model: Any, generate: Callable[..., Any]) -> str | None:
+    """Five rows, two of them twins: first as long as they may be, then ended where the first one was in its middle."""
+    device, words = model.device, model.config.get_text_config().vocab_size
+    ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % words
+    ids[4] = ids[0]
+    there = torch.ones_like(ids)
+    there[1:3, :2] = 0
+    say = partial(generate, input_ids=ids, attention_mask=there)
+    whole = say(generation_config=_config(words))
+    how = _config(words, int(whole[0, 6]))
+    usual = say(generation_config=how)
+    try:
+        found = say(generation_config=how, custom_generate=decode)
+    except Unfit:
+        return None  # and says so at every call
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+        return f"the decoding loop fails with this model ({type(error).__name__}: {error})"
+    exact = next(model.parameters()).dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
+    same = usual.shape == found.shape and torch.equal(usual, found)
+    return None if same or not exact else "the decoding loop writes otherwise with this model"
+
+
+def _config(words: int, end: int | None = None) -> Any:
+    from transformers import GenerationConfig
+
+    ends = {"eos_token_id": end if end is not None else words - 1, "pad_token_id": 0}
+    return GenerationConfig(max_new_tokens=6, do_sample=False, disable_compile=True, **ends)
