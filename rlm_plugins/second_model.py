@@ -1,7 +1,7 @@
 """A second language model on the policy's own frozen base: an adapter of its own, and an optimiser of its own.
 
 It is read by the policy's own pass, while its adapter stands where the policy's does; so it costs the memory of an
-adapter, and one that has learned nothing says what the base says, to the last bit.
+adapter, and one that has learned nothing says what the base says.
 """
 
 from __future__ import annotations

@@ -156,6 +156,7 @@ def test_pairs_by_hand() -> None:
     x = torch.tensor([0.1, 0.2, 0.2, 0.9, 5.0])
     outcome, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 4, 4, 1])
     assert right_above_wrong(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert right_above_wrong(x + torch.arange(5) * 1e-7, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
     assert right_above_wrong(x, torch.zeros(5), group) is None
 
 

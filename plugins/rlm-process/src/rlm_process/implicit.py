@@ -34,7 +34,7 @@ class ImplicitReward:
     cut). Nobody labels a token: that the sum tells right from wrong is what makes the differences mean something.
     Implicit process reward, arXiv 2412.01981; online, PRIME, arXiv 2502.01456, whose code calls ρ the
     `rm_scores` and `learning_rate` 1e-6, for all weights; an adapter wants more. A new adapter says what the base says:
-    ρ is 0 until it has learned.
+    ρ is 0, but for rounding, until it has learned.
 
     Rows that a filter dropped, that `outcome` did not score, or without a trained token teach it nothing. `lora` holds
     fields of ``peft.LoraConfig``, null takes the policy's. The ledger has its loss, its gradient (`norm`) and `pairs`:
