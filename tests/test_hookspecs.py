@@ -217,4 +217,4 @@ def test_every_slot_of_a_row_is_the_key_of_a_hook_of_the_equation() -> None:
 
 
 def test_every_kind_of_package_has_a_hook() -> None:
-    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_generators", "rlm_trainers", "rlm_models"}
+    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_trainers", "rlm_models"}

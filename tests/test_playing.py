@@ -29,7 +29,7 @@ from rlm_plugins.training.evaluate import evaluate
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.judge import trl_reward
-from rlm_plugins.training.playing import Row
+from rlm_plugins.training.playing import Row, Table
 from rlm_plugins.training.writing import Writers
 from rlm_plugins.world import World
 
@@ -141,10 +141,9 @@ def bound(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
 
 EQUATIONS = {
     "clip": lambda: clipped(),
-    "sequence": lambda: clipped(
-        importance=bound("rlm_importance", "sequence"), aggregator=bound("rlm_aggregators", "sequence_mean")
-    ),
     "penalties": lambda: clipped(
+        importance=bound("rlm_importance", "sequence"),
+        aggregator=bound("rlm_aggregators", "sequence_mean"),
         penalties=[bound("rlm_penalties", "kl", 0.1), bound("rlm_penalties", "entropy", 0.01)],
         token_weights=[bound("rlm_token_weights", "top_entropy", share=0.4)],
     ),
@@ -153,7 +152,7 @@ EQUATIONS = {
     ),
     "critic": critical.equation,
 }
-"""One for each seam: loss and aggregator; ratios of sequences; penalties, token weights and the window; the scoring
+"""One for each seam: loss and aggregator; ratios of sequences, penalties, token weights and the window; the scoring
 room; a critic."""
 
 
@@ -359,6 +358,35 @@ def test_a_world_that_hangs_or_answers_oddly(
 ) -> None:
     with pytest.raises(Fault, match=word):
         generated(failing(tmp_path, environment, "stop", monkeypatch))
+
+
+class Absent(Fragile):
+    """Cannot be made a second time: the first one was only looked at."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        if self.made > 1:
+            raise OSError("no board")
+
+
+def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rows = generated(failing(tmp_path, Absent, "zero", monkeypatch))
+    assert "the environment: `__init__` failed in turn 0: OSError: no board" in str(rows[0].episode.fault)
+    assert not out["mask"].any()
+    assert out["rewards"].tolist() == [0.0] * 8
+
+
+@pytest.mark.parametrize(("room", "positions", "written"), [(3, None, 3), (99, 12, 5), (99, 9, 3), (99, 4, 0)])
+def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, written: int) -> None:
+    table = Table(worlds.world(), tiny.tokenizer(), ends=[1], room=room, positions=positions)
+    (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 6, 7, 8, 1] for _ in ids], None))
+    assert row.episode.cut
+    assert len(row.prompt_ids) == 6
+    assert len(row.completion_ids) == len(row.mask) == written
 
 
 def test_what_no_reward_would_meet_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,17 +89,18 @@ class Table:
             anyone: See :data:`Anyone`.
         """
         rows = [self._begun(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
-        while anyone(len(open_ := [row for row in rows if not row.over])):
-            written, logprobs = write([[*row.prompt_ids, *row.completion_ids] for row in open_])
-            for number, row in enumerate(open_):
+        while anyone(len(live := [row for row in rows if not row.over])):
+            written, logprobs = write([[*row.prompt_ids, *row.completion_ids] for row in live])
+            for number, row in enumerate(live):
                 self._turn(row, written[number], None if logprobs is None else logprobs[number])
         return rows
 
     def _begun(self, prompt: Any, columns: Mapping[str, Any]) -> Row:
-        environment = self._factory()
-        episode = Episode(environment, prompt)
-        observation = guarded(episode, "reset", partial(environment.reset, **named(environment.reset, columns)))
-        episode.prompt, ids = self._voice.opening(prompt, None if episode.fault else observation)
+        episode, observation = Episode(None, prompt), None
+        environment = episode.environment = guarded(episode, "__init__", self._factory)
+        if environment is not None:
+            observation = guarded(episode, "reset", partial(environment.reset, **named(environment.reset, columns)))
+        episode.prompt, ids = self._voice.opening(prompt, observation)
         return Row(episode, ids, over=episode.fault is not None)
 
     def _turn(self, row: Row, ids: list[int], logprobs: list[float] | None) -> None:
@@ -146,8 +147,9 @@ class Table:
 
     def _left(self, row: Row) -> int:
         most = self._room - len(row.completion_ids)
-        whole = len(row.prompt_ids) + len(row.completion_ids)
-        return most if self._positions is None else min(most, self._positions - whole)
+        if self._positions is not None:
+            most = min(most, self._positions - len(row.prompt_ids) - len(row.completion_ids))
+        return max(0, most)
 
 
 def _join(row: Row, ids: Sequence[int], own: bool, logprobs: Sequence[float] | None) -> None:

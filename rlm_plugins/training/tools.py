@@ -47,7 +47,7 @@ def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
         problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
         episode.fault = RlmError(
             f"`{what}` failed in turn {turn}{said}: {problem}",
-            where=f"environment {kind.__name__} ({kind.__module__})",
+            where="the environment" if environment is None else f"environment {kind.__name__} ({kind.__module__})",
             allowed=error.allowed if isinstance(error, RlmError) else "",
             hint="`on_error: skip` beside the reward that reads the episodes leaves such rows out",
         )

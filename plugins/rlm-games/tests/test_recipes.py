@@ -28,7 +28,8 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/calculator.yaml"])
 def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    short = ["stages.0.trainer.max_steps=20", "stages.1.trainer.max_steps=2", "evaluation.rows=8"]
+    steps = ["stages.0.trainer.max_steps=4", "stages.1.trainer.max_steps=2"]
+    short = [*steps, "evaluation.rows=8", "stages.0.evaluation.rows=8"]
     done = CliRunner().invoke(app, ["train", str(PACKAGE / recipe), "--out", "run", *short])
     assert done.exit_code == 0, done.output
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
