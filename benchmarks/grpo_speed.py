@@ -36,7 +36,7 @@ from speed_arms import ARMS, DEFAULT, FEW, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe
 from speed_memory import HELD, held
-from speed_report import draw, into, page, table
+from speed_report import draw, into, lines, page
 from speed_run import Run, run
 from speed_workloads import WORKLOADS, Workload
 
@@ -115,7 +115,7 @@ def write(found: Record, folder: Path, readme: Path) -> None:
     (folder / "grpo_speed.json").write_text(json.dumps(found, indent=1) + "\n")
     (folder / "grpo_speed.md").write_text(page(found))
     draw(found, folder / "grpo_speed.png")
-    readme.write_text(into(readme.read_text(), table(found)))
+    readme.write_text(into(readme.read_text(), lines(found)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

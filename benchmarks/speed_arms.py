@@ -6,7 +6,7 @@ They differ in nothing else: the same weights, problems, seeds and settings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.desk import desk_for, order_of
@@ -27,7 +27,7 @@ from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "portable"
-OPTIONS = {option.name: option.default for option in fields(Speed)}
+OPTIONS = vars(NO_SPEED)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Arm:
     half: bool = False
 
 
-EVERY = {name: "auto" if off is None else True for name, off in OPTIONS.items()}
+EVERY = {name: True if off is False else off for name, off in OPTIONS.items()}
+"""Without a budget of tokens, which buys time with memory."""
 STOCK, FEW, OURS, OFF = "stock", "stock, few rows", "ours", "ours, all off"
 DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"
 ARMS: dict[str, Arm] = {
@@ -58,8 +59,13 @@ ARMS: dict[str, Arm] = {
     FEW: Arm(fewer_rows=True),
     OURS: Arm(EVERY, FASTEST),
     SPARED: Arm(EVERY, FASTEST, checkpointing=True),
-    **{f"ours without {name}": Arm({**EVERY, name: off}, FASTEST) for name, off in OPTIONS.items()},
+    **{
+        f"ours without {name}": Arm({**EVERY, name: off}, FASTEST)
+        for name, off in OPTIONS.items()
+        if EVERY[name] != off
+    },
     f"ours without {FASTEST}": Arm(EVERY),
+    "ours with token_budget": Arm({**EVERY, "token_budget": "auto"}, FASTEST),
     OFF: Arm(OPTIONS),
 }
 """TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time."""

@@ -61,6 +61,13 @@ def table(found: Record) -> str:
     return "\n".join(lines)
 
 
+def lines(found: Record) -> str:
+    """What README says."""
+    return (
+        f"{table(found)}\n\n[All of it](benchmarks/results/grpo_speed.md), with what was equal and where the time goes."
+    )
+
+
 def page(found: Record) -> str:
     """The text of ``grpo_speed.md``."""
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
@@ -125,14 +132,14 @@ def _parts(found: Record) -> Iterator[str]:
             yield f"| {name} | {arm} | {' | '.join(cells)} |"
 
 
-def into(text: str, lines: str) -> str:
-    """A text with the table between its marks.
+def into(text: str, said: str) -> str:
+    """A text with what is said between its marks.
 
     Raises:
         ValueError: The text has no marks.
     """
     before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
-    return f"{text[:before]}\n{lines}\n{text[after:]}"
+    return f"{text[:before]}\n{said}\n{text[after:]}"
 
 
 def draw(found: Record, file: Path) -> bool:

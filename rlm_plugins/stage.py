@@ -99,6 +99,8 @@ class Speed:
 
 NO_SPEED = Speed()
 """As TRL does it."""
+EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True)
+"""What a recipe takes where it says nothing: what costs no memory."""
 
 
 @dataclass

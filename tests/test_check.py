@@ -94,7 +94,8 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"tokens", "rows", "all_rows", "micro_batches"}
     rest = {"group", "mask", "truncated", "max_completion_length", "log", "kept", "wanted", "step", "window_rows"}
-    assert from_the_trainer == counts | rest, "a new word of the vocabulary: who fills it?"
+    tokens = {"prompt_ids", "completion_ids", "tokenizer"}
+    assert from_the_trainer == counts | rest | tokens, "a new word of the vocabulary: who fills it?"
 
 
 def test_the_objective_of_each_stage(examined: list[dict[str, Any]]) -> None:
@@ -143,11 +144,14 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
 
 def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
-    packed, dealt, budget = "speed.packed=true", "speed.regroup=true", "speed.token_budget=auto"
+    none = "stages.1.speed={packed: false, regroup: false, token_budget: null}"
+    packed, dealt, budget = (f"stages.1.speed.{x}" for x in ("packed=true", "regroup=true", "token_budget=auto"))
     trainer = "stages.1.trainer.gradient_accumulation_steps=2"
 
     def found(*said: str) -> tuple[int, int]:
-        load = workload(stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, *said)[0][1], arguments(stage))
+        load = workload(
+            stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, none, *said)[0][1], arguments(stage)
+        )
         return load.micro_rows, load.trees
 
     assert found() == (8, 0)
@@ -156,7 +160,7 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     rows, trees = found(packed, dealt, budget)
     assert 8 < rows <= 16
     assert trees == -(-rows // 4)
-    assert found(packed, dealt, "speed.token_budget=1") == (1, 1)
+    assert found(packed, dealt, "stages.1.speed.token_budget=1") == (1, 1)
     assert found(dealt, budget) == (8, 0)
 
 

@@ -83,7 +83,11 @@ CRITICS = {
 }
 """Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""
 
-GENERATORS = ("transformers", "portable")
+GENERATORS = {
+    "transformers": "transformers",
+    "portable": "portable",
+    "inverse": "{name: portable, sampling: inverse_cdf}",
+}
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **{name: (said, (), HALVES) for name, said in FIRST_STEP.items()},
     **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
@@ -118,7 +122,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
     train_all(one)
     (folder / "own").mkdir()
     own = str(reinforcement(folder / "own", start, canned=False))
-    two += [(own, str(folder / "two" / name), [f"generator={name}", *HALVES]) for name in GENERATORS]
+    two += [(own, str(folder / "two" / name), [f"generator={said}", *HALVES]) for name, said in GENERATORS.items()]
     (folder / "two.json").write_text(json.dumps(two))
     python(2, str(ROOT / "tests" / "several.py"), str(folder / "two.json"), cwd=folder)
     return folder
@@ -134,10 +138,11 @@ def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further
 
 def test_two_processes_write_the_same_with_either_generator(runs: Path) -> None:
     """Each has its own stream of random numbers, and its model is wrapped."""
-    usual, found = (runs / "two" / name for name in GENERATORS)
-    samples = [(run / "samples.jsonl").read_text() for run in (usual, found)]
+    usual, found, other = (runs / "two" / name for name in GENERATORS)
+    samples = [(run / "samples.jsonl").read_text() for run in (usual, found, other)]
     assert samples[0]
     assert samples[0] == samples[1]
+    assert samples[0] != samples[2], "it is asked indeed"
     for step in (1, 2):
         one, two = logged(usual, step), logged(found, step)
         assert {n: one[n] for n in ("loss", "grad_norm", "reward")} == {

@@ -69,6 +69,15 @@ def rollouts(ask: Callable[..., Bound]) -> None:
     assert written == {"completion_ids": [[111, 107, 0]] * 2}
 
 
+def generators(ask: Callable[..., Bound]) -> None:
+    def generate(input_ids: torch.Tensor, generation_config: Any) -> torch.Tensor:
+        return torch.cat([input_ids, input_ids[:, :1].expand(-1, int(input_ids[0, 0]))], 1)  # row 0 says how long
+
+    given = {"generate": generate, "inputs": {"input_ids": torch.tensor([[1], [2]])}}
+    wrote = ask(rows=1).call({**given, "config": SimpleNamespace(pad_token_id=0)})
+    assert wrote.tolist() == [[1, 1, 0], [2, 2, 2]]
+
+
 def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
@@ -132,6 +141,7 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_environments": environments,
     "rlm_samplers": samplers,
     "rlm_rollouts": rollouts,
+    "rlm_generators": generators,
     "rlm_rewards": rewards,
     "rlm_shapers": shapers,
     "rlm_filters": filters,

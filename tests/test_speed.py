@@ -212,6 +212,7 @@ def test_a_coefficient_that_comes_later_counts_later() -> None:
 
 # ------------------------------------------------------------------ what rlm check says of it
 
+OFF = "speed={packed: false, skip: false, regroup: false, reuse: false, overlap: false, token_budget: null}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]
@@ -224,9 +225,9 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("speed={packed: true, skip: true, regroup: true}", ["without padding", "are left out", "group by group"]),
-        ("speed={packed: true}", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
-        ("speed={skip: true}", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
+        ("speed.packed=true speed.skip=true speed.regroup=true", ["without padding", "are left out", "group by group"]),
+        ("speed.packed=true", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
+        ("speed.skip=true", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
         ("algorithm=grpo", ["without padding", "kl sees them", "group by group"]),
         ("algorithm=orz", ["without padding", "the critic learns from them", "group by group"]),
         ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
@@ -239,19 +240,19 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
             ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
         ),
         (
-            "speed={packed: true, regroup: true, token_budget: auto}",
+            "speed.packed=true speed.regroup=true speed.token_budget=auto",
             ["without padding", "`speed.skip` is off", "group by group", "as 8 rows of full length"],
         ),
         (
-            "speed={packed: true, regroup: true, token_budget: 500}",
+            "speed.packed=true speed.regroup=true speed.token_budget=500",
             ["without padding", "`speed.skip` is off", "group by group", "as many tokens as 500"],
         ),
         (
-            "speed={regroup: true, token_budget: 500}",
+            "speed.regroup=true speed.token_budget=500",
             ["`speed.packed` is off", "`speed.skip` is off", "group by group", "8 rows each, whatever they weigh"],
         ),
         (
-            "speed={packed: true, token_budget: 500}",
+            "speed.packed=true speed.token_budget=500",
             ["without padding", "`speed.skip` is off", "`speed.regroup` is off", "dealt out at random"],
         ),
         (
@@ -263,17 +264,19 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
 def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    every = [] if said.startswith("speed") else ["speed={packed: true, skip: true, regroup: true, reuse: true}"]
-    (stage,) = compose(recipe.load(file, [*every, said]), REGISTRY)
+    off = OFF if said.startswith("speed") else "speed={}"
+    (stage,) = compose(recipe.load(file, [off, *(said.split() if said.startswith("speed") else [said])]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
 
 
-def test_a_recipe_that_asks_for_none_is_told_nothing(tmp_path: Path) -> None:
+def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    (stage,) = compose(recipe.load(file), REGISTRY)
+    (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
     assert shortcuts(stage, arguments(stage)) == []
+    (stage,) = compose(recipe.load(file), REGISTRY)
+    assert stage.speed == replace(ALL, overlap=True, token_budget=None), "what it takes where it says nothing"
 
 
 def test_an_engine_with_a_loss_of_its_own_takes_none(tmp_path: Path) -> None:

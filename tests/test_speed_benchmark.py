@@ -153,5 +153,5 @@ def test_readme_tells_what_was_measured() -> None:
     assert speed_report.BEGIN in text
     if file.exists():
         found = json.loads(file.read_text())
-        assert text == speed_report.into(text, speed_report.table(found))
+        assert text == speed_report.into(text, speed_report.lines(found))
         assert (file.parent / "grpo_speed.md").read_text() == speed_report.page(found)

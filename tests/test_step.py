@@ -75,6 +75,7 @@ def test_dense_rewards_survive_a_shaper_of_rows() -> None:
     overlong = part("rlm_shapers", shapers.overlong, max_length=2, cache=1)
     found = score(scoring([1.0], old_logp=old, ref_logp=ref), equation(shapers=[kl, overlong]))
     assert found.token_rewards.tolist() == [[-0.5, -1.0]]  # 1 − 1 (KL) − 1 (length) on the last token
+    assert found.dense_rewards.tolist() == [[-0.5, -1.0]], "the KL: what came token by token, wherever else is paid"
     assert found.rewards.tolist() == [-1.5]
 
 

@@ -28,9 +28,12 @@ from rlm_plugins.training import engine
 Entry = dict[str, Any]
 
 SUPPLIERS = {
+    "prompts": "the data set",
+    "inputs": "the data set",
     "rewards": "the rewards, weighted, summed and shaped",
     "named_rewards": "the rewards",
     "token_rewards": "the rewards, spread over tokens by shapers",
+    "turn_rewards": "the environment, turn by turn",
     "dense_rewards": "the shapers that work token by token",
     "read": "the policy, now, on what the part asks about",
     "write": "the policy, which writes on from where the part says",

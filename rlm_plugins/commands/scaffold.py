@@ -18,6 +18,7 @@ from rlm_plugins.rows import SLOTS
 KINDS = {
     "environment": "rlm_environments",
     "sampler": "rlm_samplers",
+    "generator": "rlm_generators",
     "reward": "rlm_rewards",
     "shaper": "rlm_shapers",
     "filter": "rlm_filters",

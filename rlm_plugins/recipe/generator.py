@@ -9,7 +9,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.finder import Finder
 from rlm_plugins.registry.parts import Bound
 
-USUAL = "transformers"
+USUAL = "portable"
 """Who writes where a recipe says nothing."""
 
 

@@ -148,11 +148,11 @@ class Critic(Keys):
 class Speed(Keys):
     """What may be left out because it changes nothing: the fields of :class:`rlm_plugins.stage.Speed`."""
 
-    packed: bool = False
-    skip: bool = False
-    regroup: bool = False
-    reuse: bool = False
-    overlap: bool = False
+    packed: bool = True
+    skip: bool = True
+    regroup: bool = True
+    reuse: bool = True
+    overlap: bool = True
     token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 

@@ -6,7 +6,7 @@ The second of the three walls: names, knobs, and what parts need against what th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
@@ -21,7 +21,7 @@ from rlm_plugins.recipe.row_merge import merge
 from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
-from rlm_plugins.stage import Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Critic, Evaluation, Reward, Speed
 from rlm_plugins.training.elsewhere import check_processes
 
 
@@ -105,9 +105,9 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
 
 def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
     """The short cuts, and the same as the recipe's section; nothing where no equation is trained."""
-    speed = Speed(**(said or {}))
     if slots.get("policy_loss") is None:
-        return speed, {}
+        return NO_SPEED, {}
+    speed = replace(EVERY_SHORTCUT, **(said or {}))
     finder.note(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 

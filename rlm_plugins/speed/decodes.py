@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from transformers.distributed.fsdp import is_fsdp_managed_module
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from rlm_plugins.speed.cache import has_plain_layers
+from rlm_plugins.speed.fits import drops
+from rlm_plugins.speed.packed import causal_model
 
 ROW_BY_ROW = (
     "MinLengthLogitsProcessor",
@@ -74,8 +78,12 @@ def why_not_model(model: Any) -> str | None:
     Args:
         model: A causal language model, with or without adapters.
     """
-    if any(module.p > 0 and module.training for module in model.modules() if isinstance(module, torch.nn.Dropout)):
-        return "dropout is on, and it hits all rows or none"
+    base = causal_model(model)
+    dropout = [module for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+    if any(x.p > 0 and x.training for x in dropout) or (base.training and drops(base.config.get_text_config())):
+        return "dropout is on, and what it hits depends on who stands beside a row"
+    if is_deepspeed_zero3_enabled() or is_fsdp_managed_module(base):
+        return "the weights are spread over processes, which must all read at the same time"
     adapters = getattr(model, "peft_config", None) or {}
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
         return "its adapter adds virtual tokens to each prompt"

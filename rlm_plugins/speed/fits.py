@@ -53,7 +53,7 @@ def why_not(model: Any) -> str | None:
         return f"its language head is no plain linear layer but a {type(head).__name__}"
     if any(kind not in ("full_attention", "sliding_attention") for kind in getattr(config, "layer_types", None) or ()):
         return "it has layers that are no attention"
-    if any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout)) or _drops(config):
+    if any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout)) or drops(config):
         return "dropout is on, and which tokens it hits depends on the padding"
     adapters = getattr(model, "peft_config", None) or {}
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
@@ -90,5 +90,6 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
     return None if apart <= (1e-4 if exact else 5e-2) else f"packed rows are read otherwise, by {apart:.2g} nats"
 
 
-def _drops(config: Any) -> bool:
+def drops(config: Any) -> bool:
+    """Whether a model with this config drops attention weights while it trains; no module says so."""
     return any(getattr(config, name, 0) for name in ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob"))

@@ -55,7 +55,8 @@ def _is_plain(base: Any) -> bool:
     """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
     from transformers.pytorch_utils import Conv1D
 
-    return type(base) in (torch.nn.Linear, Conv1D) and "forward" not in vars(base) and not base._forward_pre_hooks
+    watched = base._forward_pre_hooks or base._forward_hooks or "forward" in vars(base)
+    return type(base) in (torch.nn.Linear, Conv1D) and not watched
 
 
 def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:

@@ -43,8 +43,8 @@ class Dealing(Stopping):
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
             return regroup(micro_batches, window)
         ids, _, width = rows[0]
-        tokens = full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget)
-        return portioned(micro_batches, window, tokens, skips=self._skips(), most=self._most_of_all)
+        most = full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget)
+        return portioned(micro_batches, window, most, skips=self._skips(), most=self._most_of_all)
 
     def _most_of_all(self, count: int) -> int:
         """The largest number of all processes."""
