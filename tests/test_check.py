@@ -54,7 +54,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     sft, grpo = examined
     assert [(p["slot"], p["name"]) for p in sft["parts"]] == [
         ("environment", "addition"),
-        ("generator", "transformers"),
+        ("generator", "portable"),
         ("rewards", "accuracy"),
         ("rewards", "length"),
         ("algorithm", "sft"),
