@@ -97,7 +97,8 @@ def rlm_environments() -> Parts:
 
     A part returns a :class:`rlm_plugins.world.World`: rows to train on and rows to test on. A row is a dict with
     ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
-    ``demonstration`` is what a supervised stage learns to write. It is built before any weight is loaded::
+    ``demonstration`` is what a supervised stage learns to write. ``environment=`` makes it answer, turn by turn: see
+    :mod:`rlm_plugins.environment`. It is built before any weight is loaded::
 
         def doubling(*, highest: int = 99, held_out: int = 20):
             \"\"\"Double a number.\"\"\"

@@ -1,7 +1,7 @@
 """A second language model on the policy's own frozen base: an adapter of its own, and an optimiser of its own.
 
 It is read by the policy's own pass, while its adapter stands where the policy's does; so it costs the memory of an
-adapter, and one that has learned nothing says what the base says, to the last bit.
+adapter, and one that has learned nothing says what the base says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SecondModel:
         seed: New adapters are drawn at random, by this number alone.
 
     Raises:
-        RlmError: The policy's base is not frozen, so that nothing can stand on it.
+        RlmError: The policy's base is not frozen, so that nothing can stand on it, or lies in pieces (FSDP, DeepSpeed).
     """
 
     def __init__(
@@ -56,6 +56,9 @@ class SecondModel:
         if any(x.requires_grad and ".lora_" not in name for name, x in policy.named_parameters()):
             problem = "it stands on the policy's frozen base, and weights of this one are trained"
             raise RlmError(problem, where=name, hint="train an adapter alone: `model: {lora: {r: …}}`")
+        if sharding := _sharding():
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`)"
+            raise RlmError(f"it cannot be trained with {sharding}", where=name, hint=hint)
         self._batch_size, self._device = batch_size, policy.device
         self._adapter = drawn(policy, _free(policy, name), _config(policy, lora), learns=True, seed=seed)
         self._tutor = Tutor(
@@ -132,6 +135,14 @@ def _config(policy: Any, lora: Mapping[str, Any] | None) -> Any:
     config.lora_dropout, config.bias, config.modules_to_save = 0.0, "none", None
     config.init_lora_weights = True  # says what the base says
     return config
+
+
+def _sharding() -> str:
+    """What has the weights in pieces, each on another device; empty where they are whole."""
+    from accelerate.state import AcceleratorState
+
+    kind = AcceleratorState().distributed_type.value if AcceleratorState._shared_state else ""
+    return kind if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM") else ""
 
 
 def _free(policy: Any, name: str) -> str:

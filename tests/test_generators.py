@@ -216,8 +216,11 @@ def test_a_recipe_names_it(tmp_path: Path) -> None:
 
 def test_the_loop_writes_where_nothing_is_said(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
-    usual = {"name": "portable", "sampling": "as_transformers", "merge": True}
-    assert resolved([stage], loaded)["generator"] == usual
+    assert resolved([stage], loaded)["generator"] == {
+        "name": "portable",
+        "sampling": "as_transformers",
+        "merge": True,
+    }
 
 
 @pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])

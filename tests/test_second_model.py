@@ -135,6 +135,12 @@ def _remembers(made: SecondModel, found: list[torch.Tensor]) -> Any:
     return bernoulli
 
 
+def test_weights_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm_plugins.second_model._sharding", lambda: "FSDP")
+    with pytest.raises(RlmError, match="cannot be trained with FSDP"):
+        SecondModel(policy(), "second", learning_rate=1.0)
+
+
 def test_without_a_frozen_base_there_is_nothing_to_stand_on() -> None:
     with pytest.raises(RlmError, match="frozen base"):
         SecondModel(tiny.model(), "second", learning_rate=1.0)

@@ -156,6 +156,7 @@ def test_pairs_by_hand() -> None:
     x = torch.tensor([0.1, 0.2, 0.2, 0.9, 5.0])
     outcome, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 4, 4, 1])
     assert right_above_wrong(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert right_above_wrong(x + torch.arange(5) * 1e-7, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
     assert right_above_wrong(x, torch.zeros(5), group) is None
 
 
@@ -163,7 +164,7 @@ def test_pairs_by_hand() -> None:
 
 
 def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bool) -> list[list[float]]:
-    """Equation 5 of PRIME for one group, sum by sum."""
+    """The advantage of PRIME for one group, sum by sum."""
     n, means = len(o), [sum(row) / len(row) for row in rho]
     found = []
     for i, row in enumerate(rho):
@@ -179,7 +180,7 @@ def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bo
 
 @pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_advantage_is_equation_five(gamma: float, stretched: bool) -> None:
+def test_the_advantage_is_its_sums(gamma: float, stretched: bool) -> None:
     o, rho = [1.0, 0.0, 0.0, 1.0], [[0.3, -0.1, 0.2], [0.05], [-0.4, 0.25], [0.0, 0.1, 0.6]]
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).bool()  # a hole in the last row
     dense = torch.zeros(4, 4, dtype=torch.float64)

@@ -32,9 +32,9 @@ class ImplicitReward:
 
     oᵢ is the reward called `outcome`, 1 for right and 0 for wrong (anything between counts in part, what lies beyond is
     cut). Nobody labels a token: that the sum tells right from wrong is what makes the differences mean something.
-    Implicit process reward, arXiv 2412.01981 eq. 5; online, PRIME, arXiv 2502.01456, whose code calls ρ the
+    Implicit process reward, arXiv 2412.01981; online, PRIME, arXiv 2502.01456, whose code calls ρ the
     `rm_scores` and `learning_rate` 1e-6, for all weights; an adapter wants more. A new adapter says what the base says:
-    ρ is 0 until it has learned.
+    ρ is 0, but for rounding, until it has learned.
 
     Rows that a filter dropped, that `outcome` did not score, or without a trained token teach it nothing. `lora` holds
     fields of ``peft.LoraConfig``, null takes the policy's. The ledger has its loss, its gradient (`norm`) and `pairs`:
@@ -118,22 +118,19 @@ class ImplicitReward:
             return
         mask, reference, labels = mask[rows], ref_logp[rows], outcome[rows].clamp(0, 1).to(ref_logp.dtype)
         sums = torch.zeros_like(labels)
-        total = torch.zeros_like(labels)
 
         def loss(logp: Float[torch.Tensor, "b T"], some: list[int]) -> Float[torch.Tensor, ""]:
             rewards = self.beta * (logp - reference[some]).where(mask[some], 0.0).sum(1)
-            each = torch.nn.functional.binary_cross_entropy_with_logits(rewards, labels[some], reduction="none")
-            sums[some], total[some] = rewards.detach(), each.detach()
-            return each.sum() / len(rows)
+            sums[some] = rewards.detach()
+            return _cross_entropy(rewards, labels[some], reduction="sum") / len(rows)
 
         numbers = rows.tolist()
         asked = [prompt_ids[i] for i in numbers], [completion_ids[i] for i in numbers]
-        norm = self.model.learn(read, *asked, mask.shape[1], loss, step)
-        sums, total = self.model.everywhere(sums), self.model.everywhere(total)
-        found = {"loss": total.mean(), "norm": norm, "pairs": right_above_wrong(sums, labels, group[rows])}
-        for name, value in found.items():
-            if value is not None:
-                log(f"implicit_reward/{name}", value)
+        log("implicit_reward/norm", self.model.learn(read, *asked, mask.shape[1], loss, step))
+        sums = self.model.everywhere(sums)
+        log("implicit_reward/loss", _cross_entropy(sums, labels))
+        if (pairs := right_above_wrong(sums, labels, group[rows])) is not None:
+            log("implicit_reward/pairs", pairs)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._model is None else self._model.state_dict()
@@ -141,3 +138,7 @@ class ImplicitReward:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.model.load_state_dict(state)
+
+
+def _cross_entropy(sums: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(sums, labels, reduction=reduction)

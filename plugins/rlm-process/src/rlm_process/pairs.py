@@ -12,7 +12,8 @@ def right_above_wrong(
 ) -> float | None:
     """The share of pairs of a group, one row right and one wrong, in which the right one has more; a tie is half.
 
-    It is the area under the ROC curve, within groups. None: there is no such pair.
+    It is the area under the ROC curve, within groups. Numbers as close as rounding brings them (1e-5) are tied. None:
+    there is no such pair.
 
     >>> x, outcome = torch.tensor([0.3, 0.1, 0.1, 9.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
     >>> right_above_wrong(x, outcome, torch.tensor([0, 0, 0, 1]))
@@ -21,5 +22,6 @@ def right_above_wrong(
     pairs = (group.unsqueeze(1) == group) & (outcome > 0.5).unsqueeze(1) & (outcome <= 0.5)
     if not pairs.any():
         return None
-    above = (x.unsqueeze(1) - x).sign() / 2 + 0.5
+    more = x.unsqueeze(1) - x
+    above = more.sign().where(more.abs() > 1e-5, 0.0) / 2 + 0.5
     return above[pairs].mean().item()

@@ -28,7 +28,7 @@ def outcome_and_process(
     """What is paid at the end and what is paid on the way, each seen from the other rows of its group.
 
     Âᵢₜ = Σₛ γˢ⁻ᵗ (ρᵢₛ − 1/(n−1) Σ_{j≠i} ρ̄ⱼ) + oᵢ − 1/(n−1) Σ_{j≠i} oⱼ, the first sum over s ≥ t. ρ is what shapers
-    added token by token, ρ̄ⱼ its mean over the tokens of row j, o the rest of the reward. PRIME, arXiv 2502.01456 eq. 5.
+    added token by token, ρ̄ⱼ its mean over the tokens of row j, o the rest of the reward. PRIME, arXiv 2502.01456.
 
     The authors' code and verl's recipe do two things more. `stretched`: ρᵢₛ n/(n−1) − 1/(n−1) Σⱼ ρ̄ⱼ, own mean included;
     it is the same in the mean over a row, and n/(n−1) times as far from it. `whitened`: (Â − mean) / √(var + 1e-8) over

@@ -74,9 +74,9 @@ class ProcessReward(_ProcessModel):
     (TRL's PRMTrainer, Qwen2.5-Math-PRM), or of a causal language model, which says it by the token it would go on with,
     `good` or `bad` (Math-Shepherd, arXiv 2312.08935). `separator` is what stood after each step when it was trained:
     ``"\\n"`` is TRL's, ``"<extra_0>"`` Qwen's, ``" ки"`` Math-Shepherd's. `steps` says where a step ends: a name,
-    ``{pattern: …}``, ``{every: …}`` or ``module:function``; `over` how one number comes of them: the worst step
-    ("min", arXiv 2305.20050's choice beside the product), all of them, the last, the mean. An answer without
-    anything to read gets 0, and so does a step that ends more than `longest` tokens after the question began.
+    ``{pattern: …}``, ``{every: …}`` or ``module:function``; `over` how one number comes of them: the worst step, all of
+    them (the product, as in arXiv 2305.20050), the last, the mean. An answer without anything to read gets 0, and so
+    does a step that ends more than `longest` tokens after the question began.
 
     Pitfall: the mean pays for many easy steps, the product for few; both are found by a policy. Keep a metric in the
     recipe that the model does not make, `{name: accuracy, weight: 0}`.
