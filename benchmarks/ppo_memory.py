@@ -55,6 +55,10 @@ TIMED = {"max_steps": 2, "max_completion_length": 48}
 """What differs where seconds are measured: the second step is."""
 
 
+AS_TRL = {"generator": "transformers", "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap"), False)}
+"""What the page was measured with: rows read padded and written by transformers, for GRPO and every kind of critic."""
+
+
 def document(
     arm: str, checkpointing: bool, sizes: Record = SIZES, vocabulary: int = VOCABULARY, **trainer: Any
 ) -> Record:
@@ -65,6 +69,7 @@ def document(
         "environment": {"name": "addition", "digits": 3, "train_rows": 64, "test_rows": 4},
         "rewards": ["accuracy", {"name": "format", "weight": 0.2}],
         "trainer": {**TRAINER, "gradient_checkpointing": checkpointing, **trainer},
+        **AS_TRL,
         **ARMS[arm],
     }
 

@@ -25,8 +25,10 @@ stages:
       shapers: [overlong]
       filters: [nonzero_spread]
       penalties: [{name: kl, beta: 0.1}, {name: entropy, beta: 0.01}, {name: kl_old, beta: 0.01}]
+    speed: {skip: false}  # it may be that no row teaches
     trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
   - algorithm: cispo
+    speed: {skip: false}
     trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
 """
 
