@@ -117,6 +117,7 @@ class Job:
         look = {
             **second,
             "name": "look",
+            "speed": {"skip": False},  # rows that teach nothing have a length and an entropy too
             "algorithm": "reinforce",
             "evaluation": None,
             "trainer": {**trainer, **writes},

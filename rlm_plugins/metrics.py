@@ -247,7 +247,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("learning_rate", "the schedule at this step", "How far a step goes.", "As the recipe says."),
     Metric(
         "entropy",
-        "mean over tokens of −Σ π log π, in nats",
+        "mean over the tokens that the update reads of −Σ π log π, in nats; not those of rows left out by `speed.skip`",
         "How undecided the policy is at the tokens it wrote.",
         "Falls slowly. Near 0 early: it has stopped exploring, all rows of a group become alike; raise the "
         "temperature, clip higher, or pay for entropy. Rising without bound: the policy dissolves.",

@@ -237,7 +237,7 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ),
         (
             "trainer.steps_per_generation=3",
-            ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
+            ["without padding", "left out", "an optimiser step spans generations", "thought while writing"],
         ),
         (
             "speed.packed=true speed.regroup=true speed.token_budget=auto",

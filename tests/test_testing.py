@@ -295,6 +295,12 @@ def other_words_every_time(prompts):
     return {"completion_ids": [[random.randrange(10**9)] for _ in prompts]}
 
 
+@breaks("rlm_generators", "continues")
+def the_first_word_again(inputs):
+    ids = inputs["input_ids"]
+    return torch.cat([ids, ids[:, :1]], 1)
+
+
 @breaks("rlm_samplers", "indices")
 def one_too_far(size):
     return list(range(1, size + 1))

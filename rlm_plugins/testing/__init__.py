@@ -22,8 +22,8 @@ The laws, by the words that ``exceptions`` uses:
   where rewards are compared also isolation (of groups), labels (of groups) and ties; where the policy learns also
   split (into micro-batches) and gradient; of classes also memory, and learning where they have an ``update``;
 - rewards: numbers, order, isolation, repeat, purity, and memory of classes;
-- environments: world, held_out, repeat, episode; rollouts: rows; samplers: indices, or choice of those that are asked
-  before every generation; models: source; algorithms: row.
+- environments: world, held_out, repeat, episode; rollouts: rows; generators: continues; samplers: indices, or choice of
+  those that are asked before every generation; models: source; algorithms: row.
 
 This module is also a pytest plugin, loaded in every pytest run; so importing it imports neither torch nor
 hypothesis.

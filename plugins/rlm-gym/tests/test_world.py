@@ -19,6 +19,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.testing import conformance
+from rlm_plugins.testing.guests import register
 
 MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
 test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})
@@ -109,7 +110,9 @@ def test_the_list_shows_every_task() -> None:
     assert "max_value: 1000" in main(["show", "gcd"])
 
 
-def test_the_recipe_beside_the_package_is_one() -> None:
+def test_the_recipe_beside_the_package_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(tmp_path / "site", "rlm-gym", "0", {"gym": "rlm_gym"})
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
     first, _, second = compose(found, Registry())
     assert (first.name, second.name) == ("01-sft", "03-grpo")
