@@ -20,6 +20,7 @@ from rlm_plugins.commands.shortcuts import shortcuts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import NO_SPEED, Speed
@@ -201,6 +202,21 @@ def test_what_is_skipped_teaches_nothing(name: str) -> None:
 def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
     for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
         assert silent(row_of(name), 0), name
+
+
+@pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
+def test_a_term_of_right_rows_alone_sees_those_without_advantage(threshold: float) -> None:
+    """A group in which every row is right has none, and is what it learns from."""
+    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
+    assert not silent(row_of("dr_grpo", penalties=[imitates]), 0)
+
+
+def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
+    def regrets(logp: torch.Tensor, truncated: torch.Tensor) -> torch.Tensor:
+        return logp * truncated.unsqueeze(1)
+
+    regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
+    assert not silent(row_of("dr_grpo", penalties=[regret]), 0)
 
 
 def test_a_coefficient_that_comes_later_counts_later() -> None:
