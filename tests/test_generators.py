@@ -10,8 +10,10 @@ import pytest
 import tiny
 import torch
 import yaml
+from datasets import Dataset
 from test_speed import weights
 from trainers import REGISTRY, clipped, trainer
+from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
@@ -92,7 +94,7 @@ def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, cal
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
     assert passes > 0
-    assert calls["read"] == passes
+    assert calls["read"] == passes + 2, "of a made-up row, here and there"
     assert fast._told
     start = weights(trained(tmp_path, None, max_steps=1, learning_rate=0.0))
     moved = (weights(slow) - start).norm()
@@ -109,9 +111,40 @@ def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[
     shaper = Part("rlm_shapers", "certain", "test", certain).bind({})
     for speed in (NO_SPEED, Speed(reuse=True)):
         trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
-    assert calls["read"] == 1, "by a pass, and then by none"
+    assert calls["read"] == 1 + 2, "by a pass, and then by none but those of a made-up row"
     assert torch.allclose(seen[0], seen[1], atol=1e-5)
     assert seen[0].any()
+
+
+def with_learned_positions() -> Any:
+    torch.manual_seed(3)
+    sizes = {"vocab_size": len(tiny.tokenizer()), "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    ends = {"bos_token_id": None, "eos_token_id": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **ends, initializer_range=0.3))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "settings"),
+    [
+        ({"model": with_learned_positions, "peft_config": lambda: None}, {}),
+        ({}, {"generation_kwargs": {"temperature": 0.5}}),
+        ({}, {"generation_kwargs": {"do_sample": False}, "temperature": 0.5}),
+    ],
+    ids=["learned positions", "another temperature", "greedy"],
+)
+def test_what_a_pass_would_read_otherwise_is_not_taken(
+    tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
+    told = []
+    for speed in (NO_SPEED, Speed(reuse=True)):
+        made = {name: make() for name, make in pieces.items()}
+        prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
+        data = {"train_dataset": prompts}
+        told.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
+    slow, fast = told
+    assert not fast._told
+    assert torch.equal(weights(slow), weights(fast))
 
 
 def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
