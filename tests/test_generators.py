@@ -263,6 +263,13 @@ def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator:
     assert told in _reuse(stage, arguments(stage))[0]
 
 
+def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
+    """Whoever asks TRL for it."""
+    trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
+    _, (stage,) = composed(tmp_path, trainer={**trainer, "use_vllm": True})
+    assert "a pass of its own" in _reuse(stage, arguments(stage))[0]
+
+
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator="vllm", trainer={"vllm_mode": "colocate"})
     assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True}
