@@ -53,7 +53,7 @@ def seldom(completions: list[str]) -> list[float]:
 
 def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
     """Three steps of a row."""
-    equation = row_of(row)
+    equation = row_of(row, **changes.pop("slots", {}))
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
     settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
     kind = changes.pop("critic", None)
@@ -226,6 +226,12 @@ def test_a_coefficient_that_comes_later_counts_later() -> None:
     assert not silent(made, 5)
 
 
+def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
+    """What the first pass over a generation leaves out, the second has nothing to compare with."""
+    late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), beside={"beta": Schedule(0.0, 5.0, over=1)})
+    compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
+
+
 # ------------------------------------------------------------------ what rlm check says of it
 
 OFF = "speed={packed: false, skip: false, regroup: false, reuse: false, overlap: false, token_budget: null}"
@@ -253,7 +259,7 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ),
         (
             "trainer.steps_per_generation=3",
-            ["without padding", "left out", "an optimiser step spans generations", "a pass of its own"],
+            ["without padding", "left out", "an optimiser step spans generations", "thought while writing"],
         ),
         (
             "speed.packed=true speed.regroup=true speed.token_budget=auto",
@@ -284,6 +290,15 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     (stage,) = compose(recipe.load(file, [off, *(said.split() if said.startswith("speed") else [said])]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+@pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
+def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RecipeError) as caught:
+        recipe.load(tmp_path / "recipe.yaml", [f"speed.token_budget={budget}"])
+    assert caught.value.where.startswith("speed.token_budget (")
+    assert caught.value.allowed == allowed
 
 
 def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
