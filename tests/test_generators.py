@@ -256,6 +256,12 @@ def test_the_loop_writes_where_nothing_is_said(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("none", ["none", None])
+def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> None:
+    _, (stage,) = composed(tmp_path, generator=none)
+    assert stage.generator.part.name == "transformers"
+
+
 @pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}

@@ -23,7 +23,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
-from rlm_plugins.stage import NO_SPEED, Speed
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.engine import arguments
@@ -299,6 +299,13 @@ def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed:
         recipe.load(tmp_path / "recipe.yaml", [f"speed.token_budget={budget}"])
     assert caught.value.where.startswith("speed.token_budget (")
     assert caught.value.allowed == allowed
+
+
+@pytest.mark.parametrize(("said", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", EVERY_SHORTCUT)])
+def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken: Speed) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_world=False)
+    assert stage.speed == taken
 
 
 def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:

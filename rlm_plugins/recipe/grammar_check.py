@@ -15,12 +15,15 @@ from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
+_OFF = ("speed",)
+"""Sections that may be switched off as a whole."""
 
 
 def spell_out(draft: Draft) -> None:
     """Turns every bare name into a mapping (``addition`` → ``{name: addition}``) and ``none`` into null, in place."""
     for path, body in draft.bodies():
         _spell_out(draft, body, path, _NAMED)
+        body |= {key: None for key in _OFF if body.get(key) == "none"}
         if isinstance(row := body.get("algorithm"), dict):
             _spell_out(draft, row, (*path, "algorithm"), SLOTS)
 
