@@ -77,6 +77,14 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> 
     assert "generate" not in vars(fast.model)
 
 
+def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) -> None:
+    made = trainer(tmp_path, pieces={"generator": PORTABLE}, max_steps=1)
+    usual = made.model.generate
+    made.model.generate = own = lambda **asked: usual(**asked)
+    made.train()
+    assert made.model.generate is own
+
+
 def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
     greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"rows": 1})]
     slow, fast = (
