@@ -195,13 +195,14 @@ def rlm_rewards() -> Parts:
     """r: how good a completion was. Called with whole groups, on every process for its own rows.
 
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
-    ``None`` means "does not apply here". `async def` works. A function that ends in ``**kwargs`` is taken for one
-    written for TRL and gets exactly what TRL passes. What it raises names plugin and sample; beside it a recipe may
-    say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may have a method ``check()``, called
-    before any weight is loaded, and ``meet(policy, results)``, called with every model that is trained or judged before
-    its first score (``results``: name of an earlier stage → where its result lies; it may name ``tokenizer`` too; no
-    ``processes`` then). Any class of the equation may have both as well: it meets the policy that is trained, once, and
-    its ``check`` may name ``lora`` (the policy's adapter; None: all weights are trained)::
+    ``None`` means "does not apply here". `async def` works, and may be asked about each group alone. A function that
+    ends in ``**kwargs`` is taken for one written for TRL and gets exactly what TRL passes. What it raises names plugin
+    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may
+    have a method ``check()``, called before any weight is loaded, and ``meet(policy, results)``, called with every
+    model that is trained or judged before its first score (``results``: name of an earlier stage → where its result
+    lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well: it
+    meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all weights
+    are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -325,6 +325,24 @@ def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
     assert what in line
 
 
+def test_a_model_that_ends_at_once_is_tried_too() -> None:
+    model = families.model("Llama").eval()
+    model.lm_head.bias = torch.nn.Parameter(torch.eye(families.WORDS)[-1] * 9)
+    model.lm_head.weight.data.zero_()
+    assert fails(model, model.generate) is None
+
+
+def test_a_model_whose_own_settings_forbid_the_trial_is_written_by_transformers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    portable._say.cache_clear()
+    model = families.model("Llama").eval()
+    model.generation_config.num_return_sequences = 2
+    same(model, prompts(6, 3, times=2), config())
+    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
+    assert "cannot be tried" in line
+
+
 def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
     model = families.model("Llama").eval()
     with torch.no_grad():

@@ -10,8 +10,10 @@ import pytest
 import tiny
 import torch
 import yaml
+from datasets import Dataset
 from test_speed import weights
 from trainers import REGISTRY, clipped, trainer
+from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
@@ -75,6 +77,14 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> 
     assert "generate" not in vars(fast.model)
 
 
+def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) -> None:
+    made = trainer(tmp_path, pieces={"generator": PORTABLE}, max_steps=1)
+    usual = made.model.generate
+    made.model.generate = own = lambda **asked: usual(**asked)
+    made.train()
+    assert made.model.generate is own
+
+
 def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
     greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"rows": 1})]
     slow, fast = (
@@ -92,7 +102,7 @@ def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, cal
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
     assert passes > 0
-    assert calls["read"] == passes
+    assert calls["read"] == passes + 2, "of a made-up row, here and there"
     assert fast._told
     start = weights(trained(tmp_path, None, max_steps=1, learning_rate=0.0))
     moved = (weights(slow) - start).norm()
@@ -109,9 +119,40 @@ def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[
     shaper = Part("rlm_shapers", "certain", "test", certain).bind({})
     for speed in (NO_SPEED, Speed(reuse=True)):
         trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
-    assert calls["read"] == 1, "by a pass, and then by none"
+    assert calls["read"] == 1 + 2, "by a pass, and then by none but those of a made-up row"
     assert torch.allclose(seen[0], seen[1], atol=1e-5)
     assert seen[0].any()
+
+
+def with_learned_positions() -> Any:
+    torch.manual_seed(3)
+    sizes = {"vocab_size": len(tiny.tokenizer()), "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    ends = {"bos_token_id": None, "eos_token_id": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **ends, initializer_range=0.3))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "settings"),
+    [
+        ({"model": with_learned_positions, "peft_config": lambda: None}, {}),
+        ({}, {"generation_kwargs": {"temperature": 0.5}}),
+        ({}, {"generation_kwargs": {"do_sample": False}, "temperature": 0.5}),
+    ],
+    ids=["learned positions", "another temperature", "greedy"],
+)
+def test_what_a_pass_would_read_otherwise_is_not_taken(
+    tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
+    told = []
+    for speed in (NO_SPEED, Speed(reuse=True)):
+        made = {name: make() for name, make in pieces.items()}
+        prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
+        data = {"train_dataset": prompts}
+        told.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
+    slow, fast = told
+    assert not fast._told
+    assert torch.equal(weights(slow), weights(fast))
 
 
 def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
@@ -223,11 +264,24 @@ def test_the_loop_writes_where_nothing_is_said(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("none", ["none", None])
+def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> None:
+    _, (stage,) = composed(tmp_path, generator=none)
+    assert stage.generator.part.name == "transformers"
+
+
 @pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
     _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse": True}, trainer=trainer)
     assert told in _reuse(stage, arguments(stage))[0]
+
+
+def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
+    """Whoever asks TRL for it."""
+    trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
+    _, (stage,) = composed(tmp_path, trainer={**trainer, "use_vllm": True})
+    assert "a pass of its own" in _reuse(stage, arguments(stage))[0]
 
 
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:

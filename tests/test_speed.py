@@ -20,9 +20,10 @@ from rlm_plugins.commands.shortcuts import shortcuts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
-from rlm_plugins.stage import NO_SPEED, Speed
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.training.engine import arguments
@@ -52,7 +53,7 @@ def seldom(completions: list[str]) -> list[float]:
 
 def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
     """Three steps of a row."""
-    equation = row_of(row)
+    equation = row_of(row, **changes.pop("slots", {}))
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
     settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
     kind = changes.pop("critic", None)
@@ -203,11 +204,32 @@ def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
         assert silent(row_of(name), 0), name
 
 
+@pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
+def test_a_term_of_right_rows_alone_sees_those_without_advantage(threshold: float) -> None:
+    """A group in which every row is right has none, and is what it learns from."""
+    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
+    assert not silent(row_of("dr_grpo", penalties=[imitates]), 0)
+
+
+def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
+    def regrets(logp: torch.Tensor, truncated: torch.Tensor) -> torch.Tensor:
+        return logp * truncated.unsqueeze(1)
+
+    regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
+    assert not silent(row_of("dr_grpo", penalties=[regret]), 0)
+
+
 def test_a_coefficient_that_comes_later_counts_later() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
     made = row_of("dr_grpo", penalties=[late])
     assert silent(made, 0)
     assert not silent(made, 5)
+
+
+def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
+    """What the first pass over a generation leaves out, the second has nothing to compare with."""
+    late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), beside={"beta": Schedule(0.0, 5.0, over=1)})
+    compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
 
 
 # ------------------------------------------------------------------ what rlm check says of it
@@ -268,6 +290,22 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     (stage,) = compose(recipe.load(file, [off, *(said.split() if said.startswith("speed") else [said])]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+@pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
+def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RecipeError) as caught:
+        recipe.load(tmp_path / "recipe.yaml", [f"speed.token_budget={budget}"])
+    assert caught.value.where.startswith("speed.token_budget (")
+    assert caught.value.allowed == allowed
+
+
+@pytest.mark.parametrize(("said", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", EVERY_SHORTCUT)])
+def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken: Speed) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_world=False)
+    assert stage.speed == taken
 
 
 def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:

@@ -77,13 +77,16 @@ def _reuse(stage: Stage, args: Any) -> list[str]:
     every = args.steps_per_generation * args.num_iterations
     if not stage.speed.reuse or args.gradient_accumulation_steps % every == 0:
         return []
+    if args.use_vllm:
+        return ["the old policy is read by a pass of its own: vLLM's numbers are not the policy's"]
     if args.steps_per_generation == args.gradient_accumulation_steps:
         return [
             "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
         ]
     tells = stage.generator is not None and "tell" in (*stage.generator.part.needs, *stage.generator.part.welcomes)
     if tells and not stage.rollouts and not args.bf16 and not args.fp16:
-        return ["the old policy is what was thought while writing, if the weights are float32; else a pass reads it"]
+        where = "if the weights are float32 and a row is read the same wherever it stands"
+        return [f"the old policy is what was thought while writing, {where}; else a pass reads it"]
     return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
 
 

@@ -9,8 +9,8 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.finder import Finder
 from rlm_plugins.registry.parts import Bound
 
-USUAL = "portable"
-"""Who writes where a recipe says nothing."""
+USUAL, PLAIN = "portable", "transformers"
+"""Who writes where a recipe says nothing, and where it says none."""
 
 
 def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
@@ -19,7 +19,8 @@ def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[s
     Raises:
         RecipeError: Nobody offers it, a wrong knob, or `trainer:` says otherwise.
     """
-    bound, plain = finder.part("generator", said.get("generator") or {"name": USUAL}, ("generator",))
+    name = PLAIN if "generator" in said else USUAL
+    bound, plain = finder.part("generator", said.get("generator") or {"name": name}, ("generator",))
     settings = dict(said.get("trainer") or {})
     for name, value in getattr(bound.target, "settings", {}).items():
         if settings.setdefault(name, value) != value:

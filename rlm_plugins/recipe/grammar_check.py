@@ -15,12 +15,15 @@ from rlm_plugins.rows import SLOTS
 from rlm_plugins.wording import found, text_number
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
+_OFF = ("speed",)
+"""Sections that may be switched off as a whole."""
 
 
 def spell_out(draft: Draft) -> None:
     """Turns every bare name into a mapping (``addition`` → ``{name: addition}``) and ``none`` into null, in place."""
     for path, body in draft.bodies():
         _spell_out(draft, body, path, _NAMED)
+        body |= {key: None for key in _OFF if body.get(key) == "none"}
         if isinstance(row := body.get("algorithm"), dict):
             _spell_out(draft, row, (*path, "algorithm"), SLOTS)
 
@@ -50,7 +53,7 @@ def check(draft: Draft) -> None:
     try:
         Document.model_validate(draft.data)
     except pydantic.ValidationError as error:
-        raise _in_words(draft, error.errors()[0]) from None
+        raise _in_words(draft, error.errors()) from None
 
 
 _ALLOWED = {
@@ -79,16 +82,22 @@ _KEYS: dict[Any, type[Keys]] = {
 }
 
 
-def _in_words(draft: Draft, error: Any) -> RecipeError:
-    path, value = _address(draft.data, error["loc"]), error["input"]
+def _in_words(draft: Draft, errors: list[Any]) -> RecipeError:
+    """The first error; what else would have been allowed there is said by those of the other branches of a union."""
+    error = errors[0]
+    path, value = _address(draft.data, error), error["input"]
     if error["type"] == "extra_forbidden":
         return _unknown_key(draft, path)
     if error["type"] == "missing":
         hint = mistyped(str(path[-1]), map(str, value)) if isinstance(value, dict) else ""
         return draft.error(f"the key '{path[-1]}' is missing", path, hint=hint)
-    allowed = _ALLOWED.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
+    allowed = " or ".join(dict.fromkeys(_allowed(other) for other in errors if _address(draft.data, other) == path))
     hint = "write a list: `- {name: …}`" if allowed == "a list" and isinstance(value, dict) else text_number(value)
     return draft.error(f"found {found(value)}", path, allowed=allowed, hint=hint)
+
+
+def _allowed(error: Any) -> str:
+    return str(_ALLOWED.get(error["type"], error["msg"]).format(**error.get("ctx", {})))
 
 
 def _unknown_key(draft: Draft, path: Path) -> RecipeError:
@@ -104,12 +113,12 @@ def _unknown_key(draft: Draft, path: Path) -> RecipeError:
     return draft.error(f"there is no key '{key}'", path, allowed=", ".join(names), hint=nearest(key, names) or hint)
 
 
-def _address(data: Any, loc: tuple[str | int, ...]) -> Path:
+def _address(data: Any, error: Any) -> Path:
     """The address in the recipe: pydantic's, without the names of the branches of a union it tried."""
     path: Path = ()
-    for n, step in enumerate(loc):
+    for n, step in enumerate(error["loc"]):
         inside = step in data if isinstance(data, dict) else isinstance(data, list) and isinstance(step, int)
-        if inside or n == len(loc) - 1:
+        if inside or (error["type"] == "missing" and n == len(error["loc"]) - 1):
             path = (*path, step)
         if inside:
             data = data[step]

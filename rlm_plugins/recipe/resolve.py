@@ -78,7 +78,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     engine, slots, body["algorithm"] = _algorithm(finder, said)
     critic, section = critic_of(finder, said.get("critic"), slots, body["model"].get("lora"))
     body |= section
-    speed, section = _speed(finder, said.get("speed"), slots)
+    speed, section = _speed(finder, said.get("speed", {}), slots)
     body |= section
     if writes_answers(engine):
         body["generator"] = writes
@@ -104,10 +104,10 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
 
 
 def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
-    """The short cuts, and the same as the recipe's section; nothing where no equation is trained."""
+    """The short cuts, and the same as the recipe's section; nothing where no equation is trained. None: none."""
     if slots.get("policy_loss") is None:
         return NO_SPEED, {}
-    speed = replace(EVERY_SHORTCUT, **(said or {}))
+    speed = NO_SPEED if said is None else replace(EVERY_SHORTCUT, **said)
     finder.note(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 

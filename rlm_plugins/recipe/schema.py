@@ -52,7 +52,7 @@ def _sections(parts: PartSchemas) -> Schema:
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
-        "speed": or_null(keys_of(Speed)),
+        "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
         "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
         "evaluation": or_null(keys_of(Evaluation)),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 
 import torch
 
@@ -18,6 +19,8 @@ from rlm_plugins.step import Equation, objective
 from rlm_plugins.training.sharing import POLICY
 
 _LEAVES = ("logp", "entropy", "values")
+_REWARDS = (-1e3, -1.0, 0.0, 0.5, 1.0, 1e3)
+"""What rows without advantage may have been paid: a term may be of right rows alone, or of wrong ones."""
 
 
 def silent(equation: Equation, step: int, sources: Iterable[str] = ()) -> bool:
@@ -42,27 +45,29 @@ def silent(equation: Equation, step: int, sources: Iterable[str] = ()) -> bool:
 
 
 def _made_up(step: int, sources: Iterable[str]) -> tuple[Batch, torch.Tensor]:
-    """Four rows of two groups, of which the second has no advantage; and which rows those are (B,)."""
-    draw = torch.Generator().manual_seed(0)
+    """Rows of two groups, of which the second has no advantage and every reward, ended and cut; which it has (B,)."""
+    draw, fates = torch.Generator().manual_seed(0), list(product(_REWARDS, (False, True)))
+    dead = torch.tensor([False, False] + [True] * len(fates))
+    count, truncated = len(dead), torch.tensor([False, False] + [cut for _, cut in fates])
+    of_all = torch.tensor(float(count))
 
     def some() -> torch.Tensor:
-        return -torch.rand(4, 3, generator=draw)
+        return -torch.rand(count, 3, generator=draw)
 
-    dead, one = torch.tensor([False, False, True, True]), torch.tensor(4.0)
     made = Batch(
-        group=torch.tensor([0, 0, 1, 1]),
-        mask=torch.ones(4, 3, dtype=torch.bool),
-        truncated=torch.zeros(4, dtype=torch.bool),
-        sources={name: torch.ones(4, dtype=torch.bool) for name in (POLICY, *sources)},
+        group=dead.long(),
+        mask=torch.tensor([1, 1, 0]).bool() | truncated.unsqueeze(1),
+        truncated=truncated,
+        sources={name: torch.ones(count, dtype=torch.bool) for name in (POLICY, *sources)},
         max_completion_length=3,
         step=step,
-        rewards=some()[:, 0],
-        advantages=torch.tensor([[0.7], [-0.7], [0.0], [0.0]]),
+        rewards=torch.tensor([0.7, -0.7] + [paid for paid, _ in fates]),
+        advantages=torch.tensor([0.7, -0.7] + [0.0] * len(fates)).unsqueeze(1),
         expected_logp=some()[:, 0],
-        tokens=3 * one,
-        rows=one,
-        all_rows=one,
-        micro_batches=one / 4,
+        tokens=3 * of_all,
+        rows=of_all,
+        all_rows=of_all,
+        micro_batches=torch.tensor(1.0),
     )
     for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
         setattr(made, name, some())
@@ -73,4 +78,4 @@ def _gradients(equation: Equation, batch: Batch) -> list[torch.Tensor]:
     leaves = {name: getattr(batch, name).detach().requires_grad_() for name in _LEAVES}
     loss = objective(replace(batch, **leaves), equation)
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return [torch.zeros(4, 3) if x is None else x for x in found]
+    return [torch.zeros_like(leaf) if x is None else x for leaf, x in zip(leaves.values(), found, strict=True)]

@@ -15,6 +15,7 @@ import torch
 
 from rlm_plugins.speed.decoding import Unfit, decode
 
+_FAILS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError)
 _FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
 
@@ -38,14 +39,17 @@ def _try(model: Any, generate: Callable[..., Any]) -> str | None:
     there = torch.ones_like(ids)
     there[1:3, :2] = 0
     say = partial(generate, input_ids=ids, attention_mask=there)
-    whole = say(generation_config=_config(words))
-    how = _config(words, int(whole[0, 6]))
-    usual = say(generation_config=how)
+    try:
+        whole = say(generation_config=_config(words))
+        how = _config(words, int(whole[0, :7][-1]))
+        usual = say(generation_config=how)
+    except _FAILS as error:  # what its own settings ask for may not go with being greedy
+        return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
     try:
         found = say(generation_config=how, custom_generate=decode)
     except Unfit:
         return None  # and says so at every call
-    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+    except _FAILS as error:
         return f"the decoding loop fails with this model ({type(error).__name__}: {error})"
     exact = next(model.parameters()).dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     same = usual.shape == found.shape and torch.equal(usual, found)

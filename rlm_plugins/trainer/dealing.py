@@ -69,8 +69,14 @@ class Dealing(Stopping):
             return False
         if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
             labels = [] if self._writers is None else self._writers.labels
-            self._silent = step, silent(self.equation, step, labels)
+            self._silent = step, all(silent(self.equation, s, labels) for s in self._steps_that_need(step))
         return self._silent[1]
+
+    def _steps_that_need(self, step: int) -> range:
+        """This step; where its pass says what the old policy was, all those taken on its generation."""
+        count = self.num_iterations if self._old_comes_later() else 1
+        first = step - step % count
+        return range(first, first + count)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch; of several portions all but the last are learned from in here."""

@@ -49,6 +49,7 @@ class Generating(Problems):
     def _generator_writes(self) -> Iterator[list[Written]]:
         """While it lasts, the policy's `generate` is the generator's; yields what it will have written."""
         model, pages = self.accelerator.unwrap_model(self.model), []
+        own = vars(model).get("generate")  # a model may have brought one along
         usual, tell, finished = model.generate, self._asks_to_tell(), self._finished()
 
         def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
@@ -61,6 +62,8 @@ class Generating(Problems):
             yield pages
         finally:
             del model.generate
+            if own is not None:
+                model.generate = own
 
     def _as_written(self, ids: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What was thought of the last `width` tokens of each row (B, width) when they were written, if it was told.

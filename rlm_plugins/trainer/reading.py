@@ -35,6 +35,7 @@ class Reading(Playing):
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
         self._old_is_next = False
+        self._stands_anywhere: bool | None = None
         self._past: Past | None = None
         super().__init__(**rest)
         if self._scoring_names("moved"):
@@ -128,9 +129,27 @@ class Reading(Playing):
         exact = self.accelerator.mixed_precision == "no" and next(self.model.parameters()).dtype == torch.float32
         alone = self._writers is None and not self.tools
         asked = (self._reads_old() and not self._old_comes_later()) or self._scores_by_old()
-        return (
-            self._speed.reuse and self.model.training and exact and alone and (asked or self._scoring_names("entropy"))
-        )
+        wanted = asked or self._scoring_names("entropy")
+        return self._speed.reuse and self.model.training and exact and alone and wanted and self._thinks_as_it_reads()
+
+    def _thinks_as_it_reads(self) -> bool:
+        """Whether a row is written at the temperature it is read at, and read the same wherever it stands.
+
+        Positions are counted from the prompt's first token where a row is written, and from the left edge, padding
+        included, where TRL reads it. Only a model that has no positions of its own (rotary ones, say) thinks the same.
+        """
+        how = self.generation_config
+        if not how.do_sample or how.temperature != self.temperature:  # `generation_kwargs` may say so
+            return False
+        if self._stands_anywhere is None:
+            words = self.model.config.get_text_config().vocab_size
+            ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
+            there = torch.ones_like(ids)
+            there[:, :3] = 0
+            with torch.no_grad():
+                shifted, alone = self._read_padded(ids, there, 4), self._read_padded(ids[:, 3:], there[:, 3:], 4)
+            self._stands_anywhere = torch.allclose(shifted, alone, rtol=0, atol=1e-4)
+        return self._stands_anywhere
 
     def _old_comes_later(self) -> bool:
         """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier.
