@@ -73,7 +73,7 @@ def page(found: Record) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
     machine = found["machine"]
     pieces = [
-        "# As fast as it gets without changing a sample",
+        "# Faster, with the same samples",
         "`python benchmarks/grpo_speed.py --full`: seconds of CPU on one thread, float32, LoRA of rank 16; medians "
         "over rounds in one process, arm after arm. Stock is TRL as it comes, with gradient checkpointing; tuned is "
         "TRL without it, at the better of two micro-batches; ours has every short cut on and no checkpointing. The "
