@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm_plugins.testing.guests import register
+
 _number = itertools.count()
 
 
@@ -32,15 +34,6 @@ class Installer:
         register(site, distribution or f"rlm-{entry_point}", version, {entry_point: module})
         self._monkeypatch.syspath_prepend(str(site))
         return file
-
-
-def register(site: Path, distribution: str, version: str, entry_points: dict[str, str]) -> None:
-    """What pip leaves of a wheel for `importlib.metadata`: its name, its version and its entry points."""
-    info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-    lines = [f"{name} = {value}" for name, value in entry_points.items()]
-    (info / "entry_points.txt").write_text("\n".join(["[rlm]", *lines, ""]))
 
 
 def reward(name: str = "brevity", body: str = "return [0.0] * len(completions)") -> str:

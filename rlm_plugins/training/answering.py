@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.adapters import at_rest
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.training.pen import written
 from rlm_plugins.training.playing import Table
@@ -108,13 +109,10 @@ def _written(
 ) -> list[list[int]]:
     """What the model writes after rows that are padded on the left, up to its end token."""
     given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
-    config, training = copy.deepcopy(model.generation_config), model.training
+    config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
-    model.eval()
-    try:
+    with at_rest(model):
         output = written(generator, model.generate, model, given, config).ids
-    finally:
-        model.train(training)
     return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
 
 

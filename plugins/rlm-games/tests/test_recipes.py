@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
+from rlm_plugins.testing.guests import register
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -16,11 +17,8 @@ PACKAGE = Path(__file__).parents[1]
 @pytest.fixture
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its entry point, also where the tests of the core hide what is installed."""
-    info = tmp_path / "site" / "rlm_games-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-games\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[rlm]\ngames = rlm_games\n")
-    monkeypatch.syspath_prepend(str(info.parent))
+    register(tmp_path / "site", "rlm-games", "0", {"games": "rlm_games"})
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.testing import conformance
+from rlm_plugins.testing.guests import register
 
 RECIPES = Path(__file__).parents[1]
 
@@ -128,11 +129,8 @@ def test_who_has_not_been_lent_cannot_judge() -> None:
 @pytest.fixture
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its entry point, also where the tests of the core hide what is installed."""
-    info = tmp_path / "site" / "rlm_judge-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-judge\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[rlm]\njudge = rlm_judge\n")
-    monkeypatch.syspath_prepend(str(info.parent))
+    register(tmp_path / "site", "rlm-judge", "0", {"judge": "rlm_judge"})
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ As a tree the text is there once, and each continuation is a branch that sees th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -78,15 +77,3 @@ def _means(logits: Float[torch.Tensor, "N V"], answers: Sequence[Sequence[int]])
     target = torch.tensor([token for answer in answers for token in answer], device=logits.device)
     cost = -logits.float().log_softmax(-1).gather(1, target[:, None]).squeeze(1)
     return torch.stack([part.mean() for part in cost.split([len(answer) for answer in answers])])
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """No dropout and no gradient while it lasts."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)

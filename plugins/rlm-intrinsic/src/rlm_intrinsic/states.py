@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from rlm_intrinsic.branches import Branch, evaluating, read_rows, read_tree
+from rlm_intrinsic.branches import Branch, read_rows, read_tree
 from rlm_plugins.errors import PartError
 
 CLOSE = 1e-3
@@ -81,13 +81,15 @@ class Reader:
         Raises:
             PartError: The tokenizer knows nothing of an answer.
         """
+        from rlm_plugins.adapters import at_rest
+
         if not ends:
             return []
         asked, before = self._asked(prompt), self._ids(lead)
         branches: list[Branch] = [(before, self._ids(text)) for text in answers]
         if not all(tokens for _, tokens in branches):
             raise PartError("an answer has no token", hint="does the policy's tokenizer know its letters?")
-        with evaluating(self._model):
+        with at_rest(self._model):
             return self._read([*asked, *ids], [len(asked) + end for end in ends], branches)
 
     def _read(self, trunk: list[int], cuts: list[int], branches: Sequence[Branch]) -> list[list[float]]:

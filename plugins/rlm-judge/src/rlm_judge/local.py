@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -76,9 +75,11 @@ class Policy:
 
 def answers(lent: Lent, questions: Sequence[Question], spec: LocalSpec | PolicySpec, bill: Bill) -> list[Answer]:
     """Greedy answers, by length so that little is padded; the model's mode and its random numbers are left alone."""
+    from rlm_plugins.adapters import at_rest
+
     different = sorted(dict.fromkeys(questions), key=lambda question: len(question.user))
     found: dict[Question, Answer] = {}
-    with _one_at_a_time, _evaluating(lent.model):
+    with _one_at_a_time, at_rest(lent.model):
         for start in range(0, len(different), spec.batch_size):
             share = different[start : start + spec.batch_size]
             for question, text in zip(share, _said(lent, share, spec.max_tokens, bill), strict=True):
@@ -86,17 +87,6 @@ def answers(lent: Lent, questions: Sequence[Question], spec: LocalSpec | PolicyS
                 why = "cut off" if text is None else "unreadable" if verdict is None else ""
                 found[question] = Answer(verdict, why)
     return [found[question] for question in questions]
-
-
-@contextlib.contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 def _said(lent: Lent, questions: Sequence[Question], longest: int, bill: Bill) -> list[str | None]:

@@ -1,0 +1,22 @@
+"""A package as it is found where it is installed, without pip: for tests that run its recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def register(site: Path, distribution: str, version: str, entry_points: Mapping[str, str]) -> None:
+    """What pip leaves of a wheel for `importlib.metadata`: its name, its version and its entry points.
+
+    Args:
+        site: A folder that is, or will be, on ``sys.path``; made where it is missing.
+        distribution: Name of the package.
+        version: Of the package.
+        entry_points: Name of the plugin → its module, which can be imported from elsewhere.
+    """
+    info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    lines = [f"{name} = {value}" for name, value in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[rlm]", *lines, ""]))
