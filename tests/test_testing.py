@@ -290,6 +290,19 @@ def says_something_else_every_time():
     return World(train=[{"prompt": "2*2="}], environment=_Moody)
 
 
+class _Gymnasium(Environment):
+    def reset(self):
+        return "begun", {}
+
+    def step(self, action):
+        return "", 0.0, True
+
+
+@breaks("rlm_environments", "episode")
+def begins_with_a_pair():
+    return World(train=[{"prompt": "2*2="}], environment=_Gymnasium)
+
+
 @breaks("rlm_rollouts", "rows")
 def other_words_every_time(prompts):
     return {"completion_ids": [[random.randrange(10**9)] for _ in prompts]}
