@@ -290,19 +290,6 @@ def says_something_else_every_time():
     return World(train=[{"prompt": "2*2="}], environment=_Moody)
 
 
-class _Gymnasium(Environment):
-    def reset(self):
-        return "begun", {}
-
-    def step(self, action):
-        return "", 0.0, True
-
-
-@breaks("rlm_environments", "episode")
-def begins_with_a_pair():
-    return World(train=[{"prompt": "2*2="}], environment=_Gymnasium)
-
-
 @breaks("rlm_rollouts", "rows")
 def other_words_every_time(prompts):
     return {"completion_ids": [[random.randrange(10**9)] for _ in prompts]}
@@ -564,3 +551,21 @@ def test_three_lines_are_enough(tmp_path: Path) -> None:
     out = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
     assert "6 passed" in out
     assert "test_part.py::test_brevity[isolation] PASSED" in out
+
+
+class _Gymnasium(Environment):
+    """Begins as gymnasium's environments do."""
+
+    def reset(self):
+        return "begun", {}
+
+    def step(self, action):
+        return "", 0.0, True
+
+
+def test_an_episode_begins_with_a_text() -> None:
+    def world():
+        return World(train=[{"prompt": "2*2="}], environment=_Gymnasium)
+
+    told = verdict(conformance("rlm_environments", world), "episode")
+    assert "it returned ('begun', {})" in told
