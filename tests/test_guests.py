@@ -59,7 +59,7 @@ def test_it_registers_through_its_entry_point(package: Path) -> None:
 def test_its_recipes_pass_every_check(package: Path) -> None:
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")
-    recipes = sorted(package.glob("*.yaml"))
+    recipes = sorted(package.glob("**/*.yaml"))
     assert recipes
     for path in recipes:
         assert compose(recipe.load(path), Registry())

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from rlm_plugins.batch import LEARNING, SCORING, words
 from rlm_plugins.errors import PluginError, RecipeError
@@ -396,6 +397,17 @@ def test_a_right_value(annotation: Any, given: Any, expected: Any) -> None:
     assert type(value) is type(expected)
 
 
+class Count(BaseModel):
+    """A knob with keys."""
+
+    model_config = ConfigDict(extra="forbid")
+    every: Annotated[int, Field(ge=1)]
+
+
+def nowhere(said: str) -> str:
+    raise PydanticCustomError("address", "an address ('{said}' is no address)", {"said": said})
+
+
 REFUSED: list[tuple[Any, Any, str, str]] = [
     (float, "1e-6", "k: found the text '1e-6'", "remove the quotes"),
     (int, "3", "k: found the text '3'", "remove the quotes"),
@@ -418,6 +430,9 @@ REFUSED: list[tuple[Any, Any, str, str]] = [
     (int | None, "x", "k: found the text 'x'", "valid integer"),
     (Annotated[float, Field(gt=0, lt=1)], 2, "k: found the number 2", "less than 1"),
     (Colour, "blue", "k: found the text 'blue'", "'red'"),
+    (Mode | Count, {"every": 0}, "k.every: found the number 0", "allowed: greater than or equal to 1"),
+    (Mode | Count, "grup", "k: found the text 'grup'", "did you mean 'group'?"),
+    (Mode | Annotated[str, AfterValidator(nowhere)], "elsewhere", "k: found the text", "('elsewhere' is no address)"),
 ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import critical
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -327,6 +328,20 @@ class Odd(Fragile):
         return "+"
 
 
+class Gymnasium(Fragile):
+    """Begins as gymnasium's environments do."""
+
+    def reset(self, secret: int) -> Any:
+        return "0 to 9?", {}
+
+
+class Unsure(Fragile):
+    """Says whether it is over in words, every one of which is true."""
+
+    def step(self, action: str) -> Any:
+        return "+", 1.0, "False"
+
+
 def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.MonkeyPatch) -> EquationTrainer:
     reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
     faults = Faults()
@@ -352,12 +367,34 @@ def test_a_world_that_fails_ends_its_episode_and_the_recipe_says_what_then(
     assert logged_now(made, "episodes/failed") == 0.5
 
 
-@pytest.mark.parametrize(("environment", "word"), [(Hanging, "no answer within 0.2 s"), (Odd, r"it returned '\+'")])
+@pytest.mark.parametrize(
+    ("environment", "word"),
+    [
+        (Hanging, "no answer within 0.2 s"),
+        (Odd, r"it returned '\+'"),
+        (Gymnasium, r"`reset` failed in turn 0: it returned \('0 to 9\?', \{\}\)"),
+        (Unsure, r"it returned \('\+', 1.0, 'False'\)"),
+    ],
+)
 def test_a_world_that_hangs_or_answers_oddly(
     tmp_path: Path, environment: Any, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Fault, match=word):
         generated(failing(tmp_path, environment, "stop", monkeypatch))
+
+
+class Numpy(Environment):
+    """Pays and ends in numpy's numbers."""
+
+    def step(self, action: str) -> tuple[str, Any, Any]:
+        return "", np.float32(0.5), np.bool_(True)
+
+
+def test_what_a_world_pays_may_be_a_number_of_numpy() -> None:
+    table = Table(worlds.world(Numpy), tiny.tokenizer(), ends=[1], room=9)
+    (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
+    assert (row.episode.rewards, row.episode.done) == ([0.5], True)
+    assert type(row.episode.paid[0]) is float
 
 
 class Absent(Fragile):
@@ -392,8 +429,9 @@ def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, w
 def test_what_no_reward_would_meet_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = speaking(tmp_path, worlds.world(Fragile, chat=True), score=lambda completions: [0.0] * 8)
     scripted(made, ["1"], monkeypatch)
-    with pytest.raises(Fault, match="environment Fragile"):
+    with pytest.raises(Fault, match="environment Fragile") as caught:
         generated(made)
+    assert "`on_error: skip` beside a reward that reads episodes" in caught.value.hint
 
 
 # ------------------------------------------------------------------ what is found out before
@@ -413,9 +451,20 @@ class Unmade(worlds.Sums):
         raise OSError("no board")
 
 
+class Endless(worlds.Sums):
+    turns = 0
+
+
+class Timeless(worlds.Sums):
+    def __init__(self) -> None:
+        self.seconds = "5"
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
+        (Endless, ["`Endless.turns` is 0", "a whole number from 1 on"]),
+        (Timeless, ["`Timeless.seconds` is '5'", "a number above 0"]),
         (Stateless, ["Stateless, the environment of 'talk', has neither `step` nor a tool"]),
         (Misspelt, ["`Misspelt.reset` names the column 'secrets'", "did you mean 'secrets'?"]),
         (Unmade, ["the environment of 'talk' cannot be made: OSError: no board"]),

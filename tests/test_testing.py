@@ -557,3 +557,21 @@ def test_three_lines_are_enough(tmp_path: Path) -> None:
     out = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
     assert "6 passed" in out
     assert "test_part.py::test_brevity[isolation] PASSED" in out
+
+
+class _Gymnasium(Environment):
+    """Begins as gymnasium's environments do."""
+
+    def reset(self):
+        return "begun", {}
+
+    def step(self, action):
+        return "", 0.0, True
+
+
+def test_an_episode_begins_with_a_text() -> None:
+    def world():
+        return World(train=[{"prompt": "2*2="}], environment=_Gymnasium)
+
+    told = verdict(conformance("rlm_environments", world), "episode")
+    assert "it returned ('begun', {})" in told

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.environment import steps
+from rlm_plugins.environment import Environment, steps
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.recipe.preflight import columns
 from rlm_plugins.recipe.supplies import standing
@@ -23,7 +23,8 @@ def check_environment(world: World, name: str, where: str) -> None:
         where: Its address.
 
     Raises:
-        RecipeError: It cannot be made, has neither `step` nor tools, or names a column that is not there.
+        RecipeError: It cannot be made, has neither `step` nor tools, has limits that are none, or names a column
+            that is not there.
     """
     if world.environment is None:
         return
@@ -37,6 +38,10 @@ def check_environment(world: World, name: str, where: str) -> None:
     if lacks := lacks if callable(getattr(made, "reset", None)) else "no `reset`":
         allowed = "a class as rlm_plugins.environment.Environment says"
         raise RecipeError(f"{kind}, the environment of '{name}', has {lacks}", where=where, allowed=allowed)
+    for limit, type_, allowed in _LIMITS:
+        said = getattr(made, limit, getattr(Environment, limit))
+        if not isinstance(said, type_) or said <= 0:
+            raise RecipeError(f"`{kind}.{limit}` is {said!r}", where=where, allowed=allowed)
     known = inspect.signature(made.reset).parameters.values()
     wanted = [
         parameter.name for parameter in known if parameter.default is parameter.empty and parameter.kind in _NAMED
@@ -48,6 +53,10 @@ def check_environment(world: World, name: str, where: str) -> None:
             raise RecipeError(problem, where=where, allowed=", ".join(there), hint=mistyped(column, there))
 
 
+_LIMITS: tuple[tuple[str, Any, str], ...] = (
+    ("turns", int, "a whole number from 1 on"),
+    ("seconds", int | float, "a number above 0"),
+)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -12,6 +12,9 @@ from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.hookspecs import beside
 from rlm_plugins.wording import found, text_number
 
+_OF_KEYS = ("missing", "extra_forbidden")
+"""What pydantic calls complaints about a key, and not about its value."""
+
 
 def in_words(
     error: pydantic.ValidationError, part: str, knobs: Sequence[str], settings: Mapping[str, Any], where: str
@@ -37,11 +40,21 @@ def in_words(
     if first["type"] == "missing" and len(first["loc"]) == 1:
         hint = mistyped(knob, [name for name in settings if name not in knobs])
         return RecipeError(f"'{part}' needs the knob '{knob}'", where=f"{where}.{knob}", hint=hint)
-    value = first["input"]
-    of_a_union = [e["msg"] for e in error.errors() if e["loc"][0] == knob and e["input"] == value]
+    first = next((e for e in error.errors() if _within(settings, e)), first)
+    knob, value = str(first["loc"][0]), first["input"]
+    of_a_union = [
+        e["msg"] for e in error.errors() if e["loc"][0] == knob and e["input"] == value and e["type"] not in _OF_KEYS
+    ]
     wanted = " or ".join(dict.fromkeys(m.removeprefix("Input should be ") for m in of_a_union or [first["msg"]]))
     place = where + _address(settings, first["loc"])
-    return RecipeError(f"found {found(value)}", where=place, allowed=wanted, hint=_hint(value, wanted))
+    listed = " ".join(m for m in of_a_union if m.startswith("Input should be "))
+    return RecipeError(f"found {found(value)}", where=place, allowed=wanted, hint=_hint(value, listed))
+
+
+def _within(settings: Mapping[str, Any], complaint: Mapping[str, Any]) -> bool:
+    """Whether it is about something inside a knob: the branch of a union that came further than the others."""
+    inside = len(re.findall(r"[.[]", _address(settings, complaint["loc"]))) > 1
+    return inside and complaint["type"] not in _OF_KEYS
 
 
 def _address(data: Any, loc: tuple[str | int, ...]) -> str:

@@ -17,7 +17,7 @@ from rlm_plugins.testing.moves import copied
 from rlm_plugins.testing.samples import ODD
 from rlm_plugins.testing.strategies import batches
 from rlm_plugins.testing.subject import LawBroken, Subject, failure, remembering, saved
-from rlm_plugins.training.tools import named, stepped
+from rlm_plugins.training.tools import begun, stepped
 from rlm_plugins.world import ModelSource, World
 
 LOOKED_AT = 200
@@ -89,7 +89,7 @@ def episode(subject: Subject, draw: Draw) -> None:
     told = []
     for environment in (made.environment(), made.environment()):
         try:
-            said = [environment.reset(**named(environment.reset, row))]
+            said: list[Any] = [begun(environment, row)]
             for action in actions if steps(environment) else ():
                 said.append(stepped(environment, action))
                 if said[-1][-1]:

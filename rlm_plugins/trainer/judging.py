@@ -51,7 +51,9 @@ class Judging(Valuing):
         """
         if self._played is not None and not any(reads_episodes(reward.part.part) for reward in self._rewards):
             faults = [row.episode.fault for row in self._played if row.episode.fault is not None]
-            agree(Fault(faults[0].problem, where=faults[0].where, allowed=faults[0].allowed) if faults else None)
+            hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
+            said = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in faults]
+            agree(said[0] if said else None)
 
     def _take_stock(self, faults: Faults, rows: int) -> None:
         """Tells every process what went wrong on any of them.

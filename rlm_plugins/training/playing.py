@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from rlm_plugins.environment import Environment, Episode, Message, steps
-from rlm_plugins.training.tools import called, guarded, named, reward_of, stepped, tools_of
+from rlm_plugins.training.tools import begun, called, guarded, reward_of, stepped, tools_of
 from rlm_plugins.training.voice import Voice
 from rlm_plugins.world import World
 
@@ -99,7 +99,7 @@ class Table:
         episode, observation = Episode(None, prompt), None
         environment = episode.environment = guarded(episode, "__init__", self._factory)
         if environment is not None:
-            observation = guarded(episode, "reset", partial(environment.reset, **named(environment.reset, columns)))
+            observation = guarded(episode, "reset", partial(begun, environment, columns))
         episode.prompt, ids = self._voice.opening(prompt, observation)
         return Row(episode, ids, over=episode.fault is not None)
 

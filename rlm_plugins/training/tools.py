@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeVar
 
 from rlm_plugins.environment import Environment, Episode, Message, steps
@@ -49,7 +50,6 @@ def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
             f"`{what}` failed in turn {turn}{said}: {problem}",
             where="the environment" if environment is None else f"environment {kind.__name__} ({kind.__module__})",
             allowed=error.allowed if isinstance(error, RlmError) else "",
-            hint="`on_error: skip` beside the reward that reads the episodes leaves such rows out",
         )
         episode.fault.__cause__ = error
         return None
@@ -63,6 +63,18 @@ def named(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str,
     return {name: columns[name] for name in known if name in columns}
 
 
+def begun(environment: Any, columns: Mapping[str, Any]) -> str | None:
+    """What `reset` says of a row.
+
+    Raises:
+        RlmError: It is no text.
+    """
+    said = environment.reset(**named(environment.reset, columns))
+    if said is None or isinstance(said, str):
+        return said
+    raise RlmError(f"it returned {said!r:.80}", allowed="a text, or None where nothing is added to the prompt")
+
+
 def stepped(environment: Any, action: str) -> tuple[str, float, bool]:
     """What a world of words answers.
 
@@ -72,7 +84,7 @@ def stepped(environment: Any, action: str) -> tuple[str, float, bool]:
     said = environment.step(action)
     if isinstance(said, tuple) and len(said) == 3:
         observation, reward, done = said
-        if isinstance(observation, str) and isinstance(reward, int | float) and math.isfinite(reward):
+        if isinstance(observation, str) and _a_number(reward) and done in (True, False):
             return observation, float(reward), bool(done)
     raise RlmError(f"it returned {said!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
 
@@ -121,6 +133,11 @@ def reward_of(environment: Any) -> float:
     paid = environment.get_reward()
     if inspect.isawaitable(paid):
         paid = asyncio.run(_awaited(paid))
-    if isinstance(paid, int | float) and math.isfinite(paid):
+    if _a_number(paid):
         return float(paid)
     raise RlmError(f"it returned {paid!r:.80}", allowed="a finite number")
+
+
+def _a_number(x: Any) -> bool:
+    """Whether it is a finite number of Python's or numpy's."""
+    return isinstance(x, Real) and math.isfinite(x)

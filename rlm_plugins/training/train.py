@@ -94,7 +94,8 @@ def _told(run: Run, stage: Stage, fault: Fault) -> Fault:
     hint = [fault.hint, f"the sample is in {run.folder / 'faults.jsonl'}"] if fault.records else [fault.hint]
     if (step := latest_step(stage.folder)) > 0:
         hint.append(f"`rlm train {run.folder} --resume` goes on from step {step}")
-    hint.append("`on_error: skip` beside the reward leaves such rows out")
+    if "on_error" not in fault.hint:
+        hint.append("`on_error: skip` beside the reward leaves such rows out")
     return fault.but(hint="; ".join(filter(None, hint)))
 
 

@@ -65,6 +65,7 @@ def test_where_no_tool_is_called_the_calls_say_nothing():
         (GOLD, False),
         ("<think>a</think>" + GOLD + GOLD, False),
         ("<think>a</think>so " + GOLD, False),
+        ("<think>a</think>so <think>b</think>" + GOLD, False),
         ("<think>a</think>", False),
     ],
 )

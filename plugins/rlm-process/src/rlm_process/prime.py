@@ -30,7 +30,7 @@ def outcome_and_process(
     Âᵢₜ = Σₛ γˢ⁻ᵗ (ρᵢₛ − 1/(n−1) Σ_{j≠i} ρ̄ⱼ) + oᵢ − 1/(n−1) Σ_{j≠i} oⱼ, the first sum over s ≥ t. ρ is what shapers
     added token by token, ρ̄ⱼ its mean over the tokens of row j, o the rest of the reward. PRIME, arXiv 2502.01456.
 
-    The authors' code and verl's recipe do two things more. `stretched`: ρᵢₛ n/(n−1) − 1/(n−1) Σⱼ ρ̄ⱼ, own mean included;
+    The authors' code and verl's recipe do it otherwise. `stretched`: ρᵢₛ n/(n−1) − 1/(n−1) Σⱼ ρ̄ⱼ, own mean included;
     it is the same in the mean over a row, and n/(n−1) times as far from it. `whitened`: (Â − mean) / √(var + 1e-8) over
     the mask of the batch, after which only the ratio of ρ to o matters. A row without tokens has no ρ̄; a group of one
     has no others, and gets 0. Nothing added by shapers: `leave_one_out`.
@@ -60,7 +60,8 @@ prime = Row(
     "small, and the row stays RLOO: look at `shapers/implicit_reward/pairs`, ½ is guessing. Needs a frozen base: "
     "`model: {lora: …}`, and rewards between 0 and 1 to learn from (`outcome`). A policy can find what φ likes "
     "and is not right; φ keeps learning on what it finds. The authors' code and verl's recipe have another baseline "
-    "and whiten: `advantage: {stretched: true, whitened: true}`; the authors' drops ρ of the last token besides.",
+    "and whiten: `advantage: {stretched: true, whitened: true}`; the authors' drops ρ of the last token besides, and "
+    "`prime_norm: batch_norm` there divides ρ by the largest sum to come of a batch. Neither is here.",
     shapers=({"name": "implicit_reward", "beta": 0.05},),
     filters=({"name": "accuracy_band", "low": 0.2, "high": 0.8}, "no_truncated_groups"),
     advantage="outcome_and_process",

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-TAGS = ("tool_call", "response")
+TAGS = ("think", "tool_call", "response")
 
 
 def tool_format(completions: Sequence[str], answer: Sequence[str]) -> list[float]:
     """Whether a turn is built like the one to be written.
 
-    r = 1 if it is ``<think>…</think>`` and then, in this order and once each, ``<tool_call>…</tool_call>`` and
-    ``<response>…</response>`` as far as the reference has them, and nothing else; 0 otherwise. ToolRL, arXiv
+    r = 1 if it is ``<think>…</think>`` and then ``<tool_call>…</tool_call>`` and ``<response>…</response>``, as far as
+    the reference has these two, in this order, once each and nothing else; 0 otherwise. ToolRL, arXiv
     2504.13958. The reference is the column `answer`.
 
     >>> wanted = '<tool_call>{"name": "f", "parameters": {}}</tool_call>'
@@ -26,8 +26,8 @@ def tool_format(completions: Sequence[str], answer: Sequence[str]) -> list[float
 
 
 def _built(said: str, gold: str) -> bool:
-    wanted = [tag for tag in TAGS if f"<{tag}>" in gold]
-    blocks = r"\s*".join(rf"<{tag}>.*?</{tag}>" for tag in ("think", *wanted))
+    wanted = [tag for tag in TAGS if tag == "think" or f"<{tag}>" in gold]
+    blocks = r"\s*".join(rf"<{tag}>.*?</{tag}>" for tag in wanted)
     once = all(said.count(f"<{slash}{tag}>") == (tag in wanted) for tag in TAGS for slash in ("", "/"))
     return once and re.fullmatch(blocks, said.strip(), re.DOTALL) is not None
 
