@@ -19,6 +19,10 @@ def needs_engine(rollout_logp):
     """Asks what the sampler said."""
 
 
+def needs_dense(dense_rewards):
+    """Asks what shapers added token by token."""
+
+
 def needs_returns(returns):
     """Asks for returns."""
 
@@ -110,7 +114,7 @@ class Sleeper:
 
 @hookimpl
 def rlm_advantages():
-    return {"median": median, "needs_critic": needs_critic, "welcomes_all": welcomes_all}
+    return {"median": median, "needs_critic": needs_critic, "needs_dense": needs_dense, "welcomes_all": welcomes_all}
 
 
 @hookimpl

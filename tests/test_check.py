@@ -17,6 +17,7 @@ from rlm_plugins.commands.check_text import size, tell
 from rlm_plugins.commands.layout import short
 from rlm_plugins.commands.reading import read
 from rlm_plugins.commands.workload import machine_memory, workload
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.training.engine import arguments
 
@@ -120,6 +121,12 @@ def test_the_load(tmp_path: Path) -> None:
     assert (first.checkpointing, second.checkpointing) == (False, False), "a step fits without"
     assert (first.state, second.state) == (2.0, 0.5)
     assert not second.reference, "with an adapter the reference is the base"
+
+
+def test_a_tokenizer_that_cannot_write_the_rows_is_found(tmp_path: Path) -> None:
+    (sft, _), registry = stages(tmp_path, "stages.0.model.characters='+=abc'")
+    with pytest.raises(RecipeError, match="the tokenizer does not know"):
+        examine(sft, registry)
 
 
 def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> None:

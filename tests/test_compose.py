@@ -334,6 +334,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         "algorithm.token_weights[0] (",
         ["needs rollout_logp", "use_vllm: true"],
     ),
+    (["algorithm.advantage=needs_dense"], "algorithm.advantage (", ["needs dense_rewards", "add a shaper that pays"]),
     (["algorithm.token_weights=[needs_loss]"], "algorithm.token_weights[0] (", ["only an aggregator sees"]),
     # rewards
     (["rewards=[]"], "rewards (command line)", ["there are no rewards", "accuracy, format, length"]),

@@ -157,6 +157,7 @@ def _named(stage: Stage, slot: str, part: Part) -> list[str]:
     if stage.equation is None or slot not in vars(stage.equation):
         return learns_from
     elsewhere = bool(stage.rollouts) or bool(stage.settings.get("use_vllm"))
-    missing = unsupplied(slot, has_importance=stage.equation.importance is not None, samples_elsewhere=elsewhere)
+    there = {"has_importance": stage.equation.importance is not None, "has_shapers": bool(stage.equation.shapers)}
+    missing = unsupplied(slot, **there, samples_elsewhere=elsewhere)
     names = (*part.needs, *part.welcomes, *learns_from)
     return [name for name in names if name not in missing and name != "log"]

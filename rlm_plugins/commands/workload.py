@@ -9,6 +9,7 @@ from typing import Any
 
 from rlm_plugins.commands.estimate import Load
 from rlm_plugins.commands.micro_batch import micro_batch
+from rlm_plugins.ingredients.fit import check_fit
 from rlm_plugins.stage import Stage
 from rlm_plugins.training.judge import text_of
 
@@ -22,10 +23,14 @@ def workload(stage: Stage, args: Any) -> Load:
     Args:
         stage: With its world and its source built.
         args: The engine's config.
+
+    Raises:
+        RecipeError: The tokenizer cannot write the rows.
     """
     import torch
 
     tokenizer = stage.source.tokenizer()
+    check_fit(tokenizer, next(iter(stage.world.train)))
     template = dict(stage.settings.get("chat_template_kwargs") or {})
     rows = list(islice(stage.world.train, ROWS))
     prompt = max(_tokens(tokenizer, row["prompt"], template) for row in rows)

@@ -15,17 +15,20 @@ _NO_RATIO = "comes from an importance part, and this algorithm has none"
 _NO_ENGINE = "comes from the engine that samples, and transformers reports none"
 
 
-def unsupplied(slot: str, *, has_importance: bool, samples_elsewhere: bool) -> dict[str, str]:
+def unsupplied(slot: str, *, has_importance: bool, has_shapers: bool, samples_elsewhere: bool) -> dict[str, str]:
     """The names of the batch that nobody fills for a part in `slot`, and why; everything else is computed.
 
     Args:
         slot: Where the part stands (a key of ``algorithm:``).
         has_importance: Whether the algorithm has an importance part.
+        has_shapers: Whether it has a shaper.
         samples_elsewhere: Whether vLLM or a rollouts part writes the rows, and so reports log-probabilities.
     """
     missing: dict[str, str] = {}
     if not has_importance or slot == "importance":
         missing |= dict.fromkeys(("ratio", "log_ratio"), f"the ratio {_NO_RATIO}")
+    if not has_shapers:
+        missing["dense_rewards"] = "that is what shapers add token by token, and there are none"
     if not samples_elsewhere:
         missing |= {name: f"{name} {_NO_ENGINE}" for name in ("rollout_logp", "rollout_weight")}
     if slot != "aggregator":
@@ -36,6 +39,7 @@ def unsupplied(slot: str, *, has_importance: bool, samples_elsewhere: bool) -> d
 _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
+    "dense_rewards": "add a shaper that pays tokens or steps",
     "rollout_logp": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
@@ -52,9 +56,9 @@ def check_needs(slots: Mapping[str, Any], where: str, *, samples_elsewhere: bool
     Raises:
         RecipeError: It names the part, what it needs, and who would supply it.
     """
-    has_importance = slots.get("importance") is not None
+    there = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
     for slot, bound, address in standing(slots, where):
-        missing = unsupplied(slot, has_importance=has_importance, samples_elsewhere=samples_elsewhere)
+        missing = unsupplied(slot, **there, samples_elsewhere=samples_elsewhere)
         for name in (name for name in (*bound.part.needs, *bound.part.update_needs) if name in missing):
             problem = f"{bound.part.name} needs {name}; {missing[name]}"
             raise RecipeError(problem, where=address, hint=_REMEDIES.get(name, ""))

@@ -186,7 +186,7 @@ def test_the_advantage_is_its_sums(gamma: float, stretched: bool) -> None:
     dense = torch.zeros(4, 4, dtype=torch.float64)
     dense[mask] = torch.tensor([x for row in rho for x in row], dtype=torch.float64)
     rewards = torch.tensor(o, dtype=torch.float64) + dense.sum(1)
-    found = outcome_and_process(rewards, dense, torch.zeros(4).long(), mask, gamma=gamma, stretched=stretched)
+    found = outcome_and_process(rewards, torch.zeros(4).long(), mask, dense, gamma=gamma, stretched=stretched)
     expected = [x for row in by_loops(o, rho, gamma, stretched) for x in row]
     torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
     assert not found[~mask].any()
@@ -195,19 +195,19 @@ def test_the_advantage_is_its_sums(gamma: float, stretched: bool) -> None:
 def test_nothing_dense_is_leave_one_out() -> None:
     rewards, group = torch.tensor([1.0, 0.0, 0.5, 2.0, 9.0]), torch.tensor([0, 1, 0, 1, 2])
     mask = torch.ones(5, 2, dtype=torch.bool)
-    found = outcome_and_process(rewards, torch.zeros(5, 2), group, mask)
+    found = outcome_and_process(rewards, group, mask)
     assert torch.equal(found, leave_one_out(rewards, group).unsqueeze(1).expand(5, 2))
 
 
 def test_a_row_without_tokens_is_no_baseline() -> None:
     dense, group = torch.tensor([[0.5, 0.5], [0.25, 0.25], [0.0, 0.0]]), torch.zeros(3).long()
     mask = torch.tensor([[1, 1], [1, 1], [0, 0]]).bool()
-    found = outcome_and_process(dense.sum(1), dense, group, mask)
+    found = outcome_and_process(dense.sum(1), group, mask, dense)
     assert found.tolist() == [[0.5, 0.25], [-0.5, -0.25], [0.0, 0.0]]
 
 
 def test_whitened() -> None:
     dense, group = torch.tensor([[0.5, 0.0], [0.0, 0.25]]), torch.zeros(2).long()
-    found = outcome_and_process(torch.tensor([1.5, 0.25]), dense, group, torch.ones(2, 2).bool(), whitened=True)
+    found = outcome_and_process(torch.tensor([1.5, 0.25]), group, torch.ones(2, 2).bool(), dense, whitened=True)
     assert found.mean().item() == pytest.approx(0.0, abs=1e-6)
     assert found.std().item() == pytest.approx(1.0, rel=1e-5)

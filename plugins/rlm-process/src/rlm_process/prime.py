@@ -17,9 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 def outcome_and_process(
     rewards: Float[torch.Tensor, "B"],
-    dense_rewards: Float[torch.Tensor, "B T"],
     group: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
+    dense_rewards: Float[torch.Tensor, "B T"] | None = None,
     *,
     gamma: Share = 1.0,
     stretched: bool = False,
@@ -36,10 +36,10 @@ def outcome_and_process(
     has no others, and gets 0. Nothing added by shapers: `leave_one_out`.
 
     >>> dense, rewards = torch.tensor([[0.5, 0.0], [0.0, 0.25]]), torch.tensor([1.5, 0.25])  # o is 1 and 0
-    >>> outcome_and_process(rewards, dense, torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool)).tolist()
+    >>> outcome_and_process(rewards, torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), dense).tolist()
     [[1.25, 0.875], [-1.25, -1.0]]
     """
-    dense = dense_rewards.where(mask, 0.0)
+    dense = mask.new_zeros(mask.shape, dtype=rewards.dtype) if dense_rewards is None else dense_rewards.where(mask, 0.0)
     groups = Groups(dense.sum(1) / mask.sum(1), group)  # 0/0: a row without tokens is not there
     count = (~groups.cells.isnan()).sum(1, keepdim=True)
     others = groups.cells.nansum(1, keepdim=True) - (0.0 if stretched else groups.cells)
