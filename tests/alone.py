@@ -47,10 +47,15 @@ def install(folder: Path, *wanted: str) -> int:
 
 
 def own(name: str, wheels: Path) -> list[str]:
-    """The wheels of a package and of those of ours it needs: by file, since an index may know others by that name."""
+    """The wheels of a package, with its extras, and of those of ours it needs.
+
+    By file, since an index may know others by that name.
+    """
     project = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = {re.split(r"[^\w-]", wanted)[0] for wanted in project["dependencies"]}
-    return [str(wheel(each, wheels)) for each in (name, *sorted(asked & {*NAMES}))]
+    extras = {extra: wanted for extra, wanted in project["optional-dependencies"].items() if extra != "test"}
+    asked = {re.split(r"[^\w-]", wanted)[0] for wanted in sum(extras.values(), project["dependencies"])}
+    chosen = f"[{','.join(extras)}]" if extras else ""
+    return [f"{wheel(name, wheels)}{chosen}", *(str(wheel(each, wheels)) for each in sorted(asked & {*NAMES}))]
 
 
 def wheel(name: str, wheels: Path) -> Path:
@@ -66,7 +71,7 @@ def tested(name: str, base: Path, wheels: Path, folder: Path) -> str:
         return "cannot be installed"
     left = shutil.ignore_patterns("src", "__pycache__")
     tests = shutil.copytree(ROOT / "plugins" / name, folder / name, ignore=left)
-    options = ("-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests", "--import-mode=importlib")
+    options = ("-q", "-rs", "-p", "no:cacheprovider", "-o", "pythonpath=tests", "--import-mode=importlib")
     code = python(home, "-m", "pytest", *options, "tests", where=tests)
     return "passed" if code == 0 else f"failed: pytest left with {code}"
 
@@ -76,7 +81,8 @@ def main(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as place:
         base, wheels = environment(Path(place) / "core"), Path(place) / "wheels"
         sources = [str(ROOT), *(str(ROOT / "plugins" / name) for name in NAMES)]
-        install(base, "torch")  # first, so that nothing asks for another build of it
+        if install(base, "torch"):  # first, so that nothing asks for another build of it
+            return 1
         if python(base, "-m", "pip", "wheel", *QUIET, "--no-deps", "-w", str(wheels), *sources):
             return 1
         if install(base, f"{wheel('rlm-plugins', wheels)}[test]"):

@@ -1,6 +1,6 @@
 """What was thought of each token when it was written: the same numbers a pass over the rows would find.
 
-That is so where a row is read the same wherever it stands, which `trainer/reading.py` tries before it asks."""
+That is so where a row is read the same wherever it stands, which `trainer/recalling.py` tries before it asks."""
 
 from __future__ import annotations
 

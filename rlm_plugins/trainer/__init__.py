@@ -5,8 +5,8 @@ what the rewards were (`_calculate_rewards`), what the batch looks like after sc
 (`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
 release of TRL changes what is relied on here.
 
-One file per room, each a class on the one before: problems → generating → writing → playing → reading → valuing →
-judging → hurrying → trying → scoring → stopping → dealing → learning.
+One file per room, each a class on the one before: problems → generating → writing → playing → reading → recalling →
+valuing → judging → hurrying → trying → scoring → stopping → dealing → learning.
 """
 
 from __future__ import annotations

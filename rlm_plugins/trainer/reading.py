@@ -8,16 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 
-from rlm_plugins.errors import PartError
-from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed.reader import PackedReader
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer.playing import Playing
-from rlm_plugins.trainer.vocabulary import TOLD, read_vocabulary
-from rlm_plugins.training.past import Past, answers_in, distance, stacked
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +29,7 @@ class Reading(Playing):
     def __init__(self, *, equation: Equation, rewards: Sequence[Reward], speed: Speed = NO_SPEED, **rest: Any) -> None:
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
-        self._old_is_next = False
-        self._stands_anywhere: bool | None = None
-        self._past: Past | None = None
         super().__init__(**rest)
-        if self._scoring_names("moved"):
-            self._past = Past()
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
@@ -73,12 +63,6 @@ class Reading(Playing):
             live: Whether a row is asked for at all; None: all are.
         """
         rows = input_ids, attention_mask, logits_to_keep
-        if self._old_is_next and not torch.is_grad_enabled():
-            self._old_is_next = False  # TRL's first pass over a generation
-            if self._old_comes_later():
-                return None, None, None  # type: ignore[return-value]
-            if (told := self._as_written(input_ids, logits_to_keep)) is not None:
-                return told[0], None, None
         if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
             return super()._get_per_token_logps_and_entropies(
                 model, *rows, batch_size, compute_entropy, compute_aux_loss, **images
@@ -114,116 +98,6 @@ class Reading(Playing):
         model = self.accelerator.unwrap_model(self.model)
         logp: torch.Tensor = super()._get_per_token_logps_and_entropies(model, ids, there, width)[0]
         return logp
-
-    def _reads_old(self) -> bool:
-        """Whether TRL reads what the policy was before the update: the first of its passes over a generation."""
-        every = self.args.steps_per_generation * self.num_iterations
-        aligned = self.args.gradient_accumulation_steps % every == 0
-        return self.model.training and not aligned and not self.use_vllm
-
-    def _asks_to_tell(self) -> bool:
-        """Whether what was thought while writing spares a pass, and is what that pass would say: so it is in float32.
-
-        The thoughts must be those of whole rows, so the policy writes alone and in one go.
-        """
-        exact = self.accelerator.mixed_precision == "no" and next(self.model.parameters()).dtype == torch.float32
-        alone = self._writers is None and not self.tools
-        asked = (self._reads_old() and not self._old_comes_later()) or self._scores_by_old()
-        wanted = asked or self._scoring_names("entropy")
-        return self._speed.reuse and self.model.training and exact and alone and wanted and self._thinks_as_it_reads()
-
-    def _thinks_as_it_reads(self) -> bool:
-        """Whether a row is written at the temperature it is read at, and read the same wherever it stands.
-
-        Positions are counted from the prompt's first token where a row is written, and from the left edge, padding
-        included, where TRL reads it. Only a model that has no positions of its own (rotary ones, say) thinks the same.
-        """
-        how = self.generation_config
-        if not how.do_sample or how.temperature != self.temperature:  # `generation_kwargs` may say so
-            return False
-        if self._stands_anywhere is None:
-            words = self.model.config.get_text_config().vocab_size
-            ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
-            there = torch.ones_like(ids)
-            there[:, :3] = 0
-            with torch.no_grad():
-                shifted, alone = self._read_padded(ids, there, 4), self._read_padded(ids[:, 3:], there[:, 3:], 4)
-            self._stands_anywhere = torch.allclose(shifted, alone, rtol=0, atol=1e-4)
-        return self._stands_anywhere
-
-    def _old_comes_later(self) -> bool:
-        """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier.
-
-        So it is where a generation is one optimiser step, taken several times.
-        """
-        steps, accumulation = self.args.steps_per_generation, self.args.gradient_accumulation_steps
-        once = steps == accumulation and self.num_iterations > 1 and self.model.training
-        return self._speed.reuse and once and not self._scores_by_old() and not self.use_vllm
-
-    def _scores_by_old(self) -> bool:
-        """Whether the scoring room asks what the policy was before the update."""
-        return self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
-
-    def _read_before(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """One pass of the policy before the update, where a scoring part names what comes of it: name → (B, T)."""
-        lacks_old = self._scores_by_old() and "old_per_token_logps" not in out
-        wanted = [name for name in ("entropy", *TOLD) if self._scoring_names(name)]
-        if not (lacks_old or wanted):
-            return {}
-        size = self.args.per_device_train_batch_size
-        if set(wanted) & set(TOLD):
-            found = self._read_vocabulary(out, size)
-        elif (told := self._as_written(*padded_rows(out)[::2])) is not None:
-            found = dict(zip(("old_logp", "entropy"), told, strict=True))
-        else:
-            with torch.no_grad():
-                logp, entropy, _ = self._read(self.model, out, size, compute_entropy=bool(wanted))
-            found = {"old_logp": logp, "entropy": entropy}
-        if lacks_old:
-            out["old_per_token_logps"] = found["old_logp"]
-        return {name: found[name] for name in wanted}
-
-    def _read_vocabulary(self, out: dict[str, Any], rows: int) -> dict[str, torch.Tensor]:
-        """The same with what only the whole distribution tells.
-
-        Raises:
-            PartError: The rows hold images.
-        """
-        if "pixel_values" in out:
-            raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
-        with self.accelerator.autocast():
-            return read_vocabulary(self.model, *padded_rows(out), temperature=self.temperature, rows=rows)
-
-    def _moved(self, out: dict[str, Any]) -> torch.Tensor:
-        """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.
-
-        A problem never met stands for itself, at distance 0: so every process reads as much as the others.
-        """
-        assert self._past is not None
-        assert self._problem is not None
-        problems = self._problem[self._mine(len(out["prompt_ids"]))].tolist()
-        now = answers_in(out, loss_mask(out))
-        last = [self._past.last(problem, answer) for problem, answer in zip(problems, now, strict=True)]
-        rows = stacked(last, self._tokenizer.pad_token_id, self.accelerator.device)
-        with torch.no_grad():
-            logp = self._read(self.model, rows, self.args.per_device_train_batch_size)[0]
-        met = torch.tensor([self._past.knows(problem) for problem in problems], device=logp.device)
-        moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
-        self._past.remember(gather_object(problems), gather_object(now))
-        return self._gather_rows(moved)  # type: ignore[no-any-return]
-
-    def _scoring_names(self, name: str) -> bool:
-        """Whether a part needs `name` in the scoring room, or to learn from."""
-        early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        sampler = [self._sampler] if self._sampler is not None else []
-        return any(name in p.part.needs for p in early) or any(
-            name in p.part.update_needs for p in (*self._learners(), *sampler)
-        )
-
-    def _learners(self) -> list[Bound]:
-        """Every part that may have a memory, but the sampler, which learns draw by draw."""
-        sources = self._writers.sources if self._writers is not None else ()
-        return [*(reward.part for reward in self._rewards), *self.equation.parts(), *sources]
 
 
 def padded_rows(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]:
