@@ -19,7 +19,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward, Speed
-from rlm_plugins.training.ahead import Desk
+from rlm_plugins.training.ahead import Asker
 from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
@@ -67,7 +67,7 @@ def reward(**beside: Any) -> Any:
     return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", waits).bind({}), **beside))
 
 
-def test_a_desk_answers_what_has_come_up_at_once() -> None:
+def test_an_asker_answers_what_has_come_up_at_once() -> None:
     piles: list[list[int]] = []
     first = threading.Event()
 
@@ -76,21 +76,21 @@ def test_a_desk_answers_what_has_come_up_at_once() -> None:
         first.wait(5)
         return [n * n for n in numbers]
 
-    desk = Desk(squares)
-    answers = [desk.begin(1)]
+    asker = Asker(squares)
+    answers = [asker.begin(1)]
     while not piles:
         pass
-    answers += [desk.begin(2), desk.begin(3)]
+    answers += [asker.begin(2), asker.begin(3)]
     first.set()
     assert [answer.result(5) for answer in answers] == [1, 4, 9]
     assert piles == [[1], [2, 3]]
 
 
-def test_what_is_raised_is_every_askers_and_the_desk_stays_open() -> None:
-    desk = Desk(lambda pile: [1 / x for x in pile])
+def test_what_is_raised_is_every_askers_and_it_goes_on() -> None:
+    asker = Asker(lambda pile: [1 / x for x in pile])
     with pytest.raises(ZeroDivisionError):
-        desk.begin(0).result(5)
-    assert desk.begin(2).result(5) == 0.5
+        asker.begin(0).result(5)
+    assert asker.begin(2).result(5) == 0.5
 
 
 def test_what_was_begun_is_asked_once(loop: Any) -> None:

@@ -53,9 +53,9 @@ class Generating(Problems):
         usual, tell, finished = model.generate, self._asks_to_tell(), self._finished()
 
         def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            config = generation_config
-            pages.append(written(self._generator, usual, model, inputs, config, tell=tell, finished=finished))
-            return pages[-1].ids
+            page = written(self._generator, usual, model, inputs, generation_config, tell=tell, finished=finished)
+            pages.append(page)
+            return page.ids
 
         model.generate = generate
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.speed.written import Finished
@@ -46,21 +46,23 @@ class Hurrying(Judging):
         self._done.update(zip(rows, ids, strict=True))
         for group in {tuple(self._groups[row]) for row in rows}:
             if all(row in self._done for row in group):
-                self._begin(self._columns_of(group), by_group=True)
+                prompts, written = [self._asked_for[row] for row in group], [self._done[row] for row in group]
+                columns = self._columns_of(prompts, written, [self._inputs[row] for row in group])
+                self._begin(columns, by_group=True)
 
     def _begin(self, columns: dict[str, Any], *, by_group: bool = False) -> None:
         for reward in self.reward_funcs:
             if hasattr(reward, "begin") and (reward.by_group or not by_group):
                 reward.begin(columns, self.async_loop)
 
-    def _columns_of(self, rows: Sequence[int]) -> dict[str, Any]:
-        """What the rewards will be called with, of some rows that are done."""
-        ids = [self._done[row] for row in rows]
+    def _columns_of(
+        self, prompts: Sequence[Any], ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]], **here: Any
+    ) -> dict[str, Any]:
+        """What rewards are called with, of rows that say what their tokens say."""
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
-        prompts = [self._asked_for[row] for row in rows]
         chat = not isinstance(prompts[0], str)
         completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        return columns_of(prompts, completions, ids, [self._inputs[row] for row in rows])
+        return columns_of(prompts, completions, ids, inputs, **here)
 
     def _columns_written(
         self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any

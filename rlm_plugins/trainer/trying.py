@@ -10,7 +10,7 @@ import torch
 from rlm_plugins.errors import PartError
 from rlm_plugins.trainer.hurrying import Hurrying
 from rlm_plugins.training.fault_book import agree
-from rlm_plugins.training.judge import answered, columns_of
+from rlm_plugins.training.judge import answered
 from rlm_plugins.training.past import rows_of
 from rlm_plugins.training.processes import share, together
 
@@ -85,7 +85,8 @@ class Trying(Hurrying):
         """What each reward says of some rows; of one that failed and is skipped all are NaN."""
         if self._faults is not None:
             self._faults.clear()
-        given = self._columns_to_try(prompts, completion_ids, inputs) if prompts else {}
+        here = {"trainer_state": self.state, "log_extra": _ignore, "log_metric": _ignore}
+        given = self._columns_of(prompts, completion_ids, inputs, **here) if prompts else {}
         said = [answered(reward, given) if prompts else [] for reward in self.reward_funcs]
         skipped: set[int] = set()
         if self._faults is not None:
@@ -96,16 +97,6 @@ class Trying(Hurrying):
                 self._note(records)
         rows = zip(*said, strict=True)
         return [[torch.nan if i in skipped or x is None else x for x in row] for i, row in enumerate(rows)]
-
-    def _columns_to_try(
-        self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """As TRL calls a reward."""
-        texts = self._tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        chat = not isinstance(prompts[0], str)
-        completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        here = {"trainer_state": self.state, "log_extra": _ignore, "log_metric": _ignore}
-        return columns_of(prompts, completions, completion_ids, inputs, **here)
 
 
 def _same_length(verb: str, *columns: Sequence[Any]) -> None:

@@ -50,7 +50,7 @@ class Begun:
         self._futures.clear()
 
 
-class Desk:
+class Asker:
     """A thread that asks: all the questions that have come up since it asked last, at once.
 
     Args:

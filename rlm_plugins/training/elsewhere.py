@@ -18,7 +18,7 @@ from rlm_plugins.ingredients.pool import Pool, Reply, shared
 from rlm_plugins.ingredients.worker import Program
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.ahead import Begun, Desk
+from rlm_plugins.training.ahead import Asker, Begun
 from rlm_plugins.training.faults import Fault
 
 HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
@@ -39,12 +39,12 @@ class Elsewhere:
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or FOREVER
         self._program, self._size = program(reward.part, reward.label), reward.processes or 1
-        self._begun, self._desk = Begun(), Desk(self._replies)
+        self._begun, self._asker = Begun(), Asker(self._replies)
 
     def begin(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
         """Asks now what :meth:`ask` will be asked: for groups that are written while others still are."""
         for question in _questions(given, groups):
-            self._begun.add(question, partial(self._desk.begin, question))
+            self._begun.add(question, partial(self._asker.begin, question))
 
     def ask(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
         """A score per row; in place of the scores of a group that failed, its fault.

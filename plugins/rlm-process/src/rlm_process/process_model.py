@@ -31,12 +31,12 @@ class _ProcessModel:
         self,
         *,
         path: str,
-        steps: Steps = "lines",
-        separator: Separator = "\n",
-        good: Separator = "+",
-        bad: Separator = "-",
-        longest: PositiveInt = 4096,
-        batch_size: PositiveInt = 8,
+        steps: Steps,
+        separator: str,
+        good: str,
+        bad: str,
+        longest: int,
+        batch_size: int,
     ) -> None:
         self.path, self._steps = path, steps
         self._how: dict[str, Any] = {"separator": separator, "words": (good, bad)}
