@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.trainer.writing import Writing
-from rlm_plugins.training.playing import Row, Table
+from rlm_plugins.training.playing import Row, Table, told_of
 from rlm_plugins.training.writing import Rows
 from rlm_plugins.world import World
 
@@ -87,14 +87,7 @@ class Playing(Writing):
             ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return Seen(prompts, completions, completion_ids, truncated, completions)
-        episodes = [row.episode for row in self._played]
-        return Seen(
-            prompts=[episode.prompt for episode in episodes],
-            completions=[e.written if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
-            completion_ids=[row.own for row in self._played],
-            truncated=[episode.cut for episode in episodes],
-            shown=[episode.told for episode in episodes],
-        )
+        return Seen(**told_of(self._played), truncated=[row.episode.cut for row in self._played])
 
     def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """The same, and what each turn was paid (B, T), on its last token."""

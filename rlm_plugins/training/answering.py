@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.adapters import at_rest
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.training.pen import written
-from rlm_plugins.training.playing import Table
+from rlm_plugins.training.playing import Table, told_of
 from rlm_plugins.world import World
 
 
@@ -94,13 +94,8 @@ def _played(
 
     played = table.play([row["prompt"] for row in rows], rows, write)
     episodes = [row.episode for row in played]
-    return Answers(
-        prompts=[episode.prompt for episode in episodes],
-        completions=[e.written if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
-        completion_ids=[row.own for row in played],
-        shown=[episode.told for episode in episodes],
-        columns={"episodes": episodes, "environments": [episode.environment for episode in episodes]},
-    )
+    columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
+    return Answers(**told_of(played), columns=columns)
 
 
 @torch.no_grad()

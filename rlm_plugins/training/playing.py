@@ -152,6 +152,17 @@ class Table:
         return max(0, most)
 
 
+def told_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Episodes as the rewards and a reader see them: prompts, completions, completion_ids, and what is shown."""
+    episodes = [row.episode for row in rows]
+    return {
+        "prompts": [episode.prompt for episode in episodes],
+        "completions": [e.written if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
+        "completion_ids": [row.own for row in rows],
+        "shown": [episode.told for episode in episodes],
+    }
+
+
 def _join(row: Row, ids: Sequence[int], own: bool, logprobs: Sequence[float] | None) -> None:
     row.completion_ids += ids
     row.mask += [own] * len(ids)
