@@ -32,6 +32,12 @@ def merged(model: Any) -> Iterator[None]:
             vars(layer).pop("forward", None)
 
 
+def linear(layer: Any) -> torch.nn.Linear | None:
+    """The linear layer that does the work of a module at this moment, if one alone does."""
+    work = layer.forward
+    return work.__self__ if getattr(work, "__func__", None) is torch.nn.Linear.forward else None
+
+
 def _is_mergeable(layer: Any) -> bool:
     """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
     from peft.tuners.lora.layer import Linear
