@@ -18,7 +18,7 @@ from rlm_plugins.speed.decoding import Unfit, decode
 
 _FAILS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError)
 HALF = 0.05
-"""Of the range of logits, by which a word is as good: beside other rows a row's are rounded otherwise, by a hundredth."""
+"""Of the range of logits, by which a word is as good: beside others a row's are rounded otherwise, by a hundredth."""
 _FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
 
@@ -45,7 +45,9 @@ def _try(model: Any, generate: Callable[..., Any]) -> str | None:
     try:
         whole = say(generation_config=_config(words))
         how = _config(words, int(whole[0, :7][-1]))
-        usual = say(generation_config=how, return_dict_in_generate=True, output_logits=True)
+        usual = say(
+            generation_config=_config(words, how.eos_token_id, return_dict_in_generate=True, output_logits=True)
+        )
     except _FAILS as error:  # what its own settings ask for may not go with being greedy
         return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
     try:
@@ -75,8 +77,8 @@ def _is_near(
     return True
 
 
-def _config(words: int, end: int | None = None) -> Any:
+def _config(words: int, end: int | None = None, **asked: bool) -> Any:
     from transformers import GenerationConfig
 
     ends = {"eos_token_id": end if end is not None else words - 1, "pad_token_id": 0}
-    return GenerationConfig(max_new_tokens=6, do_sample=False, disable_compile=True, **ends)
+    return GenerationConfig(max_new_tokens=6, do_sample=False, disable_compile=True, **ends, **asked)
