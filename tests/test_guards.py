@@ -112,6 +112,27 @@ def test_an_impossible_answer_costs_the_batch(said: Any) -> None:
     assert book.rows == {"it": [0, 1, 2, 3]}
 
 
+def short(completions: list[str]) -> list[float]:
+    """Leaves one sample out."""
+    return [1.0 for text in completions if text != "bad"]
+
+
+async def short_async(completions: list[str]) -> list[float]:
+    """The same, asynchronous."""
+    return short(completions)
+
+
+@pytest.mark.parametrize("reward", [short, short_async])
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(2, 4)])
+def test_a_list_that_is_too_short_names_its_sample(reward: Any, rows: slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prompts", "completions", "answer"):
+        monkeypatch.setitem(BATCH, name, BATCH[name][rows])
+    book = Faults()
+    assert judged(reward, book, on_error="skip") == [*[1.0] * (len(BATCH["prompts"]) - 2), None, None]
+    with pytest.raises(Fault, match=r"returned 0 scores for 1 completions: \[\] for sample \d, .* begins 'bad'"):
+        judged(reward)
+
+
 def test_what_has_a_memory_is_not_asked_twice() -> None:
     class Counts:
         calls = 0

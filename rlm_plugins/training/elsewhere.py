@@ -20,6 +20,7 @@ from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Asker, Begun
 from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.scores import allowed
 
 HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """What cannot be sent to another process."""
@@ -77,7 +78,7 @@ class Elsewhere:
             return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * rows
         if answer["kind"] != "list" or len(answer["scores"]) != rows:
             problem = f"returned {answer['brief']} for {rows} completions"
-            return [Fault(problem, allowed=f"a list of {rows} numbers (None: does not apply)")] * rows
+            return [Fault(problem, allowed=allowed(rows), whole=True)] * rows
         return list(answer["scores"])
 
 

@@ -21,6 +21,7 @@ class Fault(PartError):
         sample: The one of them that it was, where that is known.
         value: What it returned.
         narrow: Whether asking again about fewer rows may tell whose fault it was.
+        whole: Whether the answer as a whole was no list of scores: one row is to blame only where others are answered.
         **place: As in :class:`rlm_plugins.errors.RlmError`.
 
     Attributes:
@@ -36,10 +37,11 @@ class Fault(PartError):
         sample: int | None = None,
         value: Any = None,
         narrow: bool = True,
+        whole: bool = False,
         **place: str,
     ) -> None:
         super().__init__(problem, **place)
-        self.rows, self.sample, self.value, self.narrow = tuple(rows), sample, value, narrow
+        self.rows, self.sample, self.value, self.narrow, self.whole = tuple(rows), sample, value, narrow, whole
         self.records: list[dict[str, Any]] = []
         self.everywhere = False
 
@@ -49,7 +51,7 @@ class Fault(PartError):
 
     def but(self, **changes: Any) -> Fault:
         """The same, with something said otherwise."""
-        known = {name: getattr(self, name) for name in ("rows", "sample", "value", "narrow")}
+        known = {name: getattr(self, name) for name in ("rows", "sample", "value", "narrow", "whole")}
         other = Fault(**{**self.place(), **known, **changes})
         other.__cause__ = self.__cause__
         return other

@@ -83,22 +83,31 @@ class Guard:
         scores: dict[int, float | None] = {}
         faults: list[Fault] = []
         groups = groups_of(columns["prompts"])
+        if len(groups) == 1:
+            return {}, [await self._closer(whole, columns)]
         for rows in groups:
-            some, failed = await self._answers(columns, rows) if len(groups) > 1 else ({}, [whole])
+            some, failed = await self._answers(columns, rows)
             scores |= some
-            faults += [await self._closer(fault, columns) for fault in failed]
-            if faults and self._reward.on_error == "stop":
+            faults += failed
+            if faults and self._reward.on_error == "stop" and not whole.whole:
                 break
+        if whole.whole and not scores:  # it is no list whoever is asked about
+            return {}, [whole.but(rows=range(len(columns["completions"])))]
         if not faults:  # it failed once, and not again
-            faults = [whole] if self._reward.on_error == "stop" else [whole.but(rows=())]
-        return scores, faults
+            return scores, [whole] if self._reward.on_error == "stop" else [whole.but(rows=())]
+        return scores, [await self._closer(fault, columns) for fault in faults]
 
     async def _closer(self, fault: Fault, columns: Columns) -> Fault:
         """The fault of a group with the sample that fails alone, if one does."""
+        found, answered = fault, False
         for row in fault.rows if fault.sample is None and fault.narrow else ():
             _, failed = await self._answers(columns, [row])
-            if failed and type(failed[0].__cause__) is type(fault.__cause__):
-                return fault.but(sample=row, problem=failed[0].problem)
+            if failed and found is fault and type(failed[0].__cause__) is type(fault.__cause__):
+                alone = {name: getattr(failed[0], name) for name in ("problem", "allowed", "value")}
+                found = fault.but(sample=row, **alone)
+            answered |= not failed
+            if found is not fault and (answered or not fault.whole):
+                return found
         return fault
 
     def _see_to(self, faults: list[Fault]) -> None:
