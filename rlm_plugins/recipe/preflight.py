@@ -103,13 +103,14 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
         for need in reward.part.part.needs:
-            if need not in SAMPLE and need not in names:
+            sample = reward.part.part.sample
+            if need not in sample and need not in names:
                 raise RecipeError(
                     f"the reward '{reward.label}' needs the column '{need}', which the {kind} rows of '{name}' do not "
                     "have",
                     where=f"{where}[{number}]",
-                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
-                    hint=nearest(need, [*names, *SAMPLE]),
+                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
+                    hint=nearest(need, [*names, *sample]),
                 )
             if need in ("episodes", "environments") and not world.answers:
                 problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.training.deadline import Late
 from rlm_plugins.wording import short
 
 SAVED = 4
@@ -44,6 +45,20 @@ class Fault(PartError):
         self.rows, self.sample, self.value, self.narrow, self.whole = tuple(rows), sample, value, narrow, whole
         self.records: list[dict[str, Any]] = []
         self.everywhere = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Fault:
+        """What a reward raised, as a fault; a house error keeps its words."""
+        if isinstance(error, Fault):
+            return error
+        if isinstance(error, Late):  # its traceback is ours
+            return cls(f"gave {error}", narrow=False, hint="a longer `timeout` beside it, or a smaller batch")
+        found = cls(f"raised {type(error).__name__}: {error}")
+        if isinstance(error, RlmError):
+            problem = f"{error.where}: {error.problem}" if error.where else error.problem
+            found = cls(problem, allowed=error.allowed, hint=error.hint)
+        found.__cause__ = error.__cause__ or error if isinstance(error, RlmError) else error
+        return found
 
     def place(self) -> dict[str, str]:
         """What an error consists of, as text that can be sent to another process."""

@@ -13,9 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.errors import RlmError
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.deadline import Late
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.scores import listed, number
@@ -68,7 +66,7 @@ class Guard:
         try:
             said = listed(await self._ask(some(columns, rows)), len(rows))
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run quietly
-            return {}, [_fault(error).but(rows=rows, where=where)]
+            return {}, [Fault.of(error).but(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
         for row, score in zip(rows, said, strict=True):
@@ -127,22 +125,6 @@ class Guard:
         state, part = columns.get("trainer_state"), self._reward.part.part
         step = f", step {state.global_step}" if state is not None else ""
         return f"reward '{self._reward.label}' (plugin '{part.plugin}', {part.file}){step}"
-
-
-def _fault(error: BaseException) -> Fault:
-    """What a reward raised, as a fault; a house error keeps its words."""
-    if isinstance(error, Fault):
-        return error
-    if isinstance(error, RlmError):
-        problem = f"{error.where}: {error.problem}" if error.where else error.problem
-        found = Fault(problem, allowed=error.allowed, hint=error.hint)
-        found.__cause__ = error.__cause__ or error
-    elif isinstance(error, Late):  # its traceback is ours
-        found = Fault(f"gave {error}", narrow=False, hint="a longer `timeout` beside it, or a smaller batch")
-    else:
-        found = Fault(f"raised {type(error).__name__}: {error}")
-        found.__cause__ = error
-    return found
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
