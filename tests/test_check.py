@@ -11,13 +11,13 @@ import pytest
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands import check, checkpointing
 from rlm_plugins.commands.check import SUPPLIERS, examine
 from rlm_plugins.commands.check_text import size, tell
 from rlm_plugins.commands.layout import short
 from rlm_plugins.commands.reading import read
-from rlm_plugins.commands.workload import machine_memory, workload
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.estimate import forecast
+from rlm_plugins.estimate.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.training.engine import arguments
 
@@ -138,14 +138,14 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     (sft, grpo), registry = stages(tmp_path)
     entry = examine(grpo, registry)["memory"]
     assert "checkpointing is off: without it a step fits in 80% of this machine" in tell(examine(grpo, registry))
-    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"])
+    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"])
     assert "checkpointing is on: without it a step might not fit" in tell(examine(grpo, registry))
     assert workload(grpo, arguments(grpo)).checkpointing
     assert "checkpointing is" not in tell(examine(sft, registry)), "the recipe says it"
     assert not workload(sft, arguments(sft)).checkpointing
-    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"] / 0.79)
+    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"] / 0.79)
     assert not workload(grpo, arguments(grpo)).checkpointing
-    monkeypatch.setattr(checkpointing, "estimate", None)
+    monkeypatch.setattr(forecast, "estimate", None)
     assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
 
 
@@ -201,7 +201,7 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     def fail(*_: object) -> None:
         raise AttributeError("'PretrainedConfig' object has no attribute 'num_attention_heads'")
 
-    monkeypatch.setattr(check, "estimate", fail)
+    monkeypatch.setattr(forecast, "estimate", fail)
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
     assert "no estimate for this model" in tell(entry)

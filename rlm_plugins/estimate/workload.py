@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlm_plugins.commands.estimate import Load
-from rlm_plugins.commands.micro_batch import micro_batch
+from rlm_plugins.estimate.memory import Load
+from rlm_plugins.estimate.micro_batch import micro_batch
 from rlm_plugins.ingredients.fit import check_fit
 from rlm_plugins.stage import Stage
 from rlm_plugins.training.judge import text_of

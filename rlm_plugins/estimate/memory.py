@@ -2,8 +2,8 @@
 
     peak = always + max(writing, learning, valuing)
 
-Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.commands.shapes`); what a step needs on
-top is worked out in :mod:`rlm_plugins.commands.block`, what a critic adds in :mod:`rlm_plugins.commands.critic_memory`.
+Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.estimate.shapes`); what a step needs on
+top is worked out in :mod:`rlm_plugins.estimate.block`, what a critic adds in :mod:`rlm_plugins.estimate.critic`.
 Not in it: CUDA's context (about 1 GiB), fragmentation, images; count on a tenth more.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.critic_memory import critic_memory
-from rlm_plugins.commands.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.block import Block
+from rlm_plugins.estimate.critic import critic_memory
+from rlm_plugins.estimate.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
