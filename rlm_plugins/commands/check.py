@@ -12,7 +12,7 @@ from typing import Any
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.commands import formula
 from rlm_plugins.commands.schedule import schedule
-from rlm_plugins.commands.shortcuts import shortcuts
+from rlm_plugins.commands.shortcuts import shortcuts, writer
 from rlm_plugins.commands.writers import refills, writers
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.forecast import Forecast
@@ -84,7 +84,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(_data(stage, parts)),
         "batch": [*schedule(args, problems, stage.settings).words(), *_written(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
-        "speed": shortcuts(stage, args),
+        "speed": [*writer(stage, args), *shortcuts(stage, args)],
         "memory": memory(forecast),
     }
 
