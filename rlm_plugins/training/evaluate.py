@@ -156,9 +156,8 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
 
 def _scored(answers: Answers, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]) -> list[dict[str, Any]]:
     seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
-    nobody = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
-    said = answers.prompts, answers.completions, answers.completion_ids
-    given = columns_of(*said, seen, **answers.columns, **nobody)
+    nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
+    given = columns_of(answers.prompts, answers.completions, answers.completion_ids, seen, **answers.columns, **nobody)
     scores = {reward.label: answered(trl_reward(reward), given) for reward in rewards}
     return [
         {
