@@ -143,7 +143,7 @@ def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | No
     for part, where in parts:
         check = getattr(part.target, "check", None)
         if check is not None:
-            with _stands_at(where):
+            with stands_at(where):
                 check(**({"lora": lora} if "lora" in inspect.signature(check).parameters else {}))
 
 
@@ -162,7 +162,7 @@ def check_source_columns(world: World, sources: Sequence[Bound], name: str, wher
             allowed, hint = ", ".join(names), nearest(need, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if hasattr(source.target, "check"):
-            with _stands_at(f"{where}[{number}]"):
+            with stands_at(f"{where}[{number}]"):
                 _look(source.target.check, world)
 
 
@@ -177,12 +177,12 @@ def _look(check: Callable[..., None], world: World) -> None:
 
 
 @contextmanager
-def _stands_at(where: str) -> Iterator[None]:
-    """A part knows its knobs, not where in the recipe it stands."""
+def stands_at(where: str) -> Iterator[None]:
+    """A part knows its knobs, not where in the recipe it stands; a section not the stage. Empty: at the top."""
     try:
         yield
     except RecipeError as error:
-        place = f"{where}.{error.where}" if error.where else where
+        place = ".".join(filter(None, (where, error.where)))
         raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
 
 
