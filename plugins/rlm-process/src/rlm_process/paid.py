@@ -13,7 +13,7 @@ from rlm_plugins.ingredients.borrowed import borrow_function, called
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Address, Steps
 from rlm_process.pieces import pieces
-from rlm_process.steps import cutter, own_steps
+from rlm_process.steps import cutter, own_steps, unpaid
 from rlm_process.turns import turns
 
 Ids = Sequence[Sequence[int]]
@@ -91,7 +91,7 @@ class PerStep:
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
-        function, paid = borrow_function(self.by, where="by"), torch.zeros(mask.shape, device=mask.device)
+        function, paid = borrow_function(self.by, where="by"), unpaid(mask, turn_rewards)
         cut = cutter(self.steps, tokenizer, where="shapers: per_step.steps")
         spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)
         for row, steps in enumerate(spans):

@@ -15,7 +15,7 @@ from rlm_plugins.lazy import torch
 from rlm_process.grader import Grader, kind_of, loaded
 from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
-from rlm_process.steps import Spans, cutter, own_steps
+from rlm_process.steps import Spans, cutter, own_steps, unpaid
 
 if TYPE_CHECKING:
     from torch import device
@@ -154,9 +154,9 @@ class ProcessRewards(_ProcessModel):
             asked.append(self.grader.asked(prompt, steps))
             places.append(last)
         scores = together(list(zip(places, self.grader.scores(asked), strict=True)))
-        dense = torch.zeros(mask.shape, device=mask.device)
+        dense = unpaid(mask, turn_rewards)
         for row, (last, found) in enumerate(scores):
-            dense[row, last] = self.weight * torch.tensor(found, device=mask.device)
+            dense[row, last] = self.weight * torch.tensor(found, dtype=dense.dtype, device=mask.device)
         return dense * mask
 
 

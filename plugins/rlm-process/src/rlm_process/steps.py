@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.borrowed import borrow_function
@@ -104,6 +104,13 @@ def _runs(own: Sequence[bool]) -> Spans:
     starts = [place for place, (before, now) in enumerate(pairwise((False, *own))) if now and not before]
     ends = [place + 1 for place, (now, after) in enumerate(pairwise((*own, False))) if now and not after]
     return list(zip(starts, ends, strict=True))
+
+
+def unpaid(
+    mask: Bool[torch.Tensor, "B T"], turn_rewards: Float[torch.Tensor, "B T"] | None
+) -> Float[torch.Tensor, "B T"]:
+    """Nothing for every token, as precise as what a world pays."""
+    return torch.zeros(mask.shape, device=mask.device) if turn_rewards is None else torch.zeros_like(turn_rewards)
 
 
 def numbers(spans: Sequence[Spans], like: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
