@@ -206,7 +206,7 @@ def rlm_rewards() -> Parts:
     with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
     result lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well:
     it meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all
-    weights are trained)::
+    weights are trained) and ``columns`` (of the training rows)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
