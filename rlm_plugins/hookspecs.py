@@ -176,7 +176,8 @@ def rlm_generators() -> Parts:
     rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was written, padded
     after its end; or, where asked to tell, a :class:`rlm_plugins.speed.written.Written`. From the same state of the
     random generator it writes the same. A part may carry ``settings``, what `trainer:` must say with it (then TRL
-    writes while it trains)::
+    writes while it trains), and ``foresee(model, config, **knobs)``: for a model without weights why it will leave
+    the writing to transformers (or None), and the bytes it holds while it writes; `rlm check` tells both::
 
         def in_pieces(generate, inputs, config, *, rows: int = 8):
             \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
@@ -205,7 +206,7 @@ def rlm_rewards() -> Parts:
     with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
     result lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well:
     it meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all
-    weights are trained)::
+    weights are trained) and ``columns`` (of the training rows)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
