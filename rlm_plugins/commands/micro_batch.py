@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlm_plugins.commands.shortcuts import deals, padded_because, weighs
+from rlm_plugins.commands.shortcuts import deals, joins, padded_because, weighs
 from rlm_plugins.stage import Stage
 
 
@@ -33,7 +33,8 @@ def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
     """Rows of the greatest length within the budget, a prompt counted once for its group."""
     from rlm_plugins.speed.portions import full
 
-    said = stage.speed.token_budget
-    budget = full(args.per_device_train_batch_size, prompt, completion) if said == "auto" else int(said or 0)
+    said, rows = stage.speed.token_budget, args.per_device_train_batch_size
+    budget = full(rows, prompt, completion) if said == "auto" else said or joins(stage, args) or 0
     spared = prompt - prompt / args.num_generations
-    return int(budget / (full(1, prompt, completion) - spared))
+    fit = int(float(budget) / (full(1, prompt, completion) - spared))
+    return fit if said else max(rows, fit)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.commands.shapes import skeleton
+from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
 from rlm_plugins.training.judge import trl_reward
@@ -109,7 +111,16 @@ def weighs(stage: Stage, args: Any) -> bool:
     """Whether micro-batches are as large as a budget of tokens, where they are dealt out anew and read packed."""
     from rlm_plugins.speed.regroup import counts_by_row
 
-    return stage.speed.token_budget is not None and stage.equation is not None and counts_by_row(stage.equation)
+    wanted = stage.speed.token_budget is not None or stage.speed.join
+    return wanted and stage.equation is not None and counts_by_row(stage.equation)
+
+
+def joins(stage: Stage, args: Any) -> float | None:
+    """Most tokens of micro-batches that are read together; None where a budget says, or two never fit."""
+    if stage.speed.token_budget is not None or not stage.speed.join or args.gradient_accumulation_steps == 1:
+        return None
+    most = PRODUCTS / sum(x.numel() for x in skeleton(stage.source.config, stage.lora).parameters())
+    return most if most >= 2 * args.per_device_train_batch_size else None
 
 
 def _at_random(stage: Stage, equation: Equation, args: Any) -> str | None:
@@ -132,9 +143,10 @@ def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
 
 
 def _budget(stage: Stage, args: Any, padded: str | None) -> list[str]:
-    """How large micro-batches become; nothing where the recipe has no budget."""
+    """How large micro-batches become; nothing where they are as large as the recipe says."""
     if (budget := stage.speed.token_budget) is None:
-        return []
+        most = joins(stage, args) if padded is None and deals(stage, args) and weighs(stage, args) else None
+        return [] if most is None else [f"micro-batches are read together up to {most:.0f} tokens: the model is small"]
     rows = args.per_device_train_batch_size
     reasons = {
         "they are dealt out at random": not deals(stage, args),
