@@ -7,8 +7,9 @@
 #   make bench        make bench-full
 # After a part was added or renamed:
 #   make tables   writes the tables of rewards and worlds anew, in README.md and plugins/README.md
-# and one that takes minutes, most of them for pip:
+# and two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
+#   make test-guests     installs verl, OpenRLHF and verifiers beside the core: do their rewards score what they score at home?
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -23,7 +24,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test test-packages bench bench-full bench-rows tables lint format clean
+.PHONY: demo test test-packages test-guests bench bench-full bench-rows tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -33,6 +34,9 @@ test: $(READY) lint
 
 test-packages: $(READY)
 	$(BIN)/python tests/alone.py
+
+test-guests: $(READY)
+	$(BIN)/python tests/with_guests.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py

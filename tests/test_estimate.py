@@ -14,10 +14,10 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
 
-from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.estimate import Load, estimate
-from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.estimate.block import Block
+from rlm_plugins.estimate.memory import Load, estimate
+from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.layout import layouts
 from rlm_plugins.speed.packed import causal_model, read

@@ -1,20 +1,15 @@
-"""Rewards of TRL, verl, OpenRLHF and verifiers by one line of a recipe: stand-ins first, then the real ones."""
+"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_real_guests.py: theirs)."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
+from foreign import said
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.stage import Reward
 from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import answered, trl_reward
 
 SCORES = """
 import torch
@@ -30,7 +25,7 @@ async def trl_async(prompts, completions, solution):
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0):
-    assert extra_info == {"num_turns": None, "index": 3}
+    assert extra_info == {"num_turns": None, "rollout_reward_scores": {}, "index": 3}
     return {"score": (solution_str == ground_truth) + bonus, "acc": solution_str == ground_truth, "source": data_source}
 
 
@@ -92,6 +87,14 @@ def alone(completions, answers):
     return [float(texts.count(t) == 1) for t in texts]
 
 
+def first(states) -> list[float]:
+    return [float(not place) for place in range(len(states))]
+
+
+def listed(**everything) -> list:
+    return [float(state["level"] == 3) for state in everything["states"]]
+
+
 class Environment:
     def __init__(self, rubric, rows):
         self.rubric, self.rows = rubric, rows
@@ -111,7 +114,7 @@ class MultiTurnEnv(Environment):
     pass
 
 
-rubric = RubricGroup([Rubric([right], [0.5]), Rubric([short, alone], [1.0, 0.1])])
+rubric = RubricGroup([Rubric([right], [0.5]), Rubric([short, alone, first, listed], [1.0, 0.1, 10.0, 100.0])])
 
 
 def load_environment(rows=3, turns=1):
@@ -119,11 +122,6 @@ def load_environment(rows=3, turns=1):
             for n in range(rows)]
     return (SingleTurnEnv if turns == 1 else MultiTurnEnv)(rubric, data)
 '''
-COLUMNS: dict[str, Any] = {
-    "prompts": [[{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]] * 2,
-    "completions": [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": "five"}]],
-    "completion_ids": [[1], [2]],
-}
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +130,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "scores.py").write_text(SCORES)
     (folder / "env.py").write_text(ENVIRONMENT)
     return {"scores": str(folder / "scores.py"), "env": str(folder / "env.py")}
-
-
-def said(name: str, knobs: dict[str, Any], **columns: Any) -> tuple[list[float | None], dict[str, float]]:
-    """What a reward of the registry says of the two completions, and what it logs."""
-    logged: dict[str, float] = {}
-    bound = Registry().find("rlm_rewards", name).bind(knobs)
-    given = {**COLUMNS, "log_metric": logged.__setitem__, **columns}
-    return answered(trl_reward(Reward(name, bound)), given), logged
 
 
 def test_trl(files: dict[str, str]) -> None:
@@ -174,11 +164,11 @@ def test_openrlhf(files: dict[str, str]) -> None:
 
 
 def test_verifiers(files: dict[str, str]) -> None:
-    columns = {"answer": ["4", "4"], "info": ['{"n": 1}'] * 2}
+    columns = {"answer": ["4", "4"], "info": ['{"n": 1}'] * 2, "level": [2, 3]}
     for place in ("rubric", "load_environment"):
         scores, logged = said("verifiers", {"id": f"{files['env']}:{place}"}, **columns)
-        assert scores == pytest.approx([0.5 + 2.0 + 0.1, 0.1])
-        assert logged == {"right": 0.5, "short": 1.0, "alone": 1.0}
+        assert scores == pytest.approx([0.5 + 2.0 + 0.1 + 10, 0.1 + 100])
+        assert logged == {"right": 0.5, "short": 1.0, "alone": 1.0, "first": 0.5, "listed": 0.5}
     make = Registry().find("rlm_environments", "verifiers")
     world = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 5}}).call({})
     assert [row["answer"] for row in world.train] == ["1", "2", "3", "4"], "without the row that is held out"
@@ -203,57 +193,3 @@ def test_an_address_that_leads_nowhere(address: str, words: str, files: dict[str
     part = Registry().find("rlm_rewards", "verl")
     with pytest.raises(RecipeError, match=re.escape(words)):
         part.bind({"function": address.replace("SCORES", files["scores"])})
-
-
-# ------------------------------------------------------------------ the real ones, where they are installed
-
-
-def test_of_trl_itself() -> None:
-    knobs = {"function": "trl.rewards:think_format_reward"}
-    texts = [[{"role": "assistant", "content": t}] for t in ("<think>so</think>4", "4")]
-    assert said("trl", knobs, completions=texts)[0] == [1.0, 0.0]
-    pytest.importorskip("math_verify", reason="trl.rewards.accuracy_reward needs math-verify")
-    boxed = [[{"role": "assistant", "content": t}] for t in (r"\boxed{4}", r"\boxed{5}")]
-    knobs = {"function": "trl.rewards:accuracy_reward"}
-    assert said("trl", knobs, completions=boxed, solution=[r"$4$", r"$4$"])[0] == [1.0, 0.0]
-
-
-def _file_of(package: str, *path: str) -> Path:
-    """A file of an installed package, without importing it: verl imports ray first."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip(f"{package} is not installed")
-    return Path(next(iter(spec.submodule_search_locations)), *path)
-
-
-def test_of_verl_itself() -> None:
-    file = _file_of("verl", "utils", "reward_score", "gsm8k.py")
-    texts = [[{"role": "assistant", "content": t}] for t in ("2+2\n#### 4", "#### 5")]
-    knobs = {"function": f"{file}:compute_score"}
-    found = said("verl", knobs, completions=texts, reward_model=[{"style": "rule", "ground_truth": "4"}] * 2)
-    assert found[0] == [1.0, 0.0]
-    assert said("verl", {**knobs, "options": {"format_score": 0.1}}, completions=texts, answer=["4"] * 2)[0] == [
-        1.0,
-        0.1,
-    ]
-
-
-def test_of_verifiers_itself() -> None:
-    vf: Any = pytest.importorskip("verifiers", reason="verifiers is not installed")
-    if not hasattr(vf, "Rubric"):
-        pytest.skip(f"verifiers {vf.__version__} has no Rubric: versions 0.1 to 0.3 do")
-
-    def right(parser: Any, completion: Any, answer: str) -> float:
-        return float(parser.parse_answer(completion) == answer)
-
-    parser = vf.XMLParser(["think", "answer"], answer_field="answer")
-    rubric = vf.Rubric(funcs=[right, parser.get_format_reward_func()], weights=[1.0, 0.2], parser=parser)
-    module = type(sys)("rlm_real_rubric")
-    module.rubric = rubric  # type: ignore[attr-defined]
-    sys.modules[module.__name__] = module
-    texts = ["<think>\nso\n</think>\n<answer>\n4\n</answer>", "4"]
-    chats = [[{"role": "assistant", "content": t}] for t in texts]
-    scores, logged = said("verifiers", {"id": "rlm_real_rubric:rubric"}, completions=chats, answer=["4", "4"])
-    assert scores[0] == pytest.approx(1.2)
-    assert scores[1] < 0.2
-    assert logged["right"] == 0.5

@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from rlm_plugins.speed import cache, decodes, portable
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
+from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
 from rlm_plugins.speed.sampling import as_multinomial, by_inverse
@@ -280,6 +281,29 @@ def test_what_it_does_not_do_is_written_by_transformers(
     (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
     assert line.startswith("rows are written by transformers: ")
     assert why in line
+
+
+@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+def test_what_it_does_not_do_is_known_before_there_are_weights(
+    family: str, model: dict[str, Any], said: dict[str, Any], why: str
+) -> None:
+    made = families.model(family, **model).to("meta").train()
+    reason, held = foresee(made, config(**said))
+    assert why in str(reason)
+    assert held == 0
+    assert {x.device.type for x in made.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_the_copies_are_counted_before_there_are_weights(family: str) -> None:
+    model = families.adapted(families.model(family))
+    with merged(model):
+        made = [layer.forward.__self__.weight for layer in model.modules() if hasattr(layer, "lora_A")]
+    real = sum(x.numel() * x.element_size() for x in made)
+    assert len(made) >= 8
+    assert foresee(model.to("meta"), config()) == (None, real)
+    assert foresee(model, config(), merge=False) == (None, 0)
+    assert foresee(model.to(torch.bfloat16), config()) == (None, 0)
 
 
 def test_layers_without_attention_are_written_by_transformers() -> None:

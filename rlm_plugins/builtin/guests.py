@@ -64,7 +64,7 @@ class Verl:
             "data_source": data_source or [self._data_source] * rows,
             "solution_str": completions,
             "ground_truth": _first("ground_truth", ground_truth, of_verl, answer),
-            "extra_info": [{"num_turns": None, **(info or {})} for info in extra_info or [None] * rows],
+            "extra_info": [_extra(info) for info in extra_info or [None] * rows],
         }
         plural = {f"{name}s": column for name, column in columns.items()}
         if "solution_strs" in _names(self._function):
@@ -112,6 +112,11 @@ def _first(name: str, *columns: Any) -> Any:
     if found is None:
         raise PartError(f"the data set has no column '{name}'", hint="name the right answers so, or `answer`")
     return found
+
+
+def _extra(info: Mapping[str, Any] | None) -> dict[str, Any]:
+    """With what verl's reward manager adds to the column, of one turn."""
+    return {"num_turns": None, "rollout_reward_scores": {}, **(info or {})}
 
 
 def _names(function: Callable[..., Any]) -> set[str]:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 from pydantic import Field
 
@@ -20,7 +20,6 @@ from rlm_plugins.world import World
 
 Address = Annotated[str, Field(min_length=1)]
 Options = dict[str, Any] | None
-COLUMNS = ("prompt", "answer", "info", "task", "example_id")
 GROUP = {"states", "prompts", "completions", "answers", "tasks", "infos"}
 """Names by which verifiers tells a function that is called with a whole group."""
 
@@ -46,8 +45,8 @@ class Rubric:
     """A rubric of verifiers, or that of one of its environments.
 
     r = Σₖ wₖ · fₖ(prompt, completion, answer, state, info, task, parser, …), fₖ and wₖ its functions and weights; a
-    function that names plurals is called with whole groups. `id` as of the environment `verifiers`, or the address of
-    a rubric (``my_env:rubric``), or of what makes one, called with `options`.
+    function that names plurals, or is annotated to return a list, is called with whole groups. `id` as of the
+    environment `verifiers`; or the address of a rubric (``my_env:rubric``), or of what makes one from `options`.
     """
 
     def __init__(self, *, id: Address, options: Options = None) -> None:
@@ -58,25 +57,16 @@ class Rubric:
 
     def __call__(
         self,
-        prompt_messages: Sequence[Any],
-        completion_messages: Sequence[Any],
-        answer: Any = None,
-        info: Any = None,
-        task: Any = None,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
         log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
     ) -> list[float]:
-        rows = range(len(completion_messages))
-        states = [
-            {
-                "prompt": prompt_messages[row],
-                "completion": completion_messages[row],
-                "answer": "" if answer is None else answer[row],
-                "info": _mapping(None if info is None else info[row]),
-                "task": "default" if task is None else task[row],
-                "trajectory": [],
-            }
-            for row in rows
-        ]
+        states = []
+        for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: column[row] for name, column in columns.items() if isinstance(column, list)}
+            known = {"answer": "", "task": "default", **given, "info": _mapping(given.get("info")), "trajectory": []}
+            states.append({**known, "prompt": prompt, "completion": completion})
         total = [0.0] * len(states)
         for function, weight, objects in self._terms:
             scores = _of_groups(function, objects, states) if _plural(function) else _of_rows(function, objects, states)
@@ -87,7 +77,7 @@ class Rubric:
 
 
 def _of_rows(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [float(x) for x in settled([called(function, {**objects, **state, "state": state}) for state in states])]
+    return [float(x) for x in settled([called(function, {**state, **objects, "state": state}) for state in states])]
 
 
 def _of_groups(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -103,7 +93,9 @@ def _of_groups(function: Any, objects: Mapping[str, Any], states: Sequence[Mappi
 
 
 def _plural(function: Any) -> bool:
-    return bool(GROUP & set(inspect.signature(function).parameters))
+    signature = inspect.signature(function)
+    said = signature.return_annotation
+    return bool(GROUP & set(signature.parameters)) or list in (said, get_origin(said))
 
 
 def _terms(rubric: Any) -> Iterator[tuple[Any, float, dict[str, Any]]]:
@@ -123,7 +115,12 @@ def _terms(rubric: Any) -> Iterator[tuple[Any, float, dict[str, Any]]]:
 def _loaded(id: str, options: str) -> Any:
     """What stands behind an id; world and reward of one recipe are handed the same."""
     if ":" not in id:
-        load = borrow("verifiers:load_environment", where="id")
+        try:
+            load = borrow("verifiers:load_environment", where="id")
+        except RecipeError as error:
+            allowed = "an environment of verifiers 0.1 to 0.3, or the address of a function that makes one"
+            hint = "pip install 'verifiers<0.4': from 0.4 on it has task sets instead"
+            raise RecipeError(error.problem, where="id", allowed=allowed, hint=hint) from error
         return load(id, **json.loads(options))
     found = borrow(id, where="id")
     made = hasattr(found, "rubric") or hasattr(found, "rubrics") or hasattr(found, "funcs")
@@ -132,7 +129,7 @@ def _loaded(id: str, options: str) -> Any:
 
 def _rows(data: Callable[[], Any] | None) -> list[dict[str, Any]]:
     found = data() if data is not None else None
-    return [] if found is None else [{name: row[name] for name in COLUMNS if name in row} for row in found]
+    return [] if found is None else [dict(row) for row in found]
 
 
 def _mapping(info: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from rlm_plugins.speed import reasons
 from rlm_plugins.speed.portions import PORTIONS, Sizes, cut, full, joined, portioned
-from rlm_plugins.speed.regroup import counts_by_row, counts_by_step, regroup, teaches
+from rlm_plugins.speed.regroup import regroup, teaches
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.trainer.reading import padded_rows
@@ -39,19 +40,18 @@ class Dealing(Stopping):
     def _dealt(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The micro-batches of a generation, group by group; by weight, where that decides who is read together."""
         window = self.args.gradient_accumulation_steps
-        if (sizes := self._sizes(micro_batches, window)) is None:
+        if (sizes := self._sizes(micro_batches)) is None:
             return regroup(micro_batches, window)
         return portioned(micro_batches, window, sizes, skips=self._skips(), most=self._most_of_all)
 
-    def _sizes(self, micro_batches: list[dict[str, Any]], window: int) -> Sizes | None:
+    def _sizes(self, micro_batches: list[dict[str, Any]]) -> Sizes | None:
         """How many rows are read together; None: as many as the recipe says."""
-        budget, joins = self._speed.token_budget, self._speed.join and window > 1
-        if not (budget or joins) or not counts_by_row(self.equation):
+        if reasons.by_number(self._speed, self.equation, self.args):
             return None
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
             return None
-        ids, _, width = rows[0]
+        (ids, _, width), budget = rows[0], self._speed.token_budget
         if budget is None:
             weights = sum(x.numel() for x in self.model.parameters())
             return partial(joined, rows=len(ids), budget=PRODUCTS / weights)
@@ -63,8 +63,7 @@ class Dealing(Stopping):
 
     def _may_regroup(self, inputs: dict[str, Any]) -> bool:
         """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
-        whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
-        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
+        return "pixel_values" not in inputs and reasons.at_random(self._speed, self.equation, self.args) is None
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""
@@ -76,7 +75,7 @@ class Dealing(Stopping):
 
     def _skips(self) -> bool:
         """Whether rows without advantage are left out of this step."""
-        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
+        if not self.model.training or reasons.all_read(self._speed, self.args, critic=self.critic is not None):
             return False
         if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
             labels = [] if self._writers is None else self._writers.labels

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlm_plugins.commands.shortcuts import deals, joins, padded_because, weighs
+from rlm_plugins.estimate.paths import padded_because
+from rlm_plugins.estimate.shapes import skeleton
+from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.stage import Stage
 
 
@@ -18,13 +20,16 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
         prompt: Longest prompt, in tokens.
         completion: Longest completion, in tokens.
     """
+    from rlm_plugins.speed import reasons
+
+    assert stage.equation is not None
     rows, group = args.per_device_train_batch_size, args.num_generations
     if padded_because(stage, args) is not None:
         return rows, 0
     step = rows * args.gradient_accumulation_steps
-    if not deals(stage, args):
+    if reasons.at_random(stage.speed, stage.equation, args):
         return rows, min(rows, math.ceil(rows * args.steps_per_generation / group))
-    if weighs(stage, args):
+    if reasons.by_number(stage.speed, stage.equation, args) is None:
         rows = max(1, min(_that_fit(stage, args, prompt, completion), step))
     return rows, math.ceil(rows / group)
 
@@ -34,7 +39,12 @@ def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
     from rlm_plugins.speed.portions import full
 
     said, rows = stage.speed.token_budget, args.per_device_train_batch_size
-    budget = full(rows, prompt, completion) if said == "auto" else said or joins(stage, args) or 0
+    budget = full(rows, prompt, completion) if said == "auto" else said or joined_tokens(stage)
     spared = prompt - prompt / args.num_generations
     fit = int(float(budget) / (full(1, prompt, completion) - spared))
     return fit if said else max(rows, fit)
+
+
+def joined_tokens(stage: Stage) -> float:
+    """Most tokens of micro-batches that are read together because the model is small."""
+    return PRODUCTS / sum(x.numel() for x in skeleton(stage.source.config, stage.lora).parameters())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig
 
-    from rlm_plugins.commands.estimate import Load
+    from rlm_plugins.estimate.memory import Load
 
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
 """TRL scores tokens against the vocabulary in tiles of this size (`trl.kernels.chunked_logprob`)."""
