@@ -20,7 +20,6 @@ from rlm_plugins.cli import app
 from rlm_plugins.training.pairs import with_head
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-NOTES = Path("runs/labels/notes.jsonl")
 SMALL = ["trainer.per_device_train_batch_size=8"]
 
 
@@ -62,30 +61,29 @@ def test_the_loss_and_its_gradient():
 
 
 def test_steps_are_told_apart_place_by_place():
-    """Against all pairs, one by one; a position that alone tells right from wrong earns nothing."""
+    """Against all pairs, one by one; who knows which questions are hard, or which places, earns nothing."""
     draw = random.Random(0)
-    samples = [
+    samples: list[dict[str, Any]] = [
         {
+            "prompt": draw.choice("ab"),
             "labels": [draw.choice([True, False, None]) for _ in range(3)],
             "scores": [draw.randrange(4) for _ in range(3)],
         }
         for _ in range(20)
     ]
-    pairs = [
-        (good["scores"][k] > bad["scores"][k]) + (good["scores"][k] == bad["scores"][k]) / 2
-        for k in range(3)
-        for good in samples
-        for bad in samples
-        if good["labels"][k] is True and bad["labels"][k] is False
-    ]
-    wrong = [sum(sample["labels"][k] is False for sample in samples) for k in range(3)]
-    found = [x for own in above(samples) for x in own]
-    weights = [wrong[k] for sample in samples for k in range(3) if sample["labels"][k] is True]
-    assert len(found) == len(weights)
-    by_hand = sum(x * n for x, n in zip(found, weights, strict=True)) / sum(weights)
-    assert by_hand == pytest.approx(sum(pairs) / len(pairs))
-    always = [{"labels": [True, False], "scores": [0.9, 0.1]}] * 5
-    assert above(always) == [[]] * 5
+    found = above(samples)
+    for sample, own in zip(samples, found, strict=True):
+        expected = []
+        for k in range(3):
+            wrong = [x["scores"][k] for x in samples if x["labels"][k] is False and x["prompt"] == sample["prompt"]]
+            if sample["labels"][k] is True and wrong:
+                score = sample["scores"][k]
+                expected.append(sum((score > x) + (score == x) / 2 for x in wrong) / len(wrong))
+        assert own == pytest.approx(expected)
+    places = [{"prompt": "a", "labels": [True, False], "scores": [0.9, 0.1]}] * 5
+    questions = [{"prompt": x, "labels": [x == "a"], "scores": [float(x == "a")]} for x in "abab"]
+    assert above([*places]) == [[]] * 5
+    assert above(questions) == [[]] * 4
 
 
 def test_what_is_saved_reads_like_what_was_trained(tmp_path: Path):
@@ -134,18 +132,21 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
     path = "model.path=runs/labels/01-sft/model"
     for recipe in ("lines/4-steps", "lines/5-prime", "labels/6-labels", "labels/7-vine"):
         ran("check", RECIPES / f"{recipe}.yaml", path, *few)
-    shaper = "algorithm.shapers=[{name: step_labels, weight: 0, save: runs/labels/notes.jsonl, continuations: 1}]"
-    ran("train", RECIPES / "labels" / "2-notes.yaml", "--name", "notes", "trainer.max_steps=4", shaper, *few)
-    records = [json.loads(line) for line in NOTES.read_text().splitlines()]
-    assert len(records) == 4 * 8
-    assert all(len(record["completions"]) == len(record["labels"]) for record in records)
+    once = [f"stages.{k}.algorithm.shapers.0.continuations=1" for k in (0, 1)]
+    steps = ["stages.0.trainer.max_steps=2", "stages.1.trainer.max_steps=1"]
+    ran("train", RECIPES / "labels" / "2-notes.yaml", "--name", "notes", *steps, *once, *few)
     draw = random.Random(0)
-    with NOTES.open("w") as file:  # a policy like this one is never right: a rule that can be learned
-        for number in range(64):
-            good = [draw.random() < 0.5 for _ in range(3)]
-            row = {"prompt": f"{number}", "completions": ["77\n" if x else "33\n" for x in good], "labels": good}
-            file.write(json.dumps(row) + "\n")
-    knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3", "environment.test_rows=16"]
+    for split, count in (("train", 16), ("test", 8)):
+        notes = Path("runs", "labelled", f"{split}.jsonl")
+        records = [json.loads(line) for line in notes.read_text().splitlines()]
+        assert len(records) == count
+        assert all(len(record["completions"]) == len(record["labels"]) for record in records)
+        with notes.open("w") as file:  # a policy like this one is never right: a rule that can be learned
+            for number in range(4 * count):
+                good = [draw.random() < 0.5 for _ in range(3)]
+                said = ["77\n" if x else "33\n" for x in good]
+                file.write(json.dumps({"prompt": f"{number % 4}", "completions": said, "labels": good}) + "\n")
+    knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
     ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
     held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]
     assert held_out[0] == 0.5  # a new head says the same of all

@@ -109,26 +109,27 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
 
 
 def above(samples: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """Of each answer, for each step labelled right, how many of the wrong ones of its place have a lower score.
+    """Of each answer, for each step labelled right, how many wrong ones of its place and question have a lower score.
 
-    A tie is half; the mean of all is the area under the ROC curve, place by place. Steps whose place has no wrong one
-    are left out, as are labels of exactly ½.
+    A tie is half; the mean of all is the area under the ROC curve, question by question: who only knows which questions
+    are hard, or that late steps are wrong more often, gets ½. Steps with no wrong one to be compared with are left out,
+    as are labels of exactly ½.
 
-    >>> above([{"labels": [True, True], "scores": [0.3, 0.9]}, {"labels": [False, None], "scores": [0.2, 0.1]}])
+    >>> right, wrong = {"labels": [True, True], "scores": [0.3, 0.9]}, {"labels": [False, None], "scores": [0.2, 0.1]}
+    >>> above([right | {"prompt": "?"}, wrong | {"prompt": "?"}])
     [[1.0], []]
     """
-    wrong: dict[int, list[float]] = {}
+    wrong: dict[tuple[str, int], list[float]] = {}
     for sample in samples:
-        for place, label, score in _placed(sample):
+        for where, label, score in _placed(sample):
             if label < 0.5:
-                insort(wrong.setdefault(place, []), score)
+                insort(wrong.setdefault(where, []), score)
 
-    def share(place: int, score: float) -> float:
-        of_place = wrong[place]
+    def share(of_place: list[float], score: float) -> float:
         return (bisect_left(of_place, score) + bisect_right(of_place, score)) / (2 * len(of_place))
 
     return [
-        [share(place, score) for place, label, score in _placed(sample) if label > 0.5 and place in wrong]
+        [share(wrong[where], score) for where, label, score in _placed(sample) if label > 0.5 and where in wrong]
         for sample in samples
     ]
 
@@ -136,7 +137,7 @@ def above(samples: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 def sides(sample: Mapping[str, Any]) -> list[float]:
     """For each labelled step, whether its score is on the side of ½ on which its label is; 1 where that is ½ itself.
 
-    >>> sides({"labels": [True, None, 0.2, 0.5], "scores": [0.4, 0.1, 0.1, 0.9]})
+    >>> sides({"prompt": "?", "labels": [True, None, 0.2, 0.5], "scores": [0.4, 0.1, 0.1, 0.9]})
     [0.0, 1.0, 1.0]
     """
     return [float(label == 0.5 or (label > 0.5) == (score > 0.5)) for _, label, score in _placed(sample)]
@@ -147,10 +148,10 @@ def mean(x: Sequence[float]) -> float | None:
     return sum(x) / len(x) if x else None
 
 
-def _placed(sample: Mapping[str, Any]) -> list[tuple[int, float, float]]:
-    """Place, label and score of every labelled step."""
-    both = zip(sample["labels"], sample["scores"], strict=True)
-    return [(place, float(label), score) for place, (label, score) in enumerate(both) if label is not None]
+def _placed(sample: Mapping[str, Any]) -> list[tuple[tuple[str, int], float, float]]:
+    """Question and place, label and score of every labelled step."""
+    both = enumerate(zip(sample["labels"], sample["scores"], strict=True))
+    return [((sample["prompt"], place), float(label), score) for place, (label, score) in both if label is not None]
 
 
 def _sample(row: Mapping[str, Any], labels: Sequence[Label], scores: Sequence[float]) -> dict[str, Any]:

@@ -29,8 +29,9 @@ class StepSupervision:
     which `process_model` reads by its path. `trainer:` is word for word ``transformers.TrainingArguments``.
 
     It is judged by `pairs`, how often a step labelled right has a higher score than one labelled wrong at the same
-    place of another answer (½ is guessing), and by `step_accuracy`, the share of labelled steps on the right side of ½:
-    where few steps are right, that is large for who calls all of them wrong.
+    place of another answer to the same question (½ is guessing; it takes several answers to each), and by
+    `step_accuracy`, the share of labelled steps on the right side of ½, large for who calls every step of a hard one
+    wrong.
     """
 
     columns = ("steps", "labels")
