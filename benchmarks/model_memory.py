@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.commands.estimate import Estimate, Load, estimate
+from rlm_plugins.estimate.memory import Estimate, Load, estimate
 from rlm_plugins.stage import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
              + 16 k   shared: a second adapter
              + 16 N   separate: N weights of its own, in float32
     writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
-    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer: `commands/block.py`
+    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer: `estimate/block.py`
                T b D L + max(logits, T a)    with gradient checkpointing
     valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
 

@@ -24,8 +24,8 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
-from rlm_plugins.commands.block import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.commands.check import memory
+from rlm_plugins.estimate.block import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.training import engine
@@ -139,7 +139,7 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
         stage.folder = Path(folder) / "run"
-        expected = memory(stage, engine.arguments(stage))
+        expected = memory(engine.forecast(stage))
         with probed(profiled) as made:
             stage.engine(stage)
     return made[0], expected

@@ -97,14 +97,17 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) 
     JSON: a list of stages, each with name, parts, data, batch, objective, legend, memory.
     """
     from rlm_plugins.commands.reading import read
-    from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.recipe.compose import compose, located
 
     found, registry = read(recipe, overrides)
     composed = compose(found, registry)  # names and knobs are looked at before torch is imported
     from rlm_plugins.commands.check import examine
     from rlm_plugins.commands.check_text import tell
 
-    stages = [examine(stage, registry) for stage in composed]
+    stages = []
+    for stage, place in zip(composed, found.places, strict=True):
+        with located(found, place):
+            stages.append(examine(stage, registry))
     _show(stages, "\n\n\n".join(map(tell, stages)) + "\n\nok", as_json)
 
 

@@ -49,13 +49,18 @@ def note(folder: Path, base: str, trunk_digest: str) -> None:
     (folder / NOTE).write_text(json.dumps({"base": where, "digest": trunk_digest}, indent=2) + "\n")
 
 
-def check(folder: Path) -> None:
-    """Whether the files of a folder are a reward model, before any weight is loaded.
+def check(folder: Path | str) -> None:
+    """Whether the files of a folder are a reward model, before any weight is loaded; of a hub name, whether it is one.
 
     Raises:
         RlmError: They are not; it says what is missing.
     """
-    if _is_adapter(folder):
+    if isinstance(folder, str):
+        try:
+            _labelled(folder)
+        except (OSError, ValueError) as error:
+            raise _unloadable("its config", folder, error) from None
+    elif _is_adapter(folder):
         _head(folder, "cpu")
     elif not (folder / "config.json").is_file():
         raise RlmError("there is no reward model here", where=str(folder), allowed="an adapter, or a whole model")
@@ -146,9 +151,7 @@ def _load(path: str) -> tuple[Any, bool]:
                 path, dtype=held, output_loading_info=True, **config
             )
     except (OSError, ValueError) as error:
-        hint = hub.advice(Path(path) if Path(path).exists() else None)
-        problem = f"the model under it cannot be loaded: {' '.join(str(error).split())}"
-        raise RlmError(problem, where=path, hint=hint) from None
+        raise _unloadable("the model under it", path, error) from None
     finally:
         logging.set_verbosity(loud)
     return model, any(name.startswith("score.") for name in told["missing_keys"])
@@ -159,6 +162,11 @@ def _labelled(path: str) -> bool:
     from transformers import AutoConfig
 
     return any("SequenceClassification" in name for name in AutoConfig.from_pretrained(path).architectures or ())
+
+
+def _unloadable(what: str, path: str, error: Exception) -> RlmError:
+    hint = hub.advice(Path(path) if Path(path).exists() else None)
+    return RlmError(f"{what} cannot be loaded: {' '.join(str(error).split())}", where=path, hint=hint)
 
 
 def _tokenizer(path: str | Path) -> Any:

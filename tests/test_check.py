@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands import check, checkpointing
 from rlm_plugins.commands.check import SUPPLIERS, examine
 from rlm_plugins.commands.check_text import size, tell
 from rlm_plugins.commands.layout import short
 from rlm_plugins.commands.reading import read
-from rlm_plugins.commands.workload import machine_memory, workload
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.estimate import forecast
+from rlm_plugins.estimate.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.training.engine import arguments
 
@@ -33,6 +34,14 @@ stages:
     model: {lora: {r: 4, target_modules: all-linear}}
     trainer: {per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 12, optim: adamw_8bit}
 """
+
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
 
 
 def stages(folder: Path, *overrides: str, text: str = RECIPE) -> tuple[list[Any], Any]:
@@ -138,14 +147,14 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     (sft, grpo), registry = stages(tmp_path)
     entry = examine(grpo, registry)["memory"]
     assert "checkpointing is off: without it a step fits in 80% of this machine" in tell(examine(grpo, registry))
-    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"])
+    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"])
     assert "checkpointing is on: without it a step might not fit" in tell(examine(grpo, registry))
     assert workload(grpo, arguments(grpo)).checkpointing
     assert "checkpointing is" not in tell(examine(sft, registry)), "the recipe says it"
     assert not workload(sft, arguments(sft)).checkpointing
-    monkeypatch.setattr(checkpointing, "machine_memory", lambda: entry["peak"] / 0.79)
+    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"] / 0.79)
     assert not workload(grpo, arguments(grpo)).checkpointing
-    monkeypatch.setattr(checkpointing, "estimate", None)
+    monkeypatch.setattr(forecast, "estimate", None)
     assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
 
 
@@ -169,6 +178,27 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     assert trees == -(-rows // 4)
     assert found(packed, dealt, "stages.1.speed.token_budget=1") == (1, 1)
     assert found(dealt, budget) == (8, 0)
+
+
+def test_who_writes(tmp_path: Path) -> None:
+    """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
+    (_, grpo), registry = stages(tmp_path)
+
+    def told(stage: Any) -> str:
+        said: list[str] = examine(stage, registry)["speed"]
+        return said[0]
+
+    assert told(grpo) == "rows are written by portable, unless its trial at the start of the run fails"
+    assert examine(grpo, registry)["memory"]["writing"]["layers with their adapters added"] > 0
+    window = MistralConfig(**SIZES, vocab_size=grpo.source.config.vocab_size, sliding_window=4)
+    other = replace(grpo, source=replace(grpo.source, config=window))
+    assert "by transformers, not by portable: not every layer keeps keys and values of all tokens" in told(other)
+    assert examine(other, registry)["memory"]["writing"]["layers with their adapters added"] == 0
+    beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
+    assert "it does no beam search" in told(beams)
+    assert told(replace(grpo, generator=registry.find("rlm_generators", "transformers").bind({}))) == (
+        "rows are written by transformers"
+    )
 
 
 def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
@@ -201,7 +231,7 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     def fail(*_: object) -> None:
         raise AttributeError("'PretrainedConfig' object has no attribute 'num_attention_heads'")
 
-    monkeypatch.setattr(check, "estimate", fail)
+    monkeypatch.setattr(forecast, "estimate", fail)
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
     assert "no estimate for this model" in tell(entry)

@@ -16,7 +16,7 @@ from ppo_memory_four import four_models
 from ppo_memory_report import report
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.commands.estimate import Load, estimate
+from rlm_plugins.estimate.memory import Load, estimate
 
 NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
 POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}

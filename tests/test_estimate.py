@@ -14,10 +14,10 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
 
-from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.estimate import Load, estimate
-from rlm_plugins.commands.shapes import skeleton
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.estimate.block import Block
+from rlm_plugins.estimate.memory import Load, estimate
+from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.layout import layouts
 from rlm_plugins.speed.packed import causal_model, read
@@ -137,7 +137,7 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
     assert sum(estimate(config(dtype=dtype), LORA, load).learning.values()) == two + largest, "when the logits are gone"
 
 
-@pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5)])
+@pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5), (1, 5, 3, 60)])
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -52,6 +52,22 @@ def test_report() -> None:
     assert report.samples[0]["prompt"] == "0+3="
 
 
+def test_a_reward_sees_no_column_that_means_something_else() -> None:
+    """As in training: what was written in place of `completion`, and no demonstration."""
+    seen: list[set[str]] = []
+
+    def curious(completions: list[str], **others: Any) -> list[float]:
+        seen.append({*others})
+        return [0.0] * len(completions)
+
+    rows = [{**row, "completion": "no", "demonstration": "no"} for row in tiny.problems(2)]
+    settings: dict[str, Any] = {"metric": "curious", "batch_size": 2, "max_new_tokens": 2}
+    evaluate(tiny.model(), tiny.tokenizer(), rows, [reward(curious, "curious")], **settings)
+    (names,) = seen
+    assert {"prompts", "completion_ids", "answer"} <= names
+    assert not names & {"prompt", "completion", "demonstration"}
+
+
 def test_a_percentage_is_a_share_of_something() -> None:
     assert judged(metric="long").told(0.305) == "30.5%"
     assert judged(metric="some").told(1.125) == "1.12"

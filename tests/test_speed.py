@@ -279,7 +279,7 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ),
         (
             "model.lora.lora_dropout=0.1",
-            ["read padded: `lora_dropout` is on", "they are read padded", "group by group"],
+            ["read padded: dropout is on", "they are read padded", "group by group"],
         ),
     ],
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeInt, PositiveInt
 
 from rlm_plugins import hookimpl
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.arithmetic import Groups
 from rlm_plugins.ingredients.named import RewardName, SourceName, named, written_by
 from rlm_plugins.lazy import torch
@@ -83,6 +84,21 @@ def keep_k(
     groups = Groups(merit, group)
     best_first = groups.cells.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
     return groups.rows(best_first.argsort(1) < k)
+
+
+def _keeps_fewer(config: Any, *, k: int, **_: Any) -> None:
+    """Whether something is left out.
+
+    Raises:
+        RecipeError: A group has no more rows than are kept.
+    """
+    size = config.num_generations
+    if k >= size:
+        problem = f"found {k}, and a group has {size} rows (`trainer.num_generations`): none would be left out"
+        raise RecipeError(problem, where="k", allowed=f"less than {size}")
+
+
+keep_k.suits = _keeps_fewer  # type: ignore[attr-defined]
 
 
 def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Bool[torch.Tensor, "B"]:

@@ -42,6 +42,16 @@ def portable(
     return write(generate, model, inputs, config, tell=tell, finished=finished, merge=merge, sampling=sampling)
 
 
+def _foresee(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
+    """As `rlm_plugins.hookspecs.rlm_generators` says."""
+    from rlm_plugins.speed.foresight import foresee
+
+    return foresee(model, config, **knobs)
+
+
+portable.foresee = _foresee  # type: ignore[attr-defined]
+
+
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
     """TRL's vLLM writes while it trains (`use_vllm`; `vllm_mode` and the like stand in `trainer:`), transformers else.
 

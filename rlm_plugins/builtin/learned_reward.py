@@ -46,19 +46,21 @@ class LearnedReward:
         self._model: RewardModel | None = None
 
     def check(self) -> None:
-        """Whether there is a reward model in the folder.
+        """Whether there is a reward model in the folder, or a model of that name on the hub.
 
         Raises:
             RecipeError: There is none, or one without a head.
         """
-        folder = None if self.path is None else hub.locate(self.path, where="path")
-        if folder is not None:
-            from rlm_plugins import reward_files
+        if self.path is None:
+            return
+        from rlm_plugins import reward_files
 
-            try:
-                reward_files.check(folder)
-            except RlmError as error:
-                raise RecipeError(f"{error.where}: {error.problem}", where="path", hint=error.hint) from None
+        try:
+            reward_files.check(hub.locate(self.path, where="path") or self.path)
+        except RecipeError:
+            raise
+        except RlmError as error:
+            raise RecipeError(f"{error.where}: {error.problem}", where="path", hint=error.hint) from None
 
     def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Finds the reward model, once for each policy.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from jaxtyping import Bool, Float
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
 from rlm_plugins.builtin.episodes import by_turn
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 
@@ -43,12 +44,27 @@ def overlong(
     return rewards - factor * (beyond / soft).clamp(0.0, 1.0)
 
 
+def _soft_punishment_fits(config: Any, *, max_length: int | None, cache: int | None, **_: Any) -> None:
+    """Punished from the first token on, no length is free, and the shortest answer is the best.
+
+    Raises:
+        RecipeError: The cache is as long as the limit, or longer.
+    """
+    limit = max_length or config.max_completion_length
+    if cache is not None and cache >= limit:
+        problem = f"found {cache}, and the limit is {limit} tokens: every completion would be punished"
+        raise RecipeError(problem, where="cache", allowed=f"less than {limit}")
+
+
+overlong.suits = _soft_punishment_fits  # type: ignore[attr-defined]
+
+
 def kl_in_reward(
     old_logp: Float[torch.Tensor, "B T"],
     ref_logp: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
-    beta: float = 0.05,
+    beta: NonNegativeFloat = 0.05,
 ) -> Float[torch.Tensor, "B T"]:
     """rₜ −= β (log π_old − log π_ref): drift from the reference is paid for where it happens.
 

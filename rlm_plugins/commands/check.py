@@ -9,15 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.commands import formula
-from rlm_plugins.commands.checkpointing import decided
-from rlm_plugins.commands.estimate import estimate
 from rlm_plugins.commands.schedule import schedule
-from rlm_plugins.commands.shortcuts import shortcuts
-from rlm_plugins.commands.workload import machine_memory, workload
+from rlm_plugins.commands.shortcuts import shortcuts, writer
 from rlm_plugins.commands.writers import refills, writers
 from rlm_plugins.errors import RlmError
+from rlm_plugins.estimate.forecast import Forecast
+from rlm_plugins.estimate.workload import machine_memory
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.supplies import unsupplied
 from rlm_plugins.registry import Registry
@@ -75,7 +73,8 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         (lines of text); ``objective`` and ``legend`` (symbol, meaning, part); ``speed`` (lines of text); ``memory``
         (see `memory`).
     """
-    args = engine.arguments(stage)
+    forecast = engine.forecast(stage)
+    args = forecast.args
     problems = len(stage.world.train) if hasattr(stage.world.train, "__len__") else None
     parts = list(_parts(stage, registry))
     return {
@@ -84,8 +83,8 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(_data(stage, parts)),
         "batch": [*schedule(args, problems, stage.settings).words(), *_written(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
-        "speed": shortcuts(stage, args),
-        "memory": memory(stage, args),
+        "speed": [*writer(stage, args), *shortcuts(stage, args)],
+        "memory": memory(forecast),
     }
 
 
@@ -97,16 +96,15 @@ def _written(stage: Stage, args: Any) -> list[str]:
     return [*writers(stage.rollouts, args.num_generations), *drawn]
 
 
-def memory(stage: Stage, args: Any) -> Entry:
+def memory(forecast: Forecast) -> Entry:
     """The estimate in bytes, the load it is for, and what this machine has; ``problem`` where none can be made."""
     try:
-        load = workload(stage, args)
-        found = estimate(stage.source.config, stage.lora, load, stage.critic)
+        load, found = forecast.load, forecast.memory
     except RlmError:
         raise
     except Exception as error:  # no condition for a run: a model may be of a kind this has never heard of
         return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
-    told = {"decided": decided(stage, args), "machine": machine_memory()}
+    told = {"decided": forecast.decided(), "machine": machine_memory()}
     return {**asdict(found), "peak": found.peak, "load": asdict(load), **told}
 
 
@@ -140,7 +138,7 @@ def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
     needed: dict[tuple[str, str], list[str]] = {}
     for slot, part in parts:
         for name in _named(stage, slot, part):
-            is_column = slot == "trainer" or (slot == "rewards" and name not in SAMPLE)
+            is_column = slot == "trainer" or (slot == "rewards" and name not in part.sample)
             supplier = column if is_column else SUPPLIERS.get(name, "the trainer")
             needed.setdefault((name, supplier), []).append(part.name)
     for (name, supplier), users in needed.items():

@@ -1,10 +1,15 @@
-"""Which short cuts a stage takes, and why it does not take the others: told by ``rlm check``."""
+"""Which short cuts a stage takes, and why it does not take the others: told by ``rlm check``.
+
+The reasons are those of the trainer (`rlm_plugins.speed.reasons`) and of what is known of the model (`estimate.paths`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.estimate.paths import padded_because, writing
+from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
 from rlm_plugins.training.judge import trl_reward
@@ -24,40 +29,36 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         f"rows are read padded: {padded}"
         if padded
         else "rows are read without padding, each prompt once for its group",
-        _skip(stage, stage.equation, padded),
+        _skip(stage, stage.equation, args, padded),
         _regroup(stage, stage.equation, args),
-        *_budget(stage, args, padded),
+        *_budget(stage, stage.equation, args, padded),
         *_reuse(stage, args),
         *_overlap(stage),
     ]
 
 
-def padded_because(stage: Stage, args: Any) -> str | None:
-    """What can be known before the weights are there; the trial at the start of a run has the last word."""
-    if not stage.speed.packed:
-        return "`speed.packed` is off"
-    if args.cast_lm_head_to_fp32:
-        return "`cast_lm_head_to_fp32` has a language head of its own"
-    if (stage.lora or {}).get("lora_dropout"):
-        return "`lora_dropout` is on, and which tokens it hits depends on the padding"
-    import torch
-    from transformers import AutoModelForCausalLM
+def writer(stage: Stage, args: Any) -> list[str]:
+    """Who writes the rows, and why it is not the generator of the recipe; nothing where nobody writes.
 
-    from rlm_plugins.speed.fits import why_not
+    Args:
+        stage: Composed.
+        args: The engine's config.
+    """
+    if stage.generator is None or not (hasattr(args, "num_generations") or stage.evaluation):
+        return []
+    name = stage.generator.part.name
+    if getattr(args, "use_vllm", False):
+        return ["rows are written by TRL's vLLM"]
+    foreseen = writing(stage, args)
+    if foreseen and foreseen[0][0]:
+        return [f"rows are written by transformers, not by {name}: {foreseen[0][0]}"]
+    return [f"rows are written by {name}" + (", unless its trial at the start of the run fails" if foreseen else "")]
 
-    with torch.device("meta"):
-        return why_not(AutoModelForCausalLM.from_config(stage.source.config))
 
-
-def _skip(stage: Stage, equation: Equation, padded: str | None) -> str:
+def _skip(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:
     labels = [source.beside.get("as") or source.part.name for source in stage.rollouts]
-    reasons = {
-        "`speed.skip` is off": not stage.speed.skip,
-        "they are read padded": padded is not None,
-        "the critic learns from them": stage.critic is not None,
-        "`target_kl` measures all rows": stage.settings.get("target_kl") is not None,
-    }
-    if reason := next((reason for reason, holds in reasons.items() if holds), _who_sees(equation, labels)):
+    reason = reasons.all_read(stage.speed, args, critic=stage.critic is not None)
+    if reason := reason or ("they are read padded" if padded else _who_sees(equation, labels)):
         return f"rows without advantage are read by the update: {reason}"
     return "rows without advantage are left out of the update: no term has a gradient there"
 
@@ -73,13 +74,12 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
 
 
 def _reuse(stage: Stage, args: Any) -> list[str]:
-    """Nothing where a generation is one optimiser step, or a part of it: then there is no old policy."""
-    every = args.steps_per_generation * args.num_iterations
-    if not stage.speed.reuse or args.gradient_accumulation_steps % every == 0:
+    """Nothing where there is no old policy."""
+    if not stage.speed.reuse or not reasons.reads_old(args):
         return []
     if args.use_vllm:
         return ["the old policy is read by a pass of its own: vLLM's numbers are not the policy's"]
-    if args.steps_per_generation == args.gradient_accumulation_steps:
+    if reasons.old_is_first(stage.speed, args):
         return [
             "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
         ]
@@ -100,48 +100,19 @@ def _overlap(stage: Stage) -> list[str]:
     return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
-def deals(stage: Stage, args: Any) -> bool:
-    """Whether micro-batches are dealt out anew."""
-    return stage.equation is not None and _at_random(stage, stage.equation, args) is None
-
-
-def weighs(stage: Stage, args: Any) -> bool:
-    """Whether micro-batches are as large as a budget of tokens, where they are dealt out anew and read packed."""
-    from rlm_plugins.speed.regroup import counts_by_row
-
-    return stage.speed.token_budget is not None and stage.equation is not None and counts_by_row(stage.equation)
-
-
-def _at_random(stage: Stage, equation: Equation, args: Any) -> str | None:
-    """Why micro-batches stay as TRL deals them out."""
-    from rlm_plugins.speed.regroup import counts_by_step
-
-    if not stage.speed.regroup:
-        return "`speed.regroup` is off"
-    if not counts_by_step(equation):
-        return "the loss is averaged over micro-batches"
-    if args.steps_per_generation % args.gradient_accumulation_steps:
-        return "an optimiser step spans generations"
-    return None
-
-
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
-    if reason := _at_random(stage, equation, args):
+    if reason := reasons.at_random(stage.speed, equation, args):
         return f"micro-batches are dealt out at random: {reason}"
     return "micro-batches are dealt out group by group, rows without advantage last"
 
 
-def _budget(stage: Stage, args: Any, padded: str | None) -> list[str]:
+def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
     """How large micro-batches become; nothing where the recipe has no budget."""
     if (budget := stage.speed.token_budget) is None:
         return []
     rows = args.per_device_train_batch_size
-    reasons = {
-        "they are dealt out at random": not deals(stage, args),
-        "they are read padded": padded is not None,
-        "a part looks at all those of a step": not weighs(stage, args),
-    }
-    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+    reason = reasons.by_number(stage.speed, equation, args)
+    if reason := reason or ("they are read padded" if padded else None):
         return [f"micro-batches have {rows} rows each, whatever they weigh: {reason}"]
     size = f"{rows} rows of full length" if budget == "auto" else str(budget)
     return [f"micro-batches hold as many tokens as {size}, a prompt counted once"]

@@ -13,11 +13,12 @@ from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.earlier import check_earlier_stages
 from rlm_plugins.recipe.groups import check_groups, check_refills
 from rlm_plugins.recipe.names import check_reward_names
-from rlm_plugins.recipe.paths import leaves, spell
-from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size
+from rlm_plugins.recipe.paths import Path, leaves, spell
+from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size, stands_at
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.settings import check, check_installed
 from rlm_plugins.recipe.sources import check_rows_fit, check_sources
+from rlm_plugins.recipe.suits import check_suits
 from rlm_plugins.recipe.supplies import check_symbols, standing
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound
@@ -55,21 +56,23 @@ def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> 
         PluginError: A plugin breaks the contract.
     """
     registry.require_sound()
-    with _located(recipe):
+    with located(recipe):
         return _compose(recipe, registry, build_world)
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:
     """The first of these walls alone, for who is about to import torch: names, knobs and needs of all stages."""
     registry.require_sound()
-    with _located(recipe):
+    with located(recipe):
         _plans(recipe, registry)
 
 
 @contextmanager
-def _located(recipe: Recipe) -> Iterator[None]:
+def located(recipe: Recipe, place: Path = ()) -> Iterator[None]:
+    """Puts the line of the recipe beside the address of an error; before it the stage, where that is at `place`."""
     try:
-        yield
+        with stands_at(spell(place)):
+            yield
     except RecipeError as error:
         located = recipe.locate(error)
         raise located from located.__cause__
@@ -163,6 +166,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         house=house_settings(),
     )
     check_rows_fit(plan.slots, config, plan.place)
+    check_suits(plan.slots, config, spell((*plan.place, "algorithm")))
     if hasattr(config, "num_generations") and any(_symbols(plan).values()):
         labels, where = [reward.label for reward in plan.rewards], spell((*plan.place, "algorithm"))
         check_groups(plan.slots, config.num_generations, labels, where, registry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins import schedule
@@ -45,6 +45,7 @@ def critic_of(
         name, where = asking[0]
         problem = f"{name} reads a critic, and no term of the loss teaches it: none names `values`"
         raise RecipeError(problem, where=where, hint=_REMEDY)
+    _check_taught_once(parts)
     given = {key: value for key, value in (said or {}).items() if value is not None}
     critic = Critic(
         kind=given.get("kind") or ("separate" if lora is None else "shared"),
@@ -78,6 +79,22 @@ def check_copied(critic: Critic | None, source: ModelSource, where: str) -> None
         problem = "a separate critic is a copy of the model that is trained, and the weights of this one are quantised"
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
         raise RecipeError(problem, where=where, allowed=allowed)
+
+
+def _check_taught_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
+    """Whether no term of the loss teaches the critic twice.
+
+    Raises:
+        RecipeError: The same one does, on the same rows.
+    """
+    met: list[tuple[str, Any]] = []
+    for slot, bound, where in parts:
+        term = bound.part.full_name, bound.beside.get("source")
+        if slot == "penalties" and _names(bound, "values"):
+            if term in met:
+                problem = f"{bound.part.name} stands here a second time: the critic would be taught twice"
+                raise RecipeError(problem, where=where, hint="say it once; how much it counts is its `beta`")
+            met.append(term)
 
 
 def _names(bound: Bound, *names: str) -> bool:

@@ -104,13 +104,14 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
         for need in reward.part.part.needs:
-            if need not in SAMPLE and need not in names:
+            sample = reward.part.part.sample
+            if need not in sample and need not in names:
                 raise RecipeError(
                     f"the reward '{reward.label}' needs the column '{need}', which the {kind} rows of '{name}' do not "
                     "have",
                     where=f"{where}[{number}]",
-                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
-                    hint=nearest(need, [*names, *SAMPLE]),
+                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
+                    hint=nearest(need, [*names, *sample]),
                 )
             if need in ("episodes", "environments") and not world.answers:
                 problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
@@ -144,7 +145,7 @@ def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | No
     for part, where in parts:
         check = getattr(part.target, "check", None)
         if check is not None:
-            with _stands_at(where):
+            with stands_at(where):
                 called(check, {"lora": lora, "columns": columns(world.train)})
 
 
@@ -163,7 +164,7 @@ def check_source_columns(world: World, sources: Sequence[Bound], name: str, wher
             allowed, hint = ", ".join(names), nearest(need, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if hasattr(source.target, "check"):
-            with _stands_at(f"{where}[{number}]"):
+            with stands_at(f"{where}[{number}]"):
                 _look(source.target.check, world)
 
 
@@ -178,12 +179,12 @@ def _look(check: Callable[..., None], world: World) -> None:
 
 
 @contextmanager
-def _stands_at(where: str) -> Iterator[None]:
-    """A part knows its knobs, not where in the recipe it stands."""
+def stands_at(where: str) -> Iterator[None]:
+    """A part knows its knobs, not where in the recipe it stands; a section not the stage. Empty: at the top."""
     try:
         yield
     except RecipeError as error:
-        place = f"{where}.{error.where}" if error.where else where
+        place = ".".join(filter(None, (where, error.where)))
         raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
 
 

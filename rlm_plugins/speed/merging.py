@@ -32,6 +32,18 @@ def merged(model: Any) -> Iterator[None]:
             vars(layer).pop("forward", None)
 
 
+def linear(layer: Any) -> torch.nn.Linear | None:
+    """The linear layer that does the work of a module at this moment, if one alone does."""
+    work = layer.forward
+    return work.__self__ if getattr(work, "__func__", None) is torch.nn.Linear.forward else None
+
+
+def bytes_of_copies(model: Any) -> int:
+    """What the copies hold while they stand there."""
+    weights = [layer.base_layer.weight for layer in model.modules() if _is_mergeable(layer)]
+    return sum(weight.numel() * weight.element_size() for weight in weights)
+
+
 def _is_mergeable(layer: Any) -> bool:
     """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
     from peft.tuners.lora.layer import Linear
@@ -64,7 +76,8 @@ def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
 
 
 def _is_float(x: torch.Tensor) -> bool:
-    return x.dtype == torch.float32 and not torch.is_autocast_enabled(x.device.type)
+    casts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+    return x.dtype == torch.float32 and not casts
 
 
 def _sum(layer: Any) -> Any:

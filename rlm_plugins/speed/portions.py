@@ -18,7 +18,7 @@ from rlm_plugins.training.refill import has_rows
 
 KEYS = 8
 """A completion keeps a copy of the keys and values it looks at. For one token these are less than an eighth of what a
-token keeps in a transformer of the usual shape (`commands/block.py`)."""
+token keeps in a transformer of the usual shape (`estimate/block.py`)."""
 PORTIONS = "portions"
 """Under this name a micro-batch holds those it is made of."""
 

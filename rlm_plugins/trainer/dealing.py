@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from rlm_plugins.speed import reasons
 from rlm_plugins.speed.portions import PORTIONS, full, portioned
-from rlm_plugins.speed.regroup import counts_by_row, counts_by_step, regroup, teaches
+from rlm_plugins.speed.regroup import regroup, teaches
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.trainer.reading import padded_rows
 from rlm_plugins.trainer.stopping import Stopping
@@ -37,7 +38,7 @@ class Dealing(Stopping):
     def _dealt(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The micro-batches of a generation, group by group; by weight, where a budget is kept."""
         window, budget = self.args.gradient_accumulation_steps, self._speed.token_budget
-        if budget is None or not counts_by_row(self.equation):
+        if budget is None or reasons.by_number(self._speed, self.equation, self.args):
             return regroup(micro_batches, window)
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
@@ -52,8 +53,7 @@ class Dealing(Stopping):
 
     def _may_regroup(self, inputs: dict[str, Any]) -> bool:
         """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
-        whole = self.args.steps_per_generation % self.args.gradient_accumulation_steps == 0
-        return self._speed.regroup and whole and "pixel_values" not in inputs and counts_by_step(self.equation)
+        return "pixel_values" not in inputs and reasons.at_random(self._speed, self.equation, self.args) is None
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""
@@ -65,7 +65,7 @@ class Dealing(Stopping):
 
     def _skips(self) -> bool:
         """Whether rows without advantage are left out of this step."""
-        if not (self._speed.skip and self.model.training and self.critic is None and self._most is None):
+        if not self.model.training or reasons.all_read(self._speed, self.args, critic=self.critic is not None):
             return False
         if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
             labels = [] if self._writers is None else self._writers.labels

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.speed import reasons
 from rlm_plugins.speed.reader import PackedReader
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
@@ -90,7 +91,7 @@ class Reading(Playing):
     def _reads_packed(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> bool:
         """Whether rows of text are read without padding: weights are whole on each device, the head is the model's."""
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if not self._speed.packed or sharded or self.args.cast_lm_head_to_fp32 or self.aux_loss_enabled:
+        if reasons.padded(self._speed, self.args, sharded=sharded, balanced=self.aux_loss_enabled):
             return False
         return self._reader().takes(ids, there, width)
 

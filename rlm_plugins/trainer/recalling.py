@@ -9,6 +9,7 @@ from accelerate.utils import gather_object
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.speed import reasons
 from rlm_plugins.trainer.reading import Reading, loss_mask, padded_rows
 from rlm_plugins.trainer.vocabulary import TOLD, read_vocabulary
 from rlm_plugins.training.past import Past, answers_in, distance, stacked
@@ -46,9 +47,7 @@ class Recalling(Reading):
 
     def _reads_old(self) -> bool:
         """Whether TRL reads what the policy was before the update: the first of its passes over a generation."""
-        every = self.args.steps_per_generation * self.num_iterations
-        aligned = self.args.gradient_accumulation_steps % every == 0
-        return self.model.training and not aligned and not self.use_vllm
+        return self.model.training and reasons.reads_old(self.args) and not self.use_vllm
 
     def _asks_to_tell(self) -> bool:
         """Whether what was thought while writing spares a pass, and is what that pass would say: so it is in float32.
@@ -81,13 +80,9 @@ class Recalling(Reading):
         return self._stands_anywhere
 
     def _old_comes_later(self) -> bool:
-        """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier.
-
-        So it is where a generation is one optimiser step, taken several times.
-        """
-        steps, accumulation = self.args.steps_per_generation, self.args.gradient_accumulation_steps
-        once = steps == accumulation and self.num_iterations > 1 and self.model.training
-        return self._speed.reuse and once and not self._scores_by_old() and not self.use_vllm
+        """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier."""
+        first = reasons.old_is_first(self._speed, self.args) and self.model.training
+        return first and not self._scores_by_old()
 
     def _scores_by_old(self) -> bool:
         """Whether the scoring room asks what the policy was before the update."""

@@ -17,6 +17,8 @@ from rlm_plugins.world import ModelSource
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
+    from rlm_plugins.estimate.forecast import Forecast
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -32,18 +34,23 @@ def house_settings() -> dict[str, Any]:
 
 
 def arguments(stage: Stage, **machine: Any) -> Any:
-    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know.
+    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know."""
+    return forecast(stage, **machine).args
+
+
+def forecast(stage: Stage, **machine: Any) -> Forecast:
+    """The same with what the stage will take.
 
     Gradient checkpointing, where the recipe does not say, is on only if a step would not fit without it.
     """
-    from rlm_plugins.commands.checkpointing import KEY, needs_checkpointing
+    from rlm_plugins.estimate.forecast import KEY, Forecast
 
     config = stage.engine.config_class()
     said = {**house_settings(), **stage.settings, "output_dir": str(stage.folder), **machine}
-    args = config(**said)
-    if KEY in stage.settings or needs_checkpointing(stage, args):
-        return args
-    return config(**said, **{KEY: False})
+    found = Forecast(stage, config(**said))
+    if KEY not in stage.settings and not found.needs_checkpointing():
+        found.args = config(**said, **{KEY: False})
+    return found
 
 
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:

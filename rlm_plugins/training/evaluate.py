@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rlm_plugins.recipe.preflight import NOT_FOR_REWARDS
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.training.answering import Answers, answer
 from rlm_plugins.training.fault_book import agree
 from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import answered, introduce, text_of, trl_reward
+from rlm_plugins.training.judge import answered, columns_of, introduce, text_of, trl_reward
 from rlm_plugins.training.processes import processes
 from rlm_plugins.world import World
 
@@ -154,17 +155,9 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def _scored(answers: Answers, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]) -> list[dict[str, Any]]:
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
-    given: dict[str, Any] = {
-        "prompts": answers.prompts,
-        "completions": answers.completions,
-        "completion_ids": answers.completion_ids,
-        **columns,
-        **answers.columns,
-        "trainer_state": None,
-        "log_extra": _ignore,
-        "log_metric": _ignore,
-    }
+    seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
+    nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
+    given = columns_of(answers.prompts, answers.completions, answers.completion_ids, seen, **answers.columns, **nobody)
     scores = {reward.label: answered(trl_reward(reward), given) for reward in rewards}
     return [
         {

@@ -2,8 +2,8 @@
 
     peak = always + max(writing, learning, valuing)
 
-Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.commands.shapes`); what a step needs on
-top is worked out in :mod:`rlm_plugins.commands.block`, what a critic adds in :mod:`rlm_plugins.commands.critic_memory`.
+Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.estimate.shapes`); what a step needs on
+top is worked out in :mod:`rlm_plugins.estimate.block`, what a critic adds in :mod:`rlm_plugins.estimate.critic`.
 Not in it: CUDA's context (about 1 GiB), fragmentation, images; count on a tenth more.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.critic_memory import critic_memory
-from rlm_plugins.commands.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.block import Block
+from rlm_plugins.estimate.critic import critic_memory
+from rlm_plugins.estimate.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Load:
         state: Bytes of optimiser state per byte of trained weights: AdamW keeps two moments.
         reference: Whether a second, frozen copy of the weights is held.
         fused: Whether Triton scores the tokens (a GPU).
+        copies: Bytes of the layers that stand beside the model's while rows are written, adapters added to them.
         trees: Prompts of a micro-batch that is read packed, each once for its completions; 0: it is read padded.
     """
 
@@ -48,6 +49,7 @@ class Load:
     state: float = 2.0
     reference: bool = False
     fused: bool = False
+    copies: int = 0
     trees: int = 0
 
     @property
@@ -115,6 +117,7 @@ def estimate(
             "keys and values": block.cache(load.rows * (load.prompt + load.completion)),
             "a layer reading the prompts": block.reading(load.rows * load.prompt),
             "next-token probabilities": block.choosing(load.rows),
+            "layers with their adapters added": load.copies if load.rows else 0,
         },
         learning={
             "activations": block.activations(load),

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlm_plugins.commands.estimate import Load
-from rlm_plugins.commands.micro_batch import micro_batch
+from rlm_plugins.estimate.memory import Load
+from rlm_plugins.estimate.micro_batch import micro_batch
+from rlm_plugins.estimate.paths import writing
 from rlm_plugins.ingredients.fit import check_fit
 from rlm_plugins.stage import Stage
 from rlm_plugins.training.judge import text_of
@@ -49,6 +50,7 @@ def workload(stage: Stage, args: Any) -> Load:
         state=_optimiser_state(args.optim),
         reference=stage.lora is None and stage.equation is not None and stage.equation.needs("ref_logp"),
         fused=torch.cuda.is_available(),
+        copies=max((held for _, held in writing(stage, args)), default=0),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlm_plugins.commands.shortcuts import deals, padded_because, weighs
+from rlm_plugins.estimate.paths import padded_because
 from rlm_plugins.stage import Stage
 
 
@@ -18,13 +18,16 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
         prompt: Longest prompt, in tokens.
         completion: Longest completion, in tokens.
     """
+    from rlm_plugins.speed import reasons
+
+    assert stage.equation is not None
     rows, group = args.per_device_train_batch_size, args.num_generations
     if padded_because(stage, args) is not None:
         return rows, 0
     step = rows * args.gradient_accumulation_steps
-    if not deals(stage, args):
+    if reasons.at_random(stage.speed, stage.equation, args):
         return rows, min(rows, math.ceil(rows * args.steps_per_generation / group))
-    if weighs(stage, args):
+    if reasons.by_number(stage.speed, stage.equation, args) is None:
         rows = max(1, min(_that_fit(stage, args, prompt, completion), step))
     return rows, math.ceil(rows / group)
 

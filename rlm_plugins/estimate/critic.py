@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.commands.block import Block
-from rlm_plugins.commands.shapes import half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.block import Block
+from rlm_plugins.estimate.shapes import half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from rlm_plugins.commands.estimate import Load
+    from rlm_plugins.estimate.memory import Load
 
 FLOAT = 4
 """Bytes of a float32."""

@@ -1,0 +1,67 @@
+"""Which paths a stage will take, asked of its model on the meta device; the trials of the run have the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlm_plugins.estimate.shapes import skeleton
+from rlm_plugins.stage import Stage
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")
+"""What TRL takes over from its config into transformers'."""
+_SPREAD = "the weights are spread over processes"
+
+
+def padded_because(stage: Stage, args: Any) -> str | None:
+    """Why rows will be read padded; None: they will not.
+
+    Args:
+        stage: With its source built.
+        args: The engine's config.
+    """
+    from rlm_plugins.speed import reasons
+    from rlm_plugins.speed.fits import why_not
+
+    has_experts = hasattr(stage.source.config.get_text_config(), "output_router_logits")
+    balanced = has_experts and args.router_aux_loss_coef != 0
+    said = reasons.padded(stage.speed, args, sharded=_is_sharded(args), balanced=balanced)
+    return said or why_not(skeleton(stage.source.config, stage.lora))
+
+
+def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
+    """Of each way a stage writes: why transformers will instead of its generator, and the bytes that this holds.
+
+    Args:
+        stage: With its source and its generator.
+        args: The engine's config.
+
+    Returns:
+        First how it writes what is learned from, last how it answers what it is judged by; empty where the generator
+        has nothing to say beforehand.
+    """
+    foresee = getattr(stage.generator.target, "foresee", None) if stage.generator is not None else None
+    if stage.generator is None or foresee is None:
+        return []
+    model, knobs = skeleton(stage.source.config, stage.lora), stage.generator.knobs
+    return [
+        (_SPREAD, 0) if learns and _is_sharded(args) else foresee(model.train(learns), config, **knobs)
+        for learns, config in _ways(stage, args)
+    ]
+
+
+def _is_sharded(args: Any) -> bool:
+    return bool(args.fsdp or args.deepspeed)
+
+
+def _ways(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
+    """Whether the model is being trained meanwhile, and transformers' GenerationConfig."""
+    from transformers import GenerationConfig
+
+    ends = {"eos_token_id": 0, "pad_token_id": 0, "disable_compile": True}
+    if hasattr(args, "num_generations"):
+        said = {"max_new_tokens": args.max_completion_length, "do_sample": True}
+        said |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
+        yield True, GenerationConfig(**ends, **said)
+    if stage.evaluation is not None:
+        yield False, GenerationConfig(max_new_tokens=1, do_sample=False, **ends)

@@ -1,0 +1,79 @@
+"""Why a short cut is not taken, in words: the trainer asks whether there is a reason, ``rlm check`` says which.
+
+Here stands what follows from the recipe alone; what a model does not allow is in `fits` and `decodes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
+from rlm_plugins.stage import Speed
+from rlm_plugins.step import Equation
+
+
+def padded(speed: Speed, args: Any, *, sharded: bool, balanced: bool) -> str | None:
+    """Why rows are read padded.
+
+    Args:
+        speed: As the recipe has it.
+        args: The engine's config.
+        sharded: Whether the weights are spread over processes.
+        balanced: Whether the loss has a term for how a model uses its experts.
+    """
+    if not speed.packed:
+        return "`speed.packed` is off"
+    if args.cast_lm_head_to_fp32:
+        return "`cast_lm_head_to_fp32` has a language head of its own"
+    if sharded:
+        return "the weights are spread over processes"
+    return "the loss counts which experts every token takes (`router_aux_loss_coef`)" if balanced else None
+
+
+def at_random(speed: Speed, equation: Equation, args: Any) -> str | None:
+    """Why micro-batches stay as TRL deals them out."""
+    if not speed.regroup:
+        return "`speed.regroup` is off"
+    if not counts_by_step(equation):
+        return "the loss is averaged over micro-batches"
+    if args.steps_per_generation % args.gradient_accumulation_steps:
+        return "an optimiser step spans generations"
+    return None
+
+
+def by_number(speed: Speed, equation: Equation, args: Any) -> str | None:
+    """Why micro-batches that are read packed have as many rows as the recipe says, whatever these weigh."""
+    if speed.token_budget is None:
+        return "the recipe has no `token_budget`"
+    if at_random(speed, equation, args):
+        return "they are dealt out at random"
+    return None if counts_by_row(equation) else "a part looks at all those of a step"
+
+
+def all_read(speed: Speed, args: Any, *, critic: bool) -> str | None:
+    """Why the update reads rows that have no advantage, whatever the loss has of them.
+
+    Args:
+        speed: As the recipe has it.
+        args: The engine's config.
+        critic: Whether there is one.
+    """
+    if not speed.skip:
+        return "`speed.skip` is off"
+    if critic:
+        return "the critic learns from them"
+    return None if getattr(args, "target_kl", None) is None else "`target_kl` measures all rows"
+
+
+def reads_old(args: Any) -> bool:
+    """Whether TRL reads the old policy: else a generation is one optimiser step, or a part of it, and there is none."""
+    return bool(args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations))
+
+
+def old_is_first(speed: Speed, args: Any) -> bool:
+    """Whether the first pass of the update over a generation can say what the policy was before it.
+
+    So it is where a generation is one optimiser step, taken several times.
+    """
+    once = args.steps_per_generation == args.gradient_accumulation_steps and args.num_iterations > 1
+    return speed.reuse and once and not args.use_vllm
