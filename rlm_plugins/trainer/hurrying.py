@@ -53,7 +53,7 @@ class Hurrying(Judging):
     def _begin(self, columns: dict[str, Any], *, by_group: bool = False) -> None:
         for reward in self.reward_funcs:
             if hasattr(reward, "begin") and (reward.by_group or not by_group):
-                reward.begin(columns, self.async_loop)
+                reward.begin(columns, getattr(self, "async_loop", None))  # TRL has none where no reward is asynchronous
 
     def _columns_of(
         self, prompts: Sequence[Any], ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]], **here: Any
