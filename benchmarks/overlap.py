@@ -2,8 +2,8 @@
 
 Two arms, with `speed.overlap` and without, train the same steps in one process, in rounds whose order turns, on groups
 of four that end at different times. They must have learned the same weights to the bit. Rewards (`overlap_rewards.py`)
-take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has two
-processes. Neither takes a core from the model. Seconds are those of the clock, since waiting is what is measured.
+take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has
+two processes. Neither takes a core from the model. Seconds are those of the clock, since waiting is what is measured.
 
 ::
 
@@ -112,8 +112,8 @@ def page(found: Record) -> str:
         "# Rewards while the model writes",
         "",
         f"`python benchmarks/overlap.py`: seconds of the clock for a step, median of {found['rounds']} rounds;",
-        "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights to",
-        "the bit.",
+        "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights",
+        "to the bit.",
         f"A step: {found['about']}.",
         "",
         "| the reward | a row | without overlap | with | × | range |",
