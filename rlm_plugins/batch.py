@@ -128,6 +128,11 @@ SAMPLE: dict[str, str] = {
     "log_metric": "function(name, value): adds a number to the metrics",
 }
 """What a reward may name beside the columns of its data set."""
+ONE: dict[str, str] = {
+    "completion": "str: what the model wrote on one row; who names it is asked row by row, and says one number",
+    "prompt": "str: the question that row answers",
+}
+"""What a reward of one completion names in place of `completions` and `prompts`; columns are values of its row then."""
 
 
 def words(room: str) -> list[str]:

@@ -60,7 +60,9 @@ HOOKS: dict[str, Hook] = {
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
-    "rlm_rewards": Hook("rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes")),
+    "rlm_rewards": Hook(
+        "rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes", "overlap")
+    ),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
@@ -196,14 +198,15 @@ def rlm_rewards() -> Parts:
     """r: how good a completion was. Called with whole groups, on every process for its own rows.
 
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
-    ``None`` means "does not apply here". `async def` works, and may be asked about each group alone. A function that
+    ``None`` means "does not apply here". One that names ``completion`` is asked about each row alone, with the values
+    of its row, and returns its float. `async def` works, and may be asked about each group alone. A function that
     ends in ``**kwargs`` is taken for one written for TRL and gets exactly what TRL passes. What it raises names plugin
-    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout`` and ``processes``. A class may
-    have a method ``check()``, called before any weight is loaded, and ``meet(policy, results)``, called with every
-    model that is trained or judged before its first score (``results``: name of an earlier stage → where its result
-    lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well: it
-    meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all weights
-    are trained)::
+    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout``, ``processes`` and ``overlap``.
+    A class may have a method ``check()``, called before any weight is loaded, and ``meet(policy, results)``, called
+    with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
+    result lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well:
+    it meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all
+    weights are trained) and ``columns`` (of the training rows)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

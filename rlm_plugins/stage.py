@@ -26,6 +26,7 @@ class Reward:
         on_error: Where it fails the run stops (``stop``), its rows score 0 (``zero``) or teach nothing (``skip``).
         timeout: Seconds one call may take; None: any number.
         processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
+        overlap: Whether it may be asked early, group by group, where it is asynchronous or has `processes`.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Reward:
     on_error: str = "stop"
     timeout: float | None = None
     processes: int | None = None
+    overlap: bool = True
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
     assert sum(estimate(config(dtype=dtype), LORA, load).learning.values()) == two + largest, "when the logits are gone"
 
 
-@pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5)])
+@pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5), (1, 5, 3, 60)])
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)

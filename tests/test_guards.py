@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import PartError, PluginError, RecipeError
 from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.resolve import resolve
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward
+from rlm_plugins.testing import conformance
 from rlm_plugins.training.elsewhere import check_processes
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.faults import Fault
@@ -110,6 +111,76 @@ def test_an_impossible_answer_costs_the_batch(said: Any) -> None:
     book = Faults()
     assert judged(lambda completions: said, book, on_error="skip") == [None] * 4
     assert book.rows == {"it": [0, 1, 2, 3]}
+
+
+def short(completions: list[str]) -> list[float]:
+    """Leaves one sample out."""
+    return [1.0 for text in completions if text != "bad"]
+
+
+async def short_async(completions: list[str]) -> list[float]:
+    """The same, asynchronous."""
+    return short(completions)
+
+
+@pytest.mark.parametrize("reward", [short, short_async])
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(2, 4)])
+def test_a_list_that_is_too_short_names_its_sample(reward: Any, rows: slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prompts", "completions", "answer"):
+        monkeypatch.setitem(BATCH, name, BATCH[name][rows])
+    book = Faults()
+    assert judged(reward, book, on_error="skip") == [*[1.0] * (len(BATCH["prompts"]) - 2), None, None]
+    with pytest.raises(Fault, match=r"returned 0 scores for 1 completions: \[\] for sample \d, .* begins 'bad'"):
+        judged(reward)
+
+
+def of_one(completion: str, answer: int, prompt: str, log_metric: Any = None) -> float | None:
+    """One completion at a time; raises on one, and does not apply to another."""
+    assert prompt in "pq"
+    if completion == "bad":
+        raise ValueError("no")
+    return None if completion == "2" else float(answer)
+
+
+async def of_one_async(completion: str, answer: int, prompt: str) -> float | None:
+    """The same, asynchronous: all rows wait together."""
+    await asyncio.sleep(0.2)
+    return of_one(completion, answer, prompt)
+
+
+class OfOne:
+    """The same as a class."""
+
+    def __call__(self, completion: str, answer: int, prompt: str) -> float | None:
+        return of_one(completion, answer, prompt)
+
+
+@pytest.mark.parametrize("reward", [of_one, of_one_async, OfOne])
+def test_a_reward_of_one_completion_fails_for_one_row(reward: Any) -> None:
+    book, began = Faults(), time.monotonic()
+    assert judged(reward, book, on_error="skip") == [1.0, None, None, 4.0]
+    assert book.rows == {"it": [2]}
+    assert time.monotonic() - began < 0.7, "one after the other takes 0.8 s"
+    with pytest.raises(Fault, match="raised ValueError: no for sample 2, whose completion begins 'bad'"):
+        judged(reward)
+    (record,) = book.records
+    assert (record["text"], record["columns"]["answer"]) == ("bad", 3)
+
+
+def test_a_reward_is_of_one_completion_or_of_all() -> None:
+    def both(completion: str, prompts: list[str]) -> float:
+        return 0.0
+
+    with pytest.raises(PluginError, match="asks for 'completion' and 'prompts'"):
+        Part("rlm_rewards", "it", "guest", both).check()
+
+
+def brief(completion: str, *, characters: int = 9) -> float:
+    """1 for a short one."""
+    return float(len(completion) < characters)
+
+
+test_laws_of_one = conformance("rlm_rewards", brief)
 
 
 def test_what_has_a_memory_is_not_asked_twice() -> None:
@@ -203,6 +274,11 @@ def heavy(completions, answer, log_metric=None, *, factor: float = 2.0):
     return [float("nan") if text == "nan" else factor * x for text, x in zip(completions, answer)]
 
 
+def one(completion, answer):
+    """Of one completion."""
+    return heavy([completion], [answer])[0] + 1
+
+
 def remembers(completions, trainer_state):
     """Needs what stays here."""
     return [0.0] * len(completions)
@@ -210,7 +286,7 @@ def remembers(completions, trainer_state):
 
 @hookimpl
 def rlm_rewards():
-    return {"heavy": heavy, "remembers": remembers}
+    return {"heavy": heavy, "one": one, "remembers": remembers}
 '''
 
 
@@ -230,6 +306,13 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     (raised,) = [said for sample, said in told if sample == 6]
     assert raised.startswith("raised ValueError: ")
     assert raised != f"raised ValueError: {os.getpid()}"
+    reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), Faults()
+    texts = {"prompts": ["p"] * 4, "completions": ["1", "raise", "nan", "2"], "completion_ids": [[1]] * 4}
+    assert trl_reward(reward, book)(**texts, answer=[1.0] * 4) == [3.0, 0.0, 0.0, 3.0]
+    assert [(record["sample"], record["fault"].split(":")[0]) for record in book.records] == [
+        (1, "raised ValueError"),
+        (2, "returned nan"),
+    ]
     with pytest.raises(RecipeError, match="cannot be sent"):
         check_processes(registry.find("rlm_rewards", "remembers").bind({}), "rewards[0]")
     with pytest.raises(RecipeError, match="asynchronous"):
@@ -253,8 +336,10 @@ def planned(folder: Path, beside: str) -> Reward:
 def test_the_recipe_says_it(tmp_path: Path) -> None:
     reward = planned(tmp_path, "on_error: skip, timeout: 2.5")
     assert (reward.on_error, reward.timeout) == ("skip", 2.5)
-    assert planned(tmp_path, "weight: 1.0").on_error == "stop"
-    for wrong in ("on_error: ignore", "timeout: 0", "timeout: soon"):
+    plain = planned(tmp_path, "weight: 1.0")
+    assert (plain.on_error, plain.overlap) == ("stop", True)
+    assert not planned(tmp_path, "overlap: false").overlap
+    for wrong in ("overlap: 3", "on_error: ignore", "timeout: 0", "timeout: soon"):
         with pytest.raises(RecipeError, match=re.escape(wrong.partition(":")[0])):
             planned(tmp_path, wrong)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import logged, trainer, weights
+from trainers import trainer, weights
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
@@ -28,17 +28,6 @@ BATCH: dict[str, Any] = {
     "completions": ["1", "2", "3", "4"],
     "trainer_state": SimpleNamespace(global_step=7),
 }
-HEAVY = """
-from rlm_plugins import hookimpl
-
-def heavy(completions):
-    \"\"\"Heavy.\"\"\"
-    return [1.0] * len(completions)
-
-@hookimpl
-def rlm_rewards():
-    return {"heavy": heavy}
-"""
 LOG: list[str] = []
 """What happened, in order."""
 
@@ -113,6 +102,13 @@ def test_what_was_begun_is_asked_once(loop: Any) -> None:
     assert LOG[2:] == ["asked 1234"]
 
 
+def test_who_compares_over_the_whole_batch_says_so() -> None:
+    """Beside the reward, in the recipe: then nobody can begin, and TRL's call is the one question."""
+    assert not hasattr(reward(overlap=False), "begin")
+    assert asyncio.run(reward(overlap=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    assert LOG == ["asked 1234"]
+
+
 def test_what_was_not_begun_is_asked_with_the_rest(loop: Any) -> None:
     function = reward()
     function.begin({name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}, loop)
@@ -137,30 +133,44 @@ def test_what_fails_ahead_is_a_fault_of_its_sample(loop: Any) -> None:
     assert called(lenient, loop, wrong) == [1 / 8, 2 / 8, 0.0, 0.0]
 
 
-def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
-    """Whose groups were begun are not asked again; the reward counts its calls in a file."""
-    count = tmp_path / "calls"
-    (tmp_path / "heavy.py").write_text(
-        f"""
+HEAVY = """
 from rlm_plugins import hookimpl
 
 def heavy(completions):
     \"\"\"Heavy.\"\"\"
-    with open({str(count)!r}, "a") as calls:
-        calls.write("".join(completions) + " ")
-    return [float(text) for text in completions]
+    with open(COUNT, "a") as calls:
+        calls.write("+".join(text[-9:].strip() or "-" for text in completions).replace(" ", "-") + " ")
+    return [float(len(text)) for text in completions]
 
 @hookimpl
 def rlm_rewards():
-    return {{"heavy": heavy}}
+    return {"heavy": heavy}
 """
-    )
-    bound = Registry([tmp_path / "heavy.py"]).find("rlm_rewards", "heavy").bind({})
-    function = trl_reward(Reward("heavy", bound, timeout=30.0, processes=1))
+
+
+def heavy(folder: Path) -> Reward:
+    """A reward with a process of its own, which writes down what it is called with in the file `calls`."""
+    (folder / "heavy.py").write_text(HEAVY.replace("COUNT", repr(str(folder / "calls"))))
+    bound = Registry([folder / "heavy.py"]).find("rlm_rewards", "heavy").bind({})
+    return Reward("heavy", bound, timeout=60.0, processes=1)
+
+
+def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
+    """Whose groups were begun are not asked again."""
+    function = trl_reward(heavy(tmp_path))
     first = {name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}
     function.begin(first, None)
-    assert function(**BATCH) == [1.0, 2.0, 3.0, 4.0]
-    assert sorted(count.read_text().split()) == ["12", "34"]
+    assert function(**BATCH) == [1.0] * 4
+    assert sorted((tmp_path / "calls").read_text().split()) == ["1+2", "3+4"]
+
+
+def test_a_run_whose_rewards_all_have_processes(tmp_path: Path) -> None:
+    """Nothing is asynchronous, so TRL has no event loop; each group is asked about once."""
+    reward = heavy(tmp_path)
+    pieces = {"speed": Speed(overlap=True), "generator": REGISTRY.find("rlm_generators", "portable").bind({})}
+    it = trainer(tmp_path, pieces={**pieces, "rewards": [reward], "reward_funcs": [trl_reward(reward)]}, max_steps=1)
+    it.train()
+    assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
 
 
 def test_a_process_that_is_free_takes_what_comes_up_meanwhile(tmp_path: Path) -> None:
@@ -192,23 +202,6 @@ def rlm_rewards():
     time.sleep(0.2)  # it has been handed over
     function.begin(second, None)
     assert function(**BATCH) == [1.0] * 4
-
-
-def test_processes_need_no_event_loop(tmp_path: Path) -> None:
-    """TRL has one only where a reward is asynchronous."""
-    (tmp_path / "heavy.py").write_text(HEAVY)
-    bound = Registry([tmp_path / "heavy.py"]).find("rlm_rewards", "heavy").bind({})
-    heavy = Reward("heavy", bound, processes=1)
-    portable = REGISTRY.find("rlm_generators", "portable").bind({})
-    pieces = {
-        "speed": Speed(overlap=True),
-        "generator": portable,
-        "rewards": [heavy],
-        "reward_funcs": [trl_reward(heavy)],
-    }
-    it = trainer(tmp_path, pieces=pieces, max_steps=1)
-    it.train()
-    assert logged(it, "reward") == [1.0]
 
 
 def told(name: str, function: Any, *args: Any, **options: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import families
 import pytest
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.speed import attention, fits
+from rlm_plugins.speed import attention, fits, layout
 from rlm_plugins.speed.layout import is_packable, layouts
 from rlm_plugins.speed.packed import causal_model, read
 
@@ -29,9 +30,9 @@ def model(request: pytest.FixtureRequest) -> Any:
 def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """As `families.padded`, through layouts."""
     logp = entropy = 0.0
-    for layout in layouts(*rows, live=options.pop("live", None), budget=options.pop("budget", None)):
-        piece = read(model, layout, temperature=0.8, **options)
-        logp, entropy = logp + layout.padded(piece[0]), entropy + layout.padded(piece[1])
+    for part in layouts(*rows, live=options.pop("live", None), budget=options.pop("budget", None)):
+        piece = read(model, part, temperature=0.8, **options)
+        logp, entropy = logp + part.padded(piece[0]), entropy + part.padded(piece[1])
     return logp, entropy  # type: ignore[return-value]
 
 
@@ -61,9 +62,16 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 
 
 @settings(max_examples=15, deadline=None)
-@given(groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4))
-def test_any_shape_of_groups(groups: list[tuple[int, list[int]]]) -> None:
-    """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none."""
+@given(
+    groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4), pairs=st.sampled_from([0, 9, 99])
+)
+def test_any_shape_of_groups(groups: list[tuple[int, list[int]]], pairs: int) -> None:
+    """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
+    with patch.object(layout, "PAIRS", pairs):
+        _any_shape_of_groups(groups)
+
+
+def _any_shape_of_groups(groups: list[tuple[int, list[int]]]) -> None:
     groups[0][1][0] = max(1, groups[0][1][0])  # a batch has some token
     rows = families.rows(*groups)
     logp, entropy = families.padded(llama(), *rows)
@@ -82,9 +90,20 @@ def test_a_budget_cuts_between_trees() -> None:
 
 
 def test_the_layout_holds_each_prompt_once() -> None:
-    (layout,) = layouts(*RAGGED)
-    assert layout.ids.numel() == (5 + 2 + 6 + 0 + 3) + (2 + 5 + 5) + (9 + 0)
-    assert len(layout.target) == 3 + 1 + 7 + 4 + 6 + 6 + 1
+    (whole,) = layouts(*RAGGED)
+    assert whole.ids.numel() == (5 + 2 + 6 + 0 + 3) + (2 + 5 + 5) + (9 + 0)
+    assert len(whole.target) == 3 + 1 + 7 + 4 + 6 + 6 + 1
+
+
+def test_attention_looks_at_few_pairs_in_vain() -> None:
+    """Long completions have a call each; short ones share it, as long as they see little of each other."""
+    tree = layout._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
+    assert [run.tokens for run in tree.runs] == [9 + 39, 49, 59 + 2 + 3 + 4]
+    assert [None if run.sees is None else int(run.sees.sum()) for run in tree.runs] == [
+        None,
+        49 * 9 + 49 * 50 // 2,
+        68 * 9 + (59 * 60 + 2 * 3 + 3 * 4 + 4 * 5) // 2,
+    ]
 
 
 def test_rows_that_are_not_live_are_left_out() -> None:

@@ -3,7 +3,7 @@
     python tests/with_guests.py    (make test-guests)
 
 They go into a fresh environment on top of the one that calls, so that nothing of ours is replaced: verl and OpenRLHF
-without what they ask for (a torch, transformers and CUDA kernels of their own), and beside them what their rewards import.
+without what they ask for (torch, transformers, CUDA kernels of their own), and beside them what their rewards import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from alone import ROOT, environment, install, python
+from alone import environment, install, python
 
 GUESTS = ("verl", "openrlhf")
 """Installed alone."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.commands import formula
 from rlm_plugins.commands.schedule import schedule
 from rlm_plugins.commands.shortcuts import shortcuts, writer
@@ -139,7 +138,7 @@ def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
     needed: dict[tuple[str, str], list[str]] = {}
     for slot, part in parts:
         for name in _named(stage, slot, part):
-            is_column = slot == "trainer" or (slot == "rewards" and name not in SAMPLE)
+            is_column = slot == "trainer" or (slot == "rewards" and name not in part.sample)
             supplier = column if is_column else SUPPLIERS.get(name, "the trainer")
             needed.setdefault((name, supplier), []).append(part.name)
     for (name, supplier), users in needed.items():

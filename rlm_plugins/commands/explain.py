@@ -148,7 +148,10 @@ def _row(part: Part, registry: Registry) -> Entry:
 
 
 def _datum(name: str, hook: str, required: bool) -> Entry:
-    shape, meaning = "", batch.SAMPLE.get(name, "a column of the data set") if hook == "rlm_rewards" else ""
+    shape, meaning = (
+        "",
+        {**batch.SAMPLE, **batch.ONE}.get(name, "a column of the data set") if hook == "rlm_rewards" else "",
+    )
     if HOOKS[hook].data in (batch.SCORING, batch.LEARNING):
         shape, meaning = batch.SHAPES[name] or "scalar", batch.MEANINGS[name]
     return {"name": name, "required": required, "shape": shape, "meaning": meaning}
@@ -157,5 +160,5 @@ def _datum(name: str, hook: str, required: bool) -> Entry:
 def _room(hook: str) -> list[str]:
     data = HOOKS[hook].data
     if data is None:
-        return list(batch.SAMPLE)
+        return [*batch.SAMPLE, *batch.ONE]
     return batch.words(data) if isinstance(data, str) else list(data)

@@ -21,8 +21,11 @@ experts keeps more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from rlm_plugins.speed.sizes import LOGITS, LOGITS_GPU, PAIRS, PAIRS_GPU, runs
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
 """TRL scores tokens against the vocabulary in tiles of this size (`trl.kernels.chunked_logprob`)."""
-LOGITS, LOGITS_GPU = 2**22, 2**27
-"""Of a packed pass, at a time; as `speed/head.py` has it, which imports torch."""
 TILES = 8
 """Tiles of float32 that its backward pass holds at once without Triton; with it one, in the product's type."""
 
@@ -104,20 +105,26 @@ class Block:
     def kept_packed(self, load: Load) -> int:
         """Bytes per layer of a micro-batch that is read packed, `load.trees` prompts before its completions.
 
-        Beside the table: completions lie side by side for attention, each after a copy of its prompt's keys and values,
-        under one mask per prompt; and the answers are joined again.
+        Beside the table: each run of completions has a copy of its prompt's keys and values before its own, which a CPU
+        does not repeat for every head; and the answers are joined again.
         """
-        product, branch = 2 if load.half else self.weight, load.completion - 1
-        seen = load.micro_rows * (2 * (load.prompt + branch) + 2 * branch) + load.trees * load.prompt
+        product, heads = 2 if load.half else self.weight, self.queries if load.fused else self.values
+        copied = load.trees * sum(load.prompt + run for run in _runs(load))
         inside = product if self.rank == 0 or load.half else self.adapter
         joined = load.tokens if self.rank and {self.weight, self.adapter} != {inside} else 0  # only its cast is kept
-        masks = load.trees * branch * (load.prompt + branch)
-        return load.tokens * self.kept(0, load.half) + product * (self.queries * (seen - joined) + masks)
+        keys = 2 * heads * (load.tokens + copied) - 2 * self.queries * load.tokens
+        return load.tokens * self.kept(0, load.half) + product * (keys + self.queries * (load.tokens - joined))
+
+    def masks(self, load: Load) -> int:
+        """Who sees whom among completions, once for all layers: as numbers and as booleans."""
+        product = 2 if load.half else self.weight
+        return load.trees * sum(run * (load.prompt + run) for run in _runs(load)) * (product + 1)
 
     def activations(self, load: Load) -> int:
         """What one micro-batch keeps between its forward and its backward pass."""
         whole = self._layer_keeps(load)
-        return self.layers * (load.tokens * self.weight * self.hidden if load.checkpointing else whole)
+        each = load.tokens * self.weight * self.hidden if load.checkpointing else whole
+        return self.layers * each + self.masks(load)
 
     def layer(self, load: Load) -> int:
         """One layer at its backward pass, where checkpointing has it read again; and what flows back into it."""
@@ -158,3 +165,9 @@ class Block:
     def choosing(self, rows: int) -> int:
         """The next token of `rows` rows: logits, in float32, scaled, as probabilities."""
         return rows * self.vocabulary * (self.weight + 3 * 4)
+
+
+def _runs(load: Load) -> list[int]:
+    """Tokens of each run of completions of a prompt, but the first; none where rows are read padded."""
+    rows, pairs = math.ceil(load.micro_rows / max(1, load.trees)), PAIRS_GPU if load.fused else PAIRS
+    return [sum(run) for run in runs([load.completion - 1] * rows, pairs)[1:]] if load.trees else []

@@ -50,7 +50,7 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     world, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
         check_columns(world, "training", plan.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"))
+    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"), world)
     if plan.evaluation is not None:  # held-out rows are answered by the policy alone
         check_columns(world, "held-out", plan.rewards, name, rewards)
     return world

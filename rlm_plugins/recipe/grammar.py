@@ -70,6 +70,7 @@ class Reward(Part):
     on_error: Literal["stop", "zero", "skip"] = "stop"
     timeout: float | None = Field(None, gt=0)
     processes: int | None = Field(None, ge=1, le=64)
+    overlap: bool = True
 
 
 class Slot(Keys, extra="allow"):

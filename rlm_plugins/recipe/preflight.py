@@ -10,6 +10,7 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.ingredients.borrowed import called
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.wording import found
@@ -103,13 +104,14 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
         for need in reward.part.part.needs:
-            if need not in SAMPLE and need not in names:
+            sample = reward.part.part.sample
+            if need not in sample and need not in names:
                 raise RecipeError(
                     f"the reward '{reward.label}' needs the column '{need}', which the {kind} rows of '{name}' do not "
                     "have",
                     where=f"{where}[{number}]",
-                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(SAMPLE)}",
-                    hint=nearest(need, [*names, *SAMPLE]),
+                    allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
+                    hint=nearest(need, [*names, *sample]),
                 )
             if need in ("episodes", "environments") and not world.answers:
                 problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
@@ -129,12 +131,13 @@ def check_engine_columns(world: World, needed: Sequence[str], name: str, where: 
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
 
 
-def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None) -> None:
-    """Lets every part with a method `check` look for what it needs beside the rows.
+def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None, world: World) -> None:
+    """Lets every part with a method `check` look for what it needs.
 
     Args:
         parts: Rewards and parts of the equation, with their addresses.
         lora: The policy's adapter (None: all weights are trained), which a `check` may name.
+        world: Of the stage; a `check` may name `columns`, those of its training rows.
 
     Raises:
         RecipeError: What it lacks, and the address of its knob.
@@ -143,7 +146,7 @@ def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | No
         check = getattr(part.target, "check", None)
         if check is not None:
             with stands_at(where):
-                check(**({"lora": lora} if "lora" in inspect.signature(check).parameters else {}))
+                called(check, {"lora": lora, "columns": columns(world.train)})
 
 
 def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:

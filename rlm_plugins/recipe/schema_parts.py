@@ -43,6 +43,11 @@ _BESIDE_KNOBS: dict[str, Schema] = {
             "minimum": 1,
             "description": "processes of its own, killed when they are late",
         },
+        "overlap": {
+            "type": "boolean",
+            "default": True,
+            "description": "false: asked about the whole batch, at its end",
+        },
     },
     "rollouts": {
         "rows": {

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pydantic
 
 from rlm_plugins import schedule
+from rlm_plugins.batch import ONE, SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import signature_check, turning
@@ -79,6 +80,16 @@ class Part:
     def takes_everything(self) -> bool:
         """Whether it ends in ``**kwargs``: a reward written for TRL."""
         return any(p.kind is p.VAR_KEYWORD for p in self._data)
+
+    @property
+    def by_row(self) -> bool:
+        """Whether it is a reward of one completion, which is called row by row."""
+        return self.hook == "rlm_rewards" and "completion" in self.needs and not self.takes_everything
+
+    @property
+    def sample(self) -> Mapping[str, str]:
+        """What a reward may name beside columns → one line of meaning."""
+        return {**SAMPLE, **ONE} if self.by_row else SAMPLE
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
@@ -177,6 +188,12 @@ class Bound:
     def beta(self) -> float | schedule.Schedule:
         """The coefficient in front of a penalty, or its schedule; 1 for everything else."""
         return cast(float | schedule.Schedule, self.beside.get("beta", 1.0))
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is asynchronous."""
+        target = self.target if inspect.isfunction(self.target) else type(self.target).__call__
+        return inspect.iscoroutinefunction(target)
 
     @property
     def stateful(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from rlm_plugins.batch import SCORING, words
+from rlm_plugins.batch import ONE, SCORING, words
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
@@ -37,6 +37,7 @@ def check(part: Part) -> None:
         _check_datum(part, datum, HOOKS[part.hook].data)
     for datum in update_of(part.target):
         _check_datum(part, datum, SCORING, of="its `update` ")
+    _check_one(part)
     _check_sampler(part)
     _check_memory(part)
     _check_knobs(part)
@@ -89,6 +90,13 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
     if knob_like and (of or not part.takes_everything):
         hint = "is it a knob? put it behind `*,`"
         raise PluginError(f"{of}gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+
+
+def _check_one(part: Part) -> None:
+    """A reward is about one completion or about all of them."""
+    if part.by_row and (both := [f"{name}s" for name in ONE if f"{name}s" in (*part.needs, *part.welcomes)]):
+        hint = "`completion` for one number of one row, `completions` for a list"
+        raise PluginError(f"asks for 'completion' and '{both[0]}'", where=part.where, allowed="one of them", hint=hint)
 
 
 def _check_memory(part: Part) -> None:

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlm_plugins.speed.layout import Layout, Tree
+from rlm_plugins.speed.layout import Layout
 
 USUAL = ("sdpa", "eager")
 """The implementations it can stand in for."""
@@ -74,35 +74,20 @@ def over(
     Returns:
         (1, T, heads, d).
     """
-    if (shared := query.shape[1] // key.shape[1]) > 1:
-        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+    shares = query.shape[1] > key.shape[1]
+    if shares and query.device.type != "cpu":  # only the CPU's kernel takes fewer heads and a mask together
+        times = query.shape[1] // key.shape[1]
+        key, value, shares = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1), False
+    sizes = [run.tokens for tree in layout.trees for run in tree.runs]
+    pieces = zip(*(x.split(sizes, 2) for x in (query, key, value)), strict=True)
     found = []
     for tree in layout.trees:
-        trunk = slice(*tree.trunk)
-        q, k, v = query[:, :, trunk], key[:, :, trunk], value[:, :, trunk]
-        found.append(attend(q, k, v, is_causal=True, scale=scale))
-        if tree.places.numel():
-            found.append(_branches(tree, query, (k, key), (v, value), scale))
-    return torch.cat(found, 2).transpose(1, 2).contiguous()
-
-
-def _branches(
-    tree: Tree,
-    query: torch.Tensor,
-    keys: tuple[torch.Tensor, torch.Tensor],
-    values: tuple[torch.Tensor, torch.Tensor],
-    scale: float | None,
-) -> torch.Tensor:
-    """All completions of a prompt side by side, padded only here: (1, heads, their tokens, d)."""
-    rows = len(tree.places)
-
-    def side_by_side(x: torch.Tensor) -> torch.Tensor:
-        return x[0][:, tree.places].transpose(0, 1)
-
-    def after_the_trunk(trunk: torch.Tensor, all_of_it: torch.Tensor) -> torch.Tensor:
-        return torch.cat([trunk.expand(rows, -1, -1, -1), side_by_side(all_of_it)], 2)
-
-    seen = attend(
-        side_by_side(query), after_the_trunk(*keys), after_the_trunk(*values), attn_mask=tree.sees, scale=scale
-    )
-    return seen.transpose(0, 1).flatten(1, 2)[None, :, tree.live]
+        for run in tree.runs:
+            q, k, v = next(pieces)
+            if run.sees is None:
+                prompt = k[:, :, : tree.shown], v[:, :, : tree.shown]
+            else:
+                k, v = torch.cat([prompt[0], k], 2), torch.cat([prompt[1], v], 2)
+            mask = run.mask(q.dtype)
+            found.append(attend(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=shares))
+    return torch.cat([x.transpose(1, 2) for x in found], 1)

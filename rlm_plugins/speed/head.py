@@ -18,9 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch.nn.functional import linear
 
-LOGITS = 2**22
-"""Most logits that exist at a time on the CPU; a GPU wants larger pieces."""
-LOGITS_GPU = 2**27
+from rlm_plugins.speed.sizes import LOGITS, LOGITS_GPU
 
 
 def read_head(

@@ -12,27 +12,47 @@ whose branches are the completions. The last token of a completion predicts noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
 
+from rlm_plugins.speed.sizes import PAIRS, PAIRS_GPU, runs
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tokens side by side for which attention is called once.
+
+    Args:
+        tokens: How many they are.
+        sees: Which tokens of the prompt and of the run they see; None: the run starts with the prompt, and each sees
+            all before it.
+    """
+
+    tokens: int
+    sees: Bool[torch.Tensor, "n P+n"] | None = None
+    _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, dtype: torch.dtype) -> torch.Tensor | None:
+        """What is added to the scores, made once for all layers: 0, or −∞ where a token does not see another."""
+        if self.sees is not None and dtype not in self._masks:
+            nothing = torch.zeros(self.sees.shape, dtype=dtype, device=self.sees.device)
+            self._masks[dtype] = nothing.masked_fill_(~self.sees, -torch.inf)
+        return self._masks.get(dtype)
+
 
 @dataclass(frozen=True)
 class Tree:
-    """One prompt and what was written after it: places in the packed sequence.
+    """One prompt and what was written after it.
 
     Args:
-        trunk: First token of the prompt, and one past its last.
-        places: The completions without their last tokens side by side, one a line; past an end stands any place.
-        live: Which of the flattened `places` are no padding, in the order in which they are packed.
-        sees: Which tokens of trunk and line the tokens of a line see.
+        shown: Tokens of the prompt.
+        runs: They follow each other in the packed sequence; the first holds the prompt and one completion.
     """
 
-    trunk: tuple[int, int]
-    places: Int[torch.Tensor, "n L"]
-    live: Int[torch.Tensor, "M"]  # noqa: F821
-    sees: Bool[torch.Tensor, "L P+L"]
+    shown: int
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
@@ -120,22 +140,21 @@ def _layout(
         shown = before[rows[0]]
         tokens.append(ids[rows[0], start - shown : start])
         positions.append(columns[start - shown : start])
-        trunk = (at, at + shown)
-        at = trunk[1]
-        lengths = [after[row] - 1 for row in rows]
-        trees.append(_tree(trunk, lengths, ids.device))
+        at += shown
+        trunk = at - 1
+        trees.append(_tree(shown, [after[row] - 1 for row in rows], ids.device))
         for row in rows:
             end = start + after[row]
             branch = (at, at + after[row] - 1)
             at = branch[1]
             tokens.append(ids[row, start : end - 1])
             positions.append(columns[start : end - 1])
-            read += [columns.new_tensor([trunk[1] - 1]), torch.arange(*branch, device=ids.device)]
+            read += [columns.new_tensor([trunk]), torch.arange(*branch, device=ids.device)]
             target.append(ids[row, start:end])
             place.append(columns[: after[row]] + row * width)
     if not trees:  # a model is asked something all the same: its wrappers count on every process taking part
         tokens, positions = [ids[0, :1]], [columns[:1]]
-        trees.append(_tree((0, 1), [], ids.device))
+        trees.append(_tree(1, [], ids.device))
     empty = columns[:0]
     return Layout(
         ids=torch.cat(tokens).unsqueeze(0),
@@ -148,14 +167,13 @@ def _layout(
     )
 
 
-def _tree(trunk: tuple[int, int], lengths: Sequence[int], device: torch.device) -> Tree:
-    shown, longest = trunk[1] - trunk[0], max(lengths, default=0)
-    size = torch.tensor(lengths, dtype=torch.long, device=device).unsqueeze(1)
-    column = torch.arange(longest, device=device)
-    first = trunk[1] + size.cumsum(0) - size
-    return Tree(
-        trunk=trunk,
-        places=(first + column).clamp(max=trunk[1] + sum(lengths) - 1),
-        live=(column < size).flatten().nonzero().squeeze(1),
-        sees=torch.ones(longest, shown + longest, dtype=torch.bool, device=device).tril(shown),
-    )
+def _tree(shown: int, lengths: Sequence[int], device: torch.device) -> Tree:
+    first, *rest = runs([n for n in lengths if n], PAIRS if device.type == "cpu" else PAIRS_GPU)
+    others = (Run(sum(run), _seen(shown, run, device)) for run in rest)
+    return Tree(shown, (Run(shown + sum(first)), *others))
+
+
+def _seen(shown: int, lengths: Sequence[int], device: torch.device) -> Bool[torch.Tensor, "n P+n"]:
+    prompt = torch.ones(sum(lengths), shown, dtype=torch.bool, device=device)
+    own = (torch.ones(n, n, dtype=torch.bool, device=device).tril() for n in lengths)
+    return torch.cat([prompt, torch.block_diag(*own)], 1)

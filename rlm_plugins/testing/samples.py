@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PluginError
 from rlm_plugins.testing.laws import Draw
@@ -68,7 +67,7 @@ def require_columns(subject: Subject) -> None:
     Raises:
         PluginError: It names the column and how to describe it.
     """
-    supplied = {*SAMPLE} - {"environments"} | {*subject.columns}
+    supplied = {*subject.part.sample} - {"environments"} | {*subject.columns}
     for name in subject.part.needs if subject.part.hook == "rlm_rewards" else ():
         if name not in supplied:
             raise PluginError(

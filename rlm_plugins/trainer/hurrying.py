@@ -51,9 +51,10 @@ class Hurrying(Judging):
                 self._begin(columns, by_group=True)
 
     def _begin(self, columns: dict[str, Any], *, by_group: bool = False) -> None:
+        loop = getattr(self, "async_loop", None)  # TRL has one where a reward is asynchronous
         for reward in self.reward_funcs:
             if hasattr(reward, "begin") and (reward.by_group or not by_group):
-                reward.begin(columns, getattr(self, "async_loop", None))  # TRL has none where no reward is asynchronous
+                reward.begin(columns, loop)
 
     def _columns_of(
         self, prompts: Sequence[Any], ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]], **here: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Asker, Begun
 from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.scores import allowed
 
 HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """What cannot be sent to another process."""
@@ -81,8 +81,8 @@ class Elsewhere:
             return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * rows
         if answer["kind"] != "list" or len(answer["scores"]) != rows:
             problem = f"returned {answer['brief']} for {rows} completions"
-            return [Fault(problem, allowed=f"a list of {rows} numbers (None: does not apply)")] * rows
-        return list(answer["scores"])
+            return [Fault(problem, allowed=allowed(rows), whole=True)] * rows
+        return [Fault(score["fault"]) if isinstance(score, dict) else score for score in answer["scores"]]
 
 
 def _questions(given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Question]:
@@ -115,7 +115,7 @@ def check_processes(part: Bound, where: str) -> None:
         reason = "it has a memory, which would be torn apart"
     elif hasattr(part.target, "meet"):
         reason = "it works with the policy, which stays here"
-    elif inspect.iscoroutinefunction(part.target) or inspect.iscoroutinefunction(type(part.target).__call__):
+    elif part.waits:
         reason = "it is asynchronous: it waits, and does not compute"
     elif missing := [name for name in part.part.needs if name in HERE_ONLY]:
         reason = f"it needs {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent there"

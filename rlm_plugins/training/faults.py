@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.training.deadline import Late
 from rlm_plugins.wording import short
 
 SAVED = 4
@@ -21,6 +22,7 @@ class Fault(PartError):
         sample: The one of them that it was, where that is known.
         value: What it returned.
         narrow: Whether asking again about fewer rows may tell whose fault it was.
+        whole: Whether the answer as a whole was no list of scores: one row is to blame only where others are answered.
         **place: As in :class:`rlm_plugins.errors.RlmError`.
 
     Attributes:
@@ -36,12 +38,27 @@ class Fault(PartError):
         sample: int | None = None,
         value: Any = None,
         narrow: bool = True,
+        whole: bool = False,
         **place: str,
     ) -> None:
         super().__init__(problem, **place)
-        self.rows, self.sample, self.value, self.narrow = tuple(rows), sample, value, narrow
+        self.rows, self.sample, self.value, self.narrow, self.whole = tuple(rows), sample, value, narrow, whole
         self.records: list[dict[str, Any]] = []
         self.everywhere = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Fault:
+        """What a reward raised, as a fault; a house error keeps its words."""
+        if isinstance(error, Fault):
+            return error
+        if isinstance(error, Late):  # its traceback is ours
+            return cls(f"gave {error}", narrow=False, hint="a longer `timeout` beside it, or a smaller batch")
+        found = cls(f"raised {type(error).__name__}: {error}")
+        if isinstance(error, RlmError):
+            problem = f"{error.where}: {error.problem}" if error.where else error.problem
+            found = cls(problem, allowed=error.allowed, hint=error.hint)
+        found.__cause__ = error.__cause__ or error if isinstance(error, RlmError) else error
+        return found
 
     def place(self) -> dict[str, str]:
         """What an error consists of, as text that can be sent to another process."""
@@ -49,7 +66,7 @@ class Fault(PartError):
 
     def but(self, **changes: Any) -> Fault:
         """The same, with something said otherwise."""
-        known = {name: getattr(self, name) for name in ("rows", "sample", "value", "narrow")}
+        known = {name: getattr(self, name) for name in ("rows", "sample", "value", "narrow", "whole")}
         other = Fault(**{**self.place(), **known, **changes})
         other.__cause__ = self.__cause__
         return other

@@ -13,9 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.errors import RlmError
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.deadline import Late
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.faults import Fault
 from rlm_plugins.training.scores import listed, number
@@ -68,7 +66,7 @@ class Guard:
         try:
             said = listed(await self._ask(some(columns, rows)), len(rows))
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run quietly
-            return {}, [_fault(error).but(rows=rows, where=where)]
+            return {}, [Fault.of(error).but(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
         for row, score in zip(rows, said, strict=True):
@@ -83,22 +81,31 @@ class Guard:
         scores: dict[int, float | None] = {}
         faults: list[Fault] = []
         groups = groups_of(columns["prompts"])
+        if len(groups) == 1:
+            return {}, [await self._closer(whole, columns)]
         for rows in groups:
-            some, failed = await self._answers(columns, rows) if len(groups) > 1 else ({}, [whole])
+            some, failed = await self._answers(columns, rows)
             scores |= some
-            faults += [await self._closer(fault, columns) for fault in failed]
-            if faults and self._reward.on_error == "stop":
+            faults += failed
+            if faults and self._reward.on_error == "stop" and not whole.whole:
                 break
+        if whole.whole and not scores:  # it is no list whoever is asked about
+            return {}, [whole.but(rows=range(len(columns["completions"])))]
         if not faults:  # it failed once, and not again
-            faults = [whole] if self._reward.on_error == "stop" else [whole.but(rows=())]
-        return scores, faults
+            return scores, [whole] if self._reward.on_error == "stop" else [whole.but(rows=())]
+        return scores, [await self._closer(fault, columns) for fault in faults]
 
     async def _closer(self, fault: Fault, columns: Columns) -> Fault:
         """The fault of a group with the sample that fails alone, if one does."""
+        found, answered = fault, False
         for row in fault.rows if fault.sample is None and fault.narrow else ():
             _, failed = await self._answers(columns, [row])
-            if failed and type(failed[0].__cause__) is type(fault.__cause__):
-                return fault.but(sample=row, problem=failed[0].problem)
+            if failed and found is fault and type(failed[0].__cause__) is type(fault.__cause__):
+                alone = {name: getattr(failed[0], name) for name in ("problem", "allowed", "value")}
+                found = fault.but(sample=row, **alone)
+            answered |= not failed
+            if found is not fault and (answered or not fault.whole):
+                return found
         return fault
 
     def _see_to(self, faults: list[Fault]) -> None:
@@ -118,22 +125,6 @@ class Guard:
         state, part = columns.get("trainer_state"), self._reward.part.part
         step = f", step {state.global_step}" if state is not None else ""
         return f"reward '{self._reward.label}' (plugin '{part.plugin}', {part.file}){step}"
-
-
-def _fault(error: BaseException) -> Fault:
-    """What a reward raised, as a fault; a house error keeps its words."""
-    if isinstance(error, Fault):
-        return error
-    if isinstance(error, RlmError):
-        problem = f"{error.where}: {error.problem}" if error.where else error.problem
-        found = Fault(problem, allowed=error.allowed, hint=error.hint)
-        found.__cause__ = error.__cause__ or error
-    elif isinstance(error, Late):  # its traceback is ours
-        found = Fault(f"gave {error}", narrow=False, hint="a longer `timeout` beside it, or a smaller batch")
-    else:
-        found = Fault(f"raised {type(error).__name__}: {error}")
-        found.__cause__ = error
-    return found
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:

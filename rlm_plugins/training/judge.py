@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rlm_plugins.batch import ONE
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Waiting
@@ -16,11 +17,17 @@ from rlm_plugins.training.deadline import within, within_async
 from rlm_plugins.training.elsewhere import HERE_ONLY, Elsewhere
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
+from rlm_plugins.training.row_by_row import said_of
 
 T = TypeVar("T")
 _OWN = ("prompt", "completion", "completion_ids")
 """Columns that TRL hands to rewards under other names."""
-_SOURCES = {"prompt_messages": "prompts", "completion_messages": "completions"}
+_SOURCES = {
+    "prompt_messages": "prompts",
+    "completion_messages": "completions",
+    "prompt": "prompts",
+    "completion": "completions",
+}
 
 
 def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
@@ -38,9 +45,9 @@ def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
     """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
 
-    One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``: called
-    with the columns and TRL's event loop it asks, and the answer is there, or nearer, when TRL calls. ``by_group`` says
-    whether it may be called with some of the groups: what is written while others still are.
+    One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``, unless
+    its `overlap` is off: called with the columns and TRL's event loop it asks, and the answer is there, or nearer, when
+    TRL calls. ``by_group`` says whether it may be called with some of the groups: those written before the others.
 
     Args:
         reward: With its `timeout` and `on_error`.
@@ -52,11 +59,11 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
     async def ask(columns: Columns) -> Any:
         if elsewhere is not None:
             return elsewhere.ask(*_groups(reward, columns))
-        answer = partial(bound.call, _given(reward, columns))
+        answer = partial(said_of, bound, _given(reward, columns))
         return answer() if seconds is None else within(seconds, answer)
 
     async def ask_async(columns: Columns) -> Any:
-        answer = bound.call(_given(reward, columns))
+        answer = said_of(bound, _given(reward, columns))
         return await (answer if seconds is None else within_async(seconds, answer))
 
     waiting = Waiting(ask_async, by_group=not {*bound.part.needs, *bound.part.welcomes} & {*HERE_ONLY})
@@ -67,11 +74,11 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
     async def call_async(**columns: Any) -> list[float | None]:
         return await Guard(reward, waiting.ask, book).scores(columns, _texts(columns))
 
-    target = bound.target if inspect.isfunction(bound.target) else type(bound.target).__call__
-    waits = inspect.iscoroutinefunction(target)
-    function: Any = call_async if waits else call
+    function: Any = call_async if bound.waits else call
     function.__name__ = reward.label
-    if waits:
+    if not reward.overlap:
+        return function  # type: ignore[no-any-return]
+    if bound.waits:
         function.begin, function.by_group = waiting.begin, waiting.by_group
     elif elsewhere is not None:
         function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
@@ -158,7 +165,7 @@ def _groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list
 
 def _datum(name: str, columns: Columns) -> Any:
     """One named piece of data; lists are copied, so that a part cannot change what TRL goes on to use."""
-    if name in ("prompts", "completions"):
-        return [text_of(message) for message in columns[name]]
     value = columns[_SOURCES.get(name, name)]
+    if name in ("prompts", "completions", *ONE):
+        return [text_of(message) for message in value]
     return list(value) if isinstance(value, list) else value

@@ -22,26 +22,31 @@ _KEPT = ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_4b
 """What a quantised model knows of itself."""
 
 
-def with_head(model: Any) -> Any:
-    """A language model as transformers' sequence classifier: its trunk, and a head of one number for its language head.
+def with_head(model: Any, form: str = "SequenceClassification") -> Any:
+    """A language model as transformers' classifier: its trunk, and a head of one number for its language head.
+
+    Args:
+        model: Its trunk is taken, not copied.
+        form: Of whole sequences, or ``TokenClassification``.
 
     Raises:
         RecipeError: transformers has no such form of it.
     """
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
     config = copy.deepcopy(model.config)
     config.num_labels = 1
     try:
         with torch.device("meta"):
-            judge = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype)
+            judge = getattr(transformers, f"AutoModelFor{form}").from_config(config, dtype=model.dtype)
     except ValueError:
         judge = None
     if type(getattr(judge, "base_model", None)) is not type(model.base_model) or not hasattr(judge, "score"):
-        problem = f"{type(model).__name__} cannot score: transformers gives it no head for sequence classification"
+        problem = f"{type(model).__name__} cannot score: transformers gives it no head for {form}"
         raise RecipeError(problem, where="model")
     setattr(judge, judge.base_model_prefix, model.base_model)
-    judge.score = ScoreHead(config.get_text_config().hidden_size, model.device)
+    bias = getattr(judge.score, "bias", None) is not None
+    judge.score = ScoreHead(config.get_text_config().hidden_size, model.device, bias)
     for name in _KEPT:
         if hasattr(model, name):
             setattr(judge, name, getattr(model, name))

@@ -33,8 +33,10 @@ def main() -> None:
 
 def answer(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
     """What the reward says, as plain data: what is no number goes as text, and is refused where it arrives."""
+    from rlm_plugins.training.row_by_row import said_of
+
     try:
-        said = part.call(columns)
+        said = said_of(part, columns)
     except (Exception, SystemExit) as error:
         frames = traceback.format_tb(error.__traceback__)[-1:]
         return {"raised": f"{type(error).__name__}: {error}", "trace": "".join(frames)}
@@ -45,6 +47,10 @@ def answer(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def _plain(score: Any) -> Any:
+    from rlm_plugins.training.faults import Fault
+
+    if isinstance(score, Fault):
+        return {"fault": score.problem}
     score = score.item() if hasattr(score, "item") and getattr(score, "size", 1) == 1 else score
     if isinstance(score, int) and abs(score) > 1 << 1023:
         return float("inf")

@@ -24,7 +24,7 @@ def listed(said: Any, count: int) -> Sequence[Any]:
         problem = f"returned {len(scores)} scores for {count} completions: {brief(scores)}"
     else:
         return scores
-    raise Fault(problem, value=said, allowed=allowed(count), narrow=False)
+    raise Fault(problem, value=said, allowed=allowed(count), whole=True)
 
 
 def number(score: Any) -> float | None:

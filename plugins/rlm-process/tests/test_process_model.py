@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.grader import Asked, Grader, kind_of
+from rlm_process.grader import Grader, kind_of, loaded
 from rlm_process.process_model import ProcessReward, ProcessRewards, aggregated, in_steps
-from rlm_process.steps import cutter
+from rlm_process.reader import Asked
+from rlm_process.steps import cutter, own_steps
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -70,7 +71,7 @@ LINES = cutter("lines", tokenizer(), where="steps")
 
 @pytest.mark.parametrize("kind", ["labels", "words", "one"])
 def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
-    grader = Grader(folder(kind), "cpu", separator="\n", words=("+", "-"), longest=60, batch_size=2)
+    grader = Grader(*loaded(folder(kind), "cpu"), separator="\n", words=("+", "-"), longest=60, batch_size=2)
     steps = ["1+1=2\n", "2+2=5\n\n", "9"]
     text = "1+1?" + "1+1=2\n2+2=5\n9\n"
     asked = grader.asked("1+1?", steps)
@@ -93,7 +94,7 @@ def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
 
 
 def test_what_is_too_long_is_not_read() -> None:
-    grader = Grader(folder("labels"), "cpu", separator="\n", words=("+", "-"), longest=8, batch_size=2)
+    grader = Grader(*loaded(folder("labels"), "cpu"), separator="\n", words=("+", "-"), longest=8, batch_size=2)
     asked = grader.asked("1+1?", ["1+\n", "2\n", "3\n"])
     assert len(asked.ids) == 7
     short, long = grader.scores([grader.asked("1+1?", ["1+\n"]), asked])
@@ -103,7 +104,7 @@ def test_what_is_too_long_is_not_read() -> None:
 
 def test_a_separator_that_can_be_seen() -> None:
     """White space between steps stays, behind it."""
-    grader = Grader(folder("words"), "cpu", separator=" a", words=("+", "-"), longest=60, batch_size=2)
+    grader = Grader(*loaded(folder("words"), "cpu"), separator=" a", words=("+", "-"), longest=60, batch_size=2)
     asked = grader.asked("1?", ["1\n\n", "2\n"])
     assert grader.tokenizer.decode(asked.ids) == "1?1 a\n\n2 a"
     assert [grader.tokenizer.decode(asked.ids[place]) for place in asked.places] == ["a", "a"]
@@ -111,11 +112,11 @@ def test_a_separator_that_can_be_seen() -> None:
 
 def test_steps_of_an_answer() -> None:
     ids = tokenizer()(SOLUTION)["input_ids"]
-    steps, places = in_steps([*ids, 1], tokenizer(), LINES)
+    steps, places = in_steps([*ids, 1], tokenizer(), own_steps([[*ids, 1]], LINES)[0])
     assert steps == ["1+1=2\n", "2+2=5\n\n", "9"]
     assert [SOLUTION[: place + 1] for place in places[:2]] == ["1+1=2\n", "1+1=2\n2+2=5\n\n"]
     assert places[2] == len(ids), "the end token belongs to the last step"
-    assert in_steps([1], tokenizer(), LINES) == ([], [])
+    assert in_steps([1], tokenizer(), own_steps([[1]], LINES)[0]) == ([], [])
 
 
 @pytest.mark.parametrize(("over", "expected"), [("min", 0.25), ("product", 0.1), ("last", 0.8), ("mean", 1.55 / 3)])
@@ -132,7 +133,7 @@ def test_as_a_reward_and_step_by_step(kind: str) -> None:
     ids = [[*tokenizer()(text)["input_ids"], 1] for text in (SOLUTION, "5", "")]
     mask = torch.arange(20) < torch.tensor([[len(row)] for row in ids])
     found = dense(mask, ["1+1?"] * 3, ids, tokenizer()) / 2
-    steps, places = in_steps(ids[0], tokenizer(), LINES)
+    steps, places = in_steps(ids[0], tokenizer(), own_steps(ids, LINES)[0])
     grader = reward.grader
     expected = grader.scores([grader.asked("1+1?", steps)])[0]
     assert found[0][places].tolist() == pytest.approx(expected, abs=1e-6)

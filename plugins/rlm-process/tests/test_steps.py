@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rlm_process.knobs import Every, Pattern, Steps
 from rlm_process.pieces import after, pieces
-from rlm_process.steps import cutter, numbers
+from rlm_process.steps import cutter, numbers, own_steps
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
@@ -102,8 +103,22 @@ def test_steps_of_a_sum():
     said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
     assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
     by_three = cutter(Every(every=3), None, where="steps")
-    found = numbers([ids[:5], ids[:4], []], by_three, torch.ones(3, 5).bool())
+    found = numbers(own_steps([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
     assert found.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
+
+
+def test_what_the_world_says_is_in_no_step():
+    """``a⏎b`` of the policy, ``?⏎`` of the world, ``c⏎`` of the policy: b and c are two steps, the world's is none."""
+    ids = [1, 0, 2, 9, 0, 3, 0]
+    own = torch.tensor([[True, True, True, False, False, True, True], [False] * 7])
+
+    def lines(some: Sequence[int]) -> list[int]:
+        return sorted({*(place + 1 for place, token in enumerate(some) if token == 0), len(some)})
+
+    spans = own_steps([ids, []], lines, own)
+    assert spans == [[(0, 2), (2, 3), (5, 7)], []]
+    assert numbers(spans, own).tolist() == [[0, 0, 1, -1, -1, 2, 2], [-1] * 7]
+    assert own_steps([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
 
 
 def test_an_end_token_alone_and_blank_lines_are_no_steps():

@@ -15,6 +15,7 @@ from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.ingredients.arithmetic import whiten
+from rlm_plugins.registry.parts import Part
 
 VALUES: dict[tuple[int, ...], list[float]] = {
     (): [0.0, 1.0, 0.0, 0.0],
@@ -34,6 +35,7 @@ class Room:
         self.rows = rows
         width = max(map(len, rows))
         self.mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows])
+        self.own = [*words.pop("rewards", [])]
         self.words = words
 
     def write(self, prompts: Sequence[str], prefixes: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -46,7 +48,8 @@ class Room:
     def score(self, prompts: Sequence[str], ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
         assert len(prompts) == len(ids) == len(inputs)
         self.judged += map(tuple, ids)
-        return torch.tensor([VALUES[tuple(row[:-1])][row[-1]] for row in ids])
+        own = {tuple(row): float(reward) for row, reward in zip(self.rows, self.own, strict=False)}
+        return torch.tensor([own[each] if (each := tuple(row)) in own else VALUES[each[:-1]][each[-1]] for row in ids])
 
     def __call__(self, part: Any, **knobs: Any) -> torch.Tensor:
         n = len(self.rows)
@@ -130,6 +133,14 @@ def test_labels_by_hand():
     assert lenient(step_labels, right=0.5)[1].tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
+def test_the_last_step_is_judged_by_what_no_shaper_has_bent():
+    """The part is not even told `rewards`: what the rewards say of the row itself is asked once, as of the others."""
+    room = Room(ROWS, rewards=torch.tensor([1.0, 0.0, 0.0]), step=3)
+    assert "rewards" not in Part("rlm_shapers", "step_labels", "rlm_process", step_labels).needs
+    assert room(step_labels)[:, 3].tolist() == [1.0, 0.0, 0.0]
+    assert [room.judged.count(tuple(row)) for row in ROWS] == [1, 1, 1]
+
+
 def test_labels_as_a_data_set(tmp_path: Path):
     tokenizer = scratch().tokenizer()
     rows = [tokenizer(text)["input_ids"] for text in ("1+1;2", "3;4;5")]
@@ -138,7 +149,7 @@ def test_labels_as_a_data_set(tmp_path: Path):
     room.write = lambda prompts, prefixes: [[1]] * len(prefixes)  # type: ignore[method-assign]
 
     def score(prompts: Any, ids: Any, inputs: Any) -> torch.Tensor:
-        return torch.tensor([torch.nan if len(row) == 3 else 1.0 for row in ids])  # of 3; nobody knows
+        return torch.tensor([torch.nan if row[-1] == 1 and len(row) == 3 else float(row != rows[1]) for row in ids])
 
     room.score = score  # type: ignore[method-assign]
     for _ in range(2):

@@ -5,14 +5,21 @@ from rlm_process import step_rows
 from rlm_process.branching import Tree
 from rlm_process.implicit import ImplicitReward
 from rlm_process.labels import step_labels
-from rlm_process.paid_turns import per_turn
+from rlm_process.paid import PerStep, PerTurn
 from rlm_process.prime import outcome_and_process, prime
 from rlm_process.process import step_relative
 from rlm_process.process_model import ProcessReward, ProcessRewards
+from rlm_process.sums import right_lines, sums
+from rlm_process.supervision import StepSupervision, process_reward_model
 from rlm_process.tools import tool_calls, tool_format
 from rlm_process.trees import tree
 from rlm_process.turns import turn_relative
 from rlm_process.vine import vine
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    return {"sums": sums}
 
 
 @hookimpl
@@ -21,6 +28,7 @@ def rlm_rewards() -> dict[str, object]:
         "process_model": ProcessReward,
         "tool_format": tool_format,
         "tool_calls": tool_calls,
+        "right_lines": right_lines,
     }
 
 
@@ -30,7 +38,8 @@ def rlm_shapers() -> dict[str, object]:
         "implicit_reward": ImplicitReward,
         "process_model": ProcessRewards,
         "step_labels": step_labels,
-        "per_turn": per_turn,
+        "per_turn": PerTurn,
+        "per_step": PerStep,
     }
 
 
@@ -59,4 +68,10 @@ def rlm_algorithms() -> dict[str, object]:
         "vine_ppo": step_rows.vine_ppo,
         "tree": step_rows.tree,
         "gigpo": step_rows.gigpo,
+        "process_reward_model": process_reward_model,
     }
+
+
+@hookimpl
+def rlm_trainers() -> dict[str, object]:
+    return {"step_supervision": StepSupervision}

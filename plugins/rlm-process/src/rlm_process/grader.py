@@ -8,13 +8,13 @@ it by the word it would go on with: the probability of one token against another
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.lazy import torch
+from rlm_process.reader import Asked, Reader
 
 TOKENS, WORDS = "TokenClassification", "CausalLM"
 
@@ -51,27 +51,12 @@ def loaded(path: str, device: Any) -> tuple[Any, Any]:
     return model, AutoTokenizer.from_pretrained(path)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question and an answer, as the model reads them.
-
-    Args:
-        ids: Token ids.
-        places: Of the last token of each step, with its separator.
-        unread: How many steps follow that are not read.
-    """
-
-    ids: list[int]
-    places: list[int]
-    unread: int = 0
-
-
 class Grader:
     """Scores the steps of answers, between 0 and 1.
 
     Args:
-        path: Folder or hub name.
-        device: Where it is to read.
+        model: Of either kind; nothing is learned here.
+        tokenizer: The model's.
         separator: Stands after each step; the score is read at its last token.
         words: What a causal language model says after a good step, and after a bad one.
         longest: Of a question and its answer so many tokens are read; a step that ends beyond has the score 0.
@@ -79,11 +64,11 @@ class Grader:
     """
 
     def __init__(
-        self, path: str, device: Any, *, separator: str, words: tuple[str, str], longest: int, batch_size: int
+        self, model: Any, tokenizer: Any, *, separator: str, words: tuple[str, str], longest: int, batch_size: int
     ) -> None:
-        self._model, self.tokenizer = loaded(path, device)
-        self._causal, self._separator = kind_of(path) == WORDS, separator
-        self._longest, self._batch_size = longest, batch_size
+        self._model, self.tokenizer = model, tokenizer
+        self.asked = Reader(tokenizer, separator=separator, longest=longest).asked
+        self._causal, self._batch_size = type(model).__name__.endswith(WORDS), batch_size
         self._words = [self._token(word) for word in words] if self._causal else []
         if self._causal and self._words[0] == self._words[1]:
             raise RlmError(f"'{words[0]}' and '{words[1]}' are one token to this model", where="words")
@@ -93,34 +78,6 @@ class Grader:
         if not ids:
             raise RlmError(f"'{word}' is no token of this model", where="words")
         return int(ids[-1])
-
-    def asked(self, prompt: Any, steps: Sequence[str]) -> Asked:
-        """A question and the steps of an answer as token ids.
-
-        Args:
-            prompt: Text, or chat messages; to a model without chat template the words of the last speaker.
-            steps: Their texts. White space at their ends goes behind the separator, or makes way for one that is white.
-        """
-        from rlm_plugins.training.judge import text_of
-
-        if isinstance(prompt, str) or self.tokenizer.chat_template is None:
-            prompt = text_of(prompt)
-            ids = list(self.tokenizer(prompt)["input_ids"])
-            ids = ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
-        else:
-            chat = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True, return_dict=True)
-            ids = list(chat["input_ids"])
-        places, gap = [], ""
-        for step in steps:
-            text = step.rstrip()
-            ids += self._ids(gap + text) + self._ids(self._separator)
-            places.append(len(ids) - 1)
-            gap = "" if self._separator.isspace() else step[len(text) :]
-        read = [place for place in places if place < self._longest]
-        return Asked(ids[: read[-1] + 1] if read else [], read, len(places) - len(read))
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
 
     def scores(self, rows: Sequence[Asked]) -> list[list[float]]:
         """The score of each step of each row; rows of like length are read together."""

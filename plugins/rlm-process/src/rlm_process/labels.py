@@ -34,7 +34,6 @@ def label(scores: Sequence[float], *, right: float, soft: bool) -> float | None:
 
 
 def step_labels(
-    rewards: Float[torch.Tensor, "B"],
     token_rewards: Float[torch.Tensor, "B T"],
     group: Int[torch.Tensor, "B"],
     completion_ids: Sequence[Sequence[int]],
@@ -59,10 +58,11 @@ def step_labels(
     step k is right (hard), or the share of them that is (`soft`); of the last step, whether the row itself is.
     Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
 
-    An answer is right from the reward `right` on. With `save` every row is appended to that file, a line of JSON with
-    ``prompt``, ``completions`` (the steps) and ``labels`` (true or false, or shares): what a process reward model is
-    trained on, in the layout TRL calls stepwise supervision; `weight` 0 then only writes. The mean label is
-    `shapers/label` in the log, the number of answers `shapers/continuations`.
+    An answer is right from the reward `right` on: what the recipe's rewards say of it, before any shaper. With `save`
+    every row is appended to that file, a line of JSON with ``prompt``, ``completions`` (the steps) and ``labels`` (true
+    or false, or shares): what a process reward model is trained on (row `process_reward_model`), in the layout TRL
+    calls stepwise supervision; `weight` 0 then only writes. The mean label is `shapers/label` in the log, the number of
+    answers `shapers/continuations`.
 
     Pitfalls: an answer of many right steps earns more than one of few: pay for the whole as well, or compare within
     groups step by step. States that no reward could judge have no label (null, and no pay). A
@@ -70,17 +70,19 @@ def step_labels(
 
     >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
-    >>> wrong = dict(write=lambda asked, starts: [[9]] * len(asked), score=lambda p, ids, i: torch.zeros(len(ids)))
-    >>> one = torch.tensor([1.0])
-    >>> step_labels(one, torch.zeros(1, 3), one, [[4, 5, 6]], **told, **wrong, steps=Every(every=2)).tolist()
+    >>> short = lambda prompts, ids, inputs: torch.tensor([float(len(each) < 4) for each in ids])
+    >>> wrong = dict(write=lambda asked, starts: [[9, 9]] * len(asked), score=short, steps=Every(every=2))
+    >>> step_labels(torch.zeros(1, 3), torch.tensor([1.0]), [[4, 5, 6]], **told, **wrong).tolist()
     [[0.0, 0.0, 1.0]]
     """
     last = list(map(cutter(steps, tokenizer, where="shapers: step_labels.steps"), completion_ids))
     after = [line[1:] for line in states(group.tolist(), completion_ids, last)]
-    scores = sampled(after, Questions(prompts, inputs, write, score), continuations=continuations)
+    ask = Questions(prompts, inputs, write, score)
+    scores = sampled(after, ask, continuations=continuations)
+    own = [[] if said is None else [said] for said in ask.judged(range(len(prompts)), completion_ids)]
     labels = [
-        [*(label(scores[state], right=right, soft=soft) for state in line), label([own], right=right, soft=soft)]
-        for line, own in zip(after, rewards.tolist(), strict=True)
+        [label(each, right=right, soft=soft) for each in (*(scores[state] for state in line), said)]
+        for line, said in zip(after, own, strict=True)
     ]
     paid = torch.zeros_like(token_rewards)
     for row, cuts in enumerate(last):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins.ingredients.arithmetic import discounted
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.segments import Segments
-from rlm_process.steps import cutter, numbers
+from rlm_process.steps import cutter, numbers, own_steps
 
 
 def step_relative(
@@ -21,18 +21,24 @@ def step_relative(
     mask: Bool[torch.Tensor, "B T"],
     completion_ids: Sequence[Sequence[int]],
     tokenizer: Any,
+    turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     *,
     steps: Steps = "lines",
+    alike: Literal["all", "number"] = "all",
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
     eps: NonNegativeFloat = 1e-4,
 ) -> Float[torch.Tensor, "B T"]:
-    """What this step and those after it were paid, each seen from all steps of the group.
+    """What this step and those after it were paid, each seen from the steps of the group that are like it.
 
-    Âᵢₜ = Σₖ (rₖ − mean_g) / (std_g + eps) over the steps k of the row that end at token t or later: rₖ is what shapers
-    added to the tokens of step k (`dense_rewards`), mean and std are those of all steps of all rows of the group.
-    GRPO's process supervision, arXiv 2402.03300 §4.1.3.
+    Âᵢₜ = Σₖ γᵏ⁻ʲ (rₖ − mean_S) / (std_S + eps) over the steps k ≥ j of the row, j being that of token t: rₖ is what
+    shapers added to the tokens of step k (`dense_rewards`), S are the steps of the group that step k is compared with.
+    With all of them (`alike: all`) and γ = 1 it is GRPO's process supervision, arXiv 2402.03300 §4.1.3.
 
-    The outcome is not in it: pay it in the last step, as `step_labels` does. Std with n − 1. All steps of a group paid
-    the same, or one step alone: exactly 0. A row of many good steps gains with each of them: see the pitfalls of
+    `alike: number` compares the third step with third steps. `gamma: 0` holds a step to its own pay alone: right
+    where no step depends on one before it; where they do, a step must answer for those that it makes go wrong.
+
+    The outcome is not in it: pay it in the last step, as `step_labels` does. Std with n − 1. All steps of S paid the
+    same, or one step alone: exactly 0. A row of many good steps gains with each of them: see the pitfalls of
     `step_labels`.
 
     >>> from rlm_process.knobs import Every
@@ -42,7 +48,11 @@ def step_relative(
     [[2.0, 2.0, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]
     """
     cut = cutter(steps, tokenizer, where="advantage: step_relative.steps")
-    pieces = Segments(numbers(completion_ids, cut, mask).where(mask, -1))
-    everybody = group.unsqueeze(1).expand(pieces.live.shape)
-    relative = pieces.compared(pieces.sums(dense_rewards), everybody, scale=True, eps=eps)
-    return pieces.spread(discounted(relative, 1.0, pieces.live))
+    spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)
+    pieces = Segments(numbers(spans, mask).where(mask, -1))
+    like = group.unsqueeze(1).expand(pieces.live.shape)
+    if alike == "number":
+        places = torch.arange(like.shape[1], device=like.device)
+        like = like * like.shape[1] + places
+    relative = pieces.compared(pieces.sums(dense_rewards), like, scale=True, eps=eps)
+    return pieces.spread(discounted(relative, gamma, pieces.live))

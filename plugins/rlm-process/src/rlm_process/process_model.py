@@ -12,10 +12,10 @@ from pydantic import Field, PositiveInt
 
 from rlm_plugins.ingredients import hub
 from rlm_plugins.lazy import torch
-from rlm_process.grader import Grader, kind_of
+from rlm_process.grader import Grader, kind_of, loaded
 from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
-from rlm_process.steps import Cut, cutter
+from rlm_process.steps import Spans, cutter, own_steps, unpaid
 
 if TYPE_CHECKING:
     from torch import device
@@ -63,7 +63,7 @@ class _ProcessModel:
         if self._grader is None:
             from rlm_plugins.training.processes import processes
 
-            self._grader = Grader(self.path, self._device or processes().device, **self._how)
+            self._grader = Grader(*loaded(self.path, self._device or processes().device), **self._how)
         return self._grader
 
 
@@ -104,7 +104,7 @@ class ProcessReward(_ProcessModel):
         cut = cutter(self._steps, grader.tokenizer, where="rewards: process_model.steps")
         for prompt, text in zip(prompt_messages, completions, strict=True):  # in its own tokens: the policy's are gone
             ids = grader.tokenizer(text, add_special_tokens=False)["input_ids"][: self._how["longest"] + 1]
-            asked.append(grader.asked(prompt, in_steps(ids, grader.tokenizer, cut)[0]))
+            asked.append(grader.asked(prompt, in_steps(ids, grader.tokenizer, own_steps([ids], cut)[0])[0]))
         return [aggregated(scores, self.over) for scores in grader.scores(asked)]
 
 
@@ -112,7 +112,8 @@ class ProcessRewards(_ProcessModel):
     """A reward for every step, on its last token: weight · what a process reward model says of it, in [0, 1].
 
     Knobs as of the reward `process_model`; `weight` is the coefficient. What is said of a step is paid to all tokens
-    before it as well, where the advantage sums up what is still to come (`batch_whitened`, `gae`).
+    before it as well, where the advantage sums up what is still to come (`batch_whitened`, `gae`). In a world that
+    answers it reads the policy's turns alone, and no step goes on beyond the turn in which it began.
 
     Pitfall: nobody is compared with 0. Summed up, many mediocre steps are worth more than few good ones; the other
     rows of a group, or a critic, are the baseline.
@@ -141,30 +142,31 @@ class ProcessRewards(_ProcessModel):
         prompts: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         tokenizer: Any,
+        turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
         from rlm_plugins.training.processes import share, together
 
         cut = cutter(self._steps, tokenizer, where="shapers: process_model.steps")
+        spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)
         mine, asked, places = share(len(prompts)), [], []
-        for prompt, ids in zip(prompts[mine], completion_ids[mine], strict=True):
-            steps, last = in_steps(ids, tokenizer, cut)
+        for prompt, ids, own in zip(prompts[mine], completion_ids[mine], spans[mine], strict=True):
+            steps, last = in_steps(ids, tokenizer, own)
             asked.append(self.grader.asked(prompt, steps))
             places.append(last)
         scores = together(list(zip(places, self.grader.scores(asked), strict=True)))
-        dense = torch.zeros(mask.shape, device=mask.device)
+        dense = unpaid(mask, turn_rewards)
         for row, (last, found) in enumerate(scores):
-            dense[row, last] = self.weight * torch.tensor(found, device=mask.device)
+            dense[row, last] = self.weight * torch.tensor(found, dtype=dense.dtype, device=mask.device)
         return dense * mask
 
 
-def in_steps(ids: Sequence[int], tokenizer: Any, cut: Cut) -> tuple[list[str], list[int]]:
+def in_steps(ids: Sequence[int], tokenizer: Any, spans: Spans) -> tuple[list[str], list[int]]:
     """The text of each step of an answer that has something to read, and the place of its last token."""
-    said, steps, places, start = pieces(ids, tokenizer), [], [], 0
-    for end in cut(ids):
+    said, steps, places = pieces(ids, tokenizer), [], []
+    for start, end in spans:
         if (text := "".join(said[start:end])).strip():
             steps.append(text)
             places.append(end - 1)
-        start = end
     return steps, places
 
 

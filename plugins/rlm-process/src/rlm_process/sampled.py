@@ -30,11 +30,15 @@ class Questions:
     score: Score
 
     def __call__(self, rows: Sequence[int], prefixes: Sequence[Sequence[int]]) -> list[float | None]:
-        """Has them written, and what came out twice judged once."""
+        """Has them written, and judged."""
         rest = self.write([self.prompts[row] for row in rows], prefixes)
-        answers = [(row, (*start, *end)) for row, start, end in zip(rows, prefixes, rest, strict=True)]
+        return self.judged(rows, [[*start, *end] for start, end in zip(prefixes, rest, strict=True)])
+
+    def judged(self, rows: Sequence[int], wholes: Sequence[Sequence[int]]) -> list[float | None]:
+        """What the recipe's rewards say of whole answers, before any shaper; None where none applies."""
+        answers = [(row, tuple(whole)) for row, whole in zip(rows, wholes, strict=True)]
         first = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
-        said = self.score(
+        said = self.score(  # what came out twice is asked about once
             [self.prompts[row] for row, _ in first],
             [list(whole) for _, whole in first],
             [self.inputs[row] for row, _ in first],

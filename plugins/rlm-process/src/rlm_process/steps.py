@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.borrowed import borrow_function
@@ -74,12 +74,49 @@ def _readable(ends: Sequence[int], said: Sequence[str]) -> list[int]:
     return [*kept[:-1], ends[-1]]
 
 
-def numbers(
-    completions: Sequence[Sequence[int]], cut: Cut, mask: Bool[torch.Tensor, "B T"]
-) -> Int[torch.Tensor, "B T"]:
-    """To which step of its row each token belongs, from 0; −1 beyond the end of the row."""
-    table = torch.full(mask.shape, -1, device=mask.device)
-    for row, ids in enumerate(completions):
-        for number, (start, end) in enumerate(pairwise((0, *cut(ids)))):
+Spans = list[tuple[int, int]]
+"""Where each step of a row begins, and after how many tokens it ends."""
+
+
+def own_steps(
+    completions: Sequence[Sequence[int]], cut: Cut, mask: Bool[torch.Tensor, "B T"] | None = None
+) -> list[Spans]:
+    """The steps of every row.
+
+    Args:
+        completions: Token ids.
+        cut: Says where a step ends.
+        mask: In a world that answers, which tokens the policy wrote: each of its turns is cut by itself, and what the
+            world says is in no step.
+
+    >>> own = torch.tensor([[True, True, True, False, True]])
+    >>> own_steps([[1, 2, 3, 4, 5]], lambda ids: [*range(2, len(ids), 2), len(ids)], own)
+    [[(0, 2), (2, 3), (4, 5)]]
+    """
+    turns = [[(0, len(ids))] for ids in completions] if mask is None else [_runs(row) for row in mask.tolist()]
+    return [
+        [(start + a, start + b) for start, end in runs for a, b in pairwise((0, *cut(ids[start:end])))]
+        for ids, runs in zip(completions, turns, strict=True)
+    ]
+
+
+def _runs(own: Sequence[bool]) -> Spans:
+    starts = [place for place, (before, now) in enumerate(pairwise((False, *own))) if now and not before]
+    ends = [place + 1 for place, (now, after) in enumerate(pairwise((*own, False))) if now and not after]
+    return list(zip(starts, ends, strict=True))
+
+
+def unpaid(
+    mask: Bool[torch.Tensor, "B T"], turn_rewards: Float[torch.Tensor, "B T"] | None
+) -> Float[torch.Tensor, "B T"]:
+    """Nothing for every token, as precise as what a world pays."""
+    return torch.zeros(mask.shape, device=mask.device) if turn_rewards is None else torch.zeros_like(turn_rewards)
+
+
+def numbers(spans: Sequence[Spans], like: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
+    """To which step of its row each token belongs, from 0; −1 where it is in none."""
+    table = torch.full(like.shape, -1, device=like.device)
+    for row, steps in enumerate(spans):
+        for number, (start, end) in enumerate(steps):
             table[row, start:end] = number
     return table

@@ -1,0 +1,71 @@
+"""Sums in lines: what is asked, what is right, and that nothing is tested that was trained on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rlm_process.sums import each_line, right_lines, sums
+
+from rlm_plugins.ingredients.addition import Problem
+from rlm_plugins.testing import conformance
+
+test_world = conformance("rlm_environments", sums, knobs={"train_rows": 8, "test_rows": 4})
+test_reward = conformance("rlm_rewards", right_lines, columns={"lines": [["12,13", "11,05"], ["09,08"]]})
+
+
+def problems(prompt: str) -> list[Problem]:
+    return [Problem(*map(int, pair)) for pair in re.findall(r"(\d+)\+(\d+)", prompt)]
+
+
+def test_right_lines_are_what_the_columns_add_up_to():
+    world = sums(count=5, train_rows=50, test_rows=20)
+    for row in (*world.train, *world.test):
+        asked = problems(row["prompt"][0]["content"])
+        assert len(asked) == len(row["lines"]) == 5
+        for problem, line in zip(asked, row["lines"], strict=True):
+            units, tens = map(int, line.split(","))
+            assert units == problem.a % 10 + problem.b % 10
+            assert 10 * tens + units % 10 == problem.a + problem.b
+        assert row["demonstration"] == "\n".join(row["lines"])
+    assert right_lines([row["demonstration"] for row in world.test], [row["lines"] for row in world.test]) == [1.0] * 20
+
+
+def test_no_sum_is_on_both_sides():
+    world = sums(count=3, train_rows=300, test_rows=50)
+    assert all(p.held_out for row in world.test for p in problems(row["prompt"][0]["content"]))
+    assert not any(p.held_out for row in world.train for p in problems(row["prompt"][0]["content"]))
+
+
+def test_a_sloppy_hand_forgets_carries_and_nothing_else():
+    clean, sloppy = sums(train_rows=400, test_rows=0), sums(train_rows=400, test_rows=0, slip=0.5)
+    lines = [
+        (good, said, int(good[:2]) > 9)
+        for row, other in zip(clean.train, sloppy.train, strict=True)
+        for good, said in zip(row["lines"], other["demonstration"].split("\n"), strict=True)
+    ]
+    assert all(good == said for good, said, carries in lines if not carries)
+    forgotten = [good != said for good, said, carries in lines if carries]
+    assert 0.4 < sum(forgotten) / len(forgotten) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "share"),
+    [
+        ("12,13\n11,05", 1.0, 1.0),
+        ("11,05\n12,13", 0.0, 0.0),
+        ("12,13", 0.0, 0.5),
+        ("12,13\n11,05\n12,13", 0.0, 2 / 3),
+        ("12,13\n11,05\n", 0.0, 2 / 3),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_answers_that_are_tried(said: str, right: float, share: float):
+    gold = [["12,13", "11,05"]]
+    assert right_lines([said], gold) == [right]
+    assert right_lines([said], gold, pay="share") == pytest.approx([share])
+
+
+def test_a_line_is_judged_by_its_place():
+    assert each_line(["12,13\n", "12,13", "11,05"], ["12,13", "11,05"]) == [1.0, 0.0, 0.0]
+    assert each_line([], ["12,13"]) == []

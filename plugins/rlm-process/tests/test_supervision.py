@@ -1,0 +1,157 @@
+"""A process reward model is trained: what it learns from, its loss, how it is judged, from labels to pay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rlm_process.grader import Grader, kind_of, loaded
+from rlm_process.labelled import UNKNOWN, Padded, cross_entropy, example, judged
+from rlm_process.reader import Reader
+from typer.testing import CliRunner
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.cli import app
+from rlm_plugins.training.pairs import with_head
+
+RECIPES = Path(__file__).parents[1] / "recipes" / "lines"
+SMALL = ["trainer.per_device_train_batch_size=8"]
+
+
+def test_a_row_as_tokens():
+    """The label stands at the line break after its step; a step without label, or without text, teaches nothing."""
+    tokenizer = scratch(characters="0123456789;\n").tokenizer()
+    reader = Reader(tokenizer, separator="\n", longest=99)
+    row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
+    found = example(reader, row)
+    assert tokenizer.decode(found["input_ids"]) == "1;23\n45\n6\n"
+    assert found["labels"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
+    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "labels": []}
+
+
+def test_rows_as_a_batch():
+    rows = [{"input_ids": [7, 8], "labels": [UNKNOWN, 1.0]}, {"input_ids": [9], "labels": [0.0]}]
+    found = {name: x.tolist() for name, x in Padded(3)(rows).items()}
+    assert found == {
+        "input_ids": [[7, 8], [9, 3]],
+        "attention_mask": [[1, 1], [1, 0]],
+        "labels": [[UNKNOWN, 1.0], [0.0, UNKNOWN]],
+    }
+
+
+def test_the_loss_and_its_gradient():
+    """σ(s) − y at each labelled token over their number in the whole optimiser step, nothing elsewhere."""
+    logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[1.0, UNKNOWN, 0.25]], dtype=torch.float64)
+    said = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
+    target = labels[0, [0, 2]]
+    loss = cross_entropy(SimpleNamespace(logits=logits), labels, 5)
+    loss.backward()
+    by_hand = -(target * said.log() + (1 - target) * (1 - said).log()).sum() / 5
+    torch.testing.assert_close(loss.double(), by_hand, atol=1e-6, rtol=1e-6)
+    slope = (said - target) / 5
+    expected = torch.stack([slope[0], torch.tensor(0.0), slope[1]])
+    torch.testing.assert_close(logits.grad[0, :, 0], expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(cross_entropy(SimpleNamespace(logits=logits), labels).double(), by_hand * 5 / 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "accuracy", "first"),
+    [
+        ([True, True], [0.9, 0.6], 1.0, 1.0),
+        ([True, True], [0.9, 0.4], 0.5, 0.0),
+        ([False, True], [0.1, 0.4], 0.5, 1.0),
+        ([True, None, False], [0.9, 0.1, 0.1], 1.0, 1.0),
+        ([0.5, 0.75], [0.2, 0.7], 1.0, 1.0),
+    ],
+)
+def test_how_it_is_judged(labels: Any, scores: Any, accuracy: float, first: float):
+    assert judged(labels, scores) == {"step_accuracy": accuracy, "first_error": first}
+    assert judged([None], [0.3]) == {}
+
+
+def test_what_is_saved_reads_like_what_was_trained(tmp_path: Path):
+    """A head with weights, on a policy: the same scores from the folder, by transformers' own class."""
+    source = scratch(hidden=32, layers=1, heads=2, intermediate=64)
+    tokenizer, judge = source.tokenizer(), with_head(source.load(), "TokenClassification")
+    assert not judge.score.weight.any()
+    with torch.no_grad():
+        judge.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+        judge.score.bias.fill_(0.5)
+    judge.eval().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert kind_of(tmp_path) == "TokenClassification"
+    how: dict[str, Any] = {"separator": ";", "words": ("+", "-"), "longest": 99, "batch_size": 2}
+    before, after = Grader(judge, tokenizer, **how), Grader(*loaded(str(tmp_path), "cpu"), **how)
+    asked = before.asked("1+2", ["3", "4=5"])
+    assert before.scores([asked])[0] == pytest.approx(after.scores([asked])[0], abs=1e-6)
+    assert len({round(x, 3) for x in after.scores([asked])[0]}) == 2
+
+
+def ran(command: str, recipe: Path, *overrides: str) -> str:
+    result = CliRunner().invoke(app, [command, str(recipe), *overrides])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def log(run: str) -> list[dict[str, Any]]:
+    (file,) = Path("runs", run).glob("metrics.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("registered")
+def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The recipes of the folder as they stand, smaller; each finds what the one before has left."""
+    monkeypatch.chdir(tmp_path)
+    tiny = [
+        "model.hidden=32",
+        "model.layers=1",
+        "model.heads=2",
+        "environment.train_rows=64",
+        "environment.test_rows=2",
+    ]
+    ran("train", RECIPES / "1-start.yaml", "--name", "lines", "trainer.max_steps=2", *tiny)
+    few = [*SMALL, "environment.train_rows=64", "environment.test_rows=2"]
+    for recipe in sorted(RECIPES.glob("*.yaml")):
+        if recipe.name[:2] in ("2-", "3-", "4-", "5-", "6-", "7-", "10"):
+            ran("check", recipe, *few)
+    shaper = "algorithm.shapers=[{name: step_labels, weight: 0, save: runs/labels.jsonl, continuations: 1}]"
+    ran("train", RECIPES / "7-notes.yaml", "--name", "notes", "trainer.max_steps=4", shaper, *few)
+    records = [json.loads(line) for line in Path("runs/labels.jsonl").read_text().splitlines()]
+    assert len(records) == 4 * 8
+    assert all(len(record["completions"]) == len(record["labels"]) for record in records)
+    with Path("runs/labels.jsonl").open(
+        "w"
+    ) as file:  # a policy like this one is never right: a rule that can be learned
+        for number in range(96):
+            steps = [f"{(number * (k + 1)) % 10}\n" for k in range(4)]
+            row = {"prompt": f"{number}", "completions": steps, "labels": [int(x) % 2 == 0 for x in steps]}
+            file.write(json.dumps(row) + "\n")
+    knobs = ["trainer.max_steps=60", "trainer.learning_rate=1e-2", "environment.test_rows=8", "evaluation.every=60"]
+    ran("train", RECIPES / "8-process-reward-model.yaml", "--name", "prm", *SMALL, *knobs)
+    held_out = [line["held_out/step_accuracy"] for line in log("prm") if "held_out/step_accuracy" in line]
+    assert held_out[0] < 0.75
+    assert held_out[-1] > 0.9
+    ran("train", RECIPES / "9-graded.yaml", "--name", "graded", "trainer.max_steps=2", *few)
+    paid = [line["shapers/reward"] for line in log("graded") if "shapers/reward" in line]
+    assert all(0 < x < 36 for x in paid)
+
+
+@pytest.mark.usefixtures("registered")
+def test_it_is_trained_with_all_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("labels.jsonl").write_text('{"prompt": "1", "steps": ["1"], "labels": [true]}\n')
+    Path("recipe.yaml").write_text(
+        "environment: {name: dataset, path: labels.jsonl}\n"
+        "model: {name: scratch, layers: 1, hidden: 32, heads: 2, lora: {r: 2, target_modules: all-linear}}\n"
+        "algorithm: process_reward_model\n"
+        "trainer: {max_steps: 1}\n"
+    )
+    result = CliRunner().invoke(app, ["train", "recipe.yaml"])
+    assert result.exit_code != 0
+    assert "model.lora" in result.output

@@ -1,0 +1,32 @@
+"""How much is done at once by a packed pass; numbers that the estimate of memory must know too, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LOGITS, LOGITS_GPU = 2**22, 2**27
+"""Most logits that exist at a time; a GPU wants larger pieces."""
+PAIRS, PAIRS_GPU = 2**12, 2**18
+"""Most pairs of tokens that attention may look at in vain, before two calls are cheaper than one."""
+
+
+def runs(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:
+    """Which completions of a prompt are attended to in one call; the first goes with the prompt, and is alone.
+
+    Tokens of different completions do not see each other, so that a call for several looks at pairs in vain; but a
+    call costs time too, which is all the time there is where completions are short.
+
+    Args:
+        lengths: Tokens of each completion, in order.
+        pairs: As `PAIRS` has it.
+
+    >>> runs([30, 30, 30, 100, 5, 5])
+    [[30], [30, 30], [100, 5, 5]]
+    """
+    found = [list(lengths[:1])]
+    for length in lengths[1:]:
+        if len(found) > 1 and 2 * sum(found[-1]) * length <= pairs:
+            found[-1].append(length)
+        else:
+            found.append([length])
+    return found
