@@ -61,9 +61,8 @@ def exponential_is_inverse() -> bool:
         torch.manual_seed(0)
         usual, after = torch.empty(count).exponential_(), torch.get_rng_state()
         torch.manual_seed(0)
-        return torch.equal(_exponential(torch.rand(count, dtype=torch.float64)), usual) and torch.equal(
-            torch.get_rng_state(), after
-        )
+        found = _exponential(torch.rand(count, dtype=torch.float64))
+        return torch.equal(found, usual) and torch.equal(torch.get_rng_state(), after)
 
 
 def by_inverse(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
