@@ -28,6 +28,7 @@ from rlm_plugins.training.judge import trl_reward
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "portable"
 OPTIONS = vars(NO_SPEED)
+EIGHTHS = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ ARMS: dict[str, Arm] = {
 """TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time."""
 
 
-def build(workload: Workload, arm: Arm, folder: str) -> Any:
-    """The trainer of an arm, not yet started."""
+def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -> Any:
+    """The trainer of an arm, not yet started; ours takes any reward."""
     few = (arm.fewer_rows and workload.fewer_rows) or workload.rows
     settings: dict[str, Any] = {
         **house_settings(),
@@ -96,7 +97,7 @@ def build(workload: Workload, arm: Arm, folder: str) -> Any:
         "processing_class": tokenizer(workload),
         "peft_config": LoraConfig(task_type="CAUSAL_LM", **LORA),
     }
-    made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm, settings, pieces)
+    made = _stock(workload, settings, pieces) if arm.speed is None else _ours(workload, arm, reward, settings, pieces)
     made.remove_callback(PrinterCallback)
     return made
 
@@ -110,10 +111,9 @@ def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any])
     )
 
 
-def _ours(workload: Workload, arm: Arm, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
+def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
     """The same equation, of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
-    reward = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
     order = order_of(None, shuffle=False)
     return EquationTrainer(
         equation=made,

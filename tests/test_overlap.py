@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,8 +71,8 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
     piles: list[list[int]] = []
     first = threading.Event()
 
-    def squares(numbers: Sequence[int]) -> list[int]:
-        piles.append([*numbers])
+    def squares(asker: Asker) -> list[int]:
+        piles.append(numbers := asker.take())
         first.wait(5)
         return [n * n for n in numbers]
 
@@ -87,7 +87,7 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
 
 
 def test_what_is_raised_is_every_askers_and_it_goes_on() -> None:
-    asker = Asker(lambda pile: [1 / x for x in pile])
+    asker = Asker(lambda these: [1 / x for x in these.take()])
     with pytest.raises(ZeroDivisionError):
         asker.begin(0).result(5)
     assert asker.begin(2).result(5) == 0.5
@@ -107,6 +107,21 @@ def test_who_compares_over_the_whole_batch_says_so() -> None:
     assert not hasattr(reward(overlap=False), "begin")
     assert asyncio.run(reward(overlap=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
     assert LOG == ["asked 1234"]
+
+
+class Asks:
+    """Waits, and works with the policy."""
+
+    def meet(self, policy: Any, results: Any) -> None:
+        """Nothing to be done."""
+
+    async def __call__(self, completions: list[str]) -> list[float]:
+        return [0.0] * len(completions)
+
+
+def test_who_works_with_the_policy_waits_for_it() -> None:
+    """Asked early, it could switch off adapters in the middle of a pass of the trainer's."""
+    assert not hasattr(trl_reward(Reward("asks", Part("rlm_rewards", "asks", "guest", Asks).bind({}))), "begin")
 
 
 def test_what_was_not_begun_is_asked_with_the_rest(loop: Any) -> None:
@@ -171,6 +186,37 @@ def test_a_run_whose_rewards_all_have_processes(tmp_path: Path) -> None:
     it = trainer(tmp_path, pieces={**pieces, "rewards": [reward], "reward_funcs": [trl_reward(reward)]}, max_steps=1)
     it.train()
     assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
+
+
+def test_a_process_that_is_free_takes_what_comes_up_meanwhile(tmp_path: Path) -> None:
+    """The first group waits for the second, which another process must answer before."""
+    (tmp_path / "patient.py").write_text(
+        f"""
+import time
+from pathlib import Path
+from rlm_plugins import hookimpl
+
+def patient(completions):
+    \"\"\"Patient.\"\"\"
+    second, end = Path({str(tmp_path / "second")!r}), time.monotonic() + 10
+    if "3" in completions:
+        second.touch()
+    while not second.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return [float(second.exists()) for _ in completions]
+
+@hookimpl
+def rlm_rewards():
+    return {{"patient": patient}}
+"""
+    )
+    bound = Registry([tmp_path / "patient.py"]).find("rlm_rewards", "patient").bind({})
+    function = trl_reward(Reward("patient", bound, processes=2))
+    first, second = ({name: x[i : i + 2] if isinstance(x, list) else x for name, x in BATCH.items()} for i in (0, 2))
+    function.begin(first, None)
+    time.sleep(0.2)  # it has been handed over
+    function.begin(second, None)
+    assert function(**BATCH) == [1.0] * 4
 
 
 def told(name: str, function: Any, *args: Any, **options: Any) -> Any:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.ingredients.worker import Program, Worker
@@ -19,6 +19,16 @@ STARTS = 3
 
 Reply = str
 """The line a worker said; ``late`` (killed) or ``died`` (out of memory, or worse)."""
+
+
+class More(Protocol):
+    """Further questions, which come up while others are being answered."""
+
+    def take(self) -> list[Any]:
+        """Those that have come up since they were taken last."""
+
+    def fileno(self) -> int:
+        """Readable when there are some."""
 
 
 class Pool:
@@ -35,30 +45,39 @@ class Pool:
         self._lock = threading.Lock()
         self._stillborn = 0
 
-    def ask(self, questions: Sequence[Sequence[Any]], seconds: float) -> list[Reply]:
+    def ask(self, questions: Sequence[Sequence[Any]], seconds: float, more: More | None = None) -> list[Reply]:
         """A reply to each question, in order, each within `seconds` of being asked.
+
+        Args:
+            questions: One per reply.
+            seconds: From when a worker is handed a question.
+            more: Where further questions come from, for workers that have nothing to do; their replies follow.
 
         Raises:
             PartError: No worker can be started.
         """
         with self._lock:
             try:
-                return self._asked(questions, seconds)
+                return self._asked(list(questions), seconds, more)
             finally:  # an interrupt, or an error: nobody may answer the next call with what this one asked
                 for worker in [w for w in self.workers if w.busy not in (None, -1)]:
                     self._end(worker)
 
-    def _asked(self, questions: Sequence[Sequence[Any]], seconds: float) -> list[Reply]:
+    def _asked(self, questions: list[Sequence[Any]], seconds: float, more: More | None) -> list[Reply]:
         replies = [""] * len(questions)
         waiting, bereaved = deque(range(len(questions))), set[int]()
         while not all(replies):
+            for question in more.take() if more is not None else ():
+                waiting.append(len(questions))
+                questions.append(question)
+                replies.append("")
             self._staff(len(questions))
             for worker in [w for w in self.workers if w.busy is None][: len(waiting)]:
                 if worker.ask(waiting[0], questions[waiting[0]], seconds):
                     waiting.popleft()
                 else:
                     self._end(worker)
-            for worker in self._due():
+            for worker in self._due(more):
                 number, reply = worker.busy, self._settled(worker)
                 if number is None or number < 0 or not reply:
                     continue
@@ -74,14 +93,17 @@ class Pool:
         while len(self.workers) < min(self.size, questions) + 1:
             self.workers.append(Worker(self.program))
 
-    def _due(self) -> list[Worker]:
-        """Waits until somebody has something to say, or is late; returns who."""
+    def _due(self, more: More | None = None) -> list[Worker]:
+        """Waits until somebody has something to say or to ask, or is late; returns which workers."""
         busy = [w for w in self.workers if w.busy is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 selector.register(worker.descriptor, selectors.EVENT_READ, worker)
+            if more is not None:
+                selector.register(more, selectors.EVENT_READ)
             patience = min((w.deadline for w in busy), default=0.0) - time.monotonic()
-            speaking = [key.data for key, _ in selector.select(max(0.0, patience))] if busy else []
+            heard = selector.select(max(0.0, patience)) if busy else []
+            speaking = [key.data for key, _ in heard if key.data is not None]
         now = time.monotonic()
         return speaking or [w for w in busy if w.deadline <= now]
 

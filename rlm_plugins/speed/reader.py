@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from jaxtyping import Float, Int
 from rlm_plugins.speed import attention, fits
 from rlm_plugins.speed.layout import is_packable, layouts
 from rlm_plugins.speed.packed import causal_model, read
+
+logger = logging.getLogger(__name__)
 
 
 class PackedReader:
@@ -28,11 +31,18 @@ class PackedReader:
         """Why rows stay padded; None: they do not."""
         self._longest = fits.window(model)
         self._entropy_gradient = entropy_gradient
+        self._told = False
 
     def takes(self, ids: Int[torch.Tensor, "B W"], there: Int[torch.Tensor, "B W"], width: int) -> bool:
         """Whether these rows are read packed: padding only surrounds them, and all their tokens see each other."""
-        short = self._longest is None or ids.shape[1] <= self._longest
-        return self.reason is None and short and is_packable(there, width)
+        if self.reason is not None or not is_packable(there, width):
+            return False
+        if self._longest is None or ids.shape[1] <= self._longest:
+            return True
+        if not self._told:
+            logger.warning("rows are read padded: they are longer than the window of %d tokens", self._longest)
+        self._told = True
+        return False
 
     def __call__(
         self,

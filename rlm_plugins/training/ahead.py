@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from rlm_plugins.training.guard import Columns, groups_of, some
 from rlm_plugins.training.scores import listed
-
-Questions = Sequence[Any]
-Ask = Callable[[Questions], Sequence[Any]]
-"""Answers several questions at once, in order."""
 
 
 def key(question: Mapping[str, Any]) -> str:
@@ -51,15 +50,19 @@ class Begun:
 
 
 class Asker:
-    """A thread that asks: all the questions that have come up since it asked last, at once.
+    """A thread that asks about what has come up; whoever answers may take what comes up meanwhile.
 
     Args:
-        ask: May take long; what it raises is every asker's.
+        ask: Answers all it takes, in order, and may take long; what it raises is every asker's.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Callable[[Asker], Sequence[Any]]) -> None:
         self._ask = ask
-        self._waiting: SimpleQueue[tuple[Any, Future[Any]]] = SimpleQueue()
+        self._waiting: deque[tuple[Any, Future[Any]]] = deque()
+        self._taken: list[Future[Any]] = []
+        self._bell, self._door = socket.socketpair()
+        self._door.setblocking(False)
+        self._bell.setblocking(False)
         self._thread: threading.Thread | None = None
 
     def begin(self, question: Any) -> Future[Any]:
@@ -68,20 +71,37 @@ class Asker:
             self._thread = threading.Thread(target=self._work, daemon=True, name="rewards ahead")
             self._thread.start()
         answer: Future[Any] = Future()
-        self._waiting.put((question, answer))
+        self._waiting.append((question, answer))
+        with suppress(BlockingIOError):  # it has rung often enough
+            self._bell.send(b".")
         return answer
+
+    def take(self) -> list[Any]:
+        """The questions that have come up since they were taken last."""
+        with suppress(BlockingIOError):
+            self._door.recv(4096)
+        found = []
+        while self._waiting:
+            question, answer = self._waiting.popleft()
+            if answer.set_running_or_notify_cancel():
+                found.append(question)
+                self._taken.append(answer)
+        return found
+
+    def fileno(self) -> int:
+        """What a selector waits at: readable when there is something to take."""
+        return self._door.fileno()
 
     def _work(self) -> None:
         while True:
-            pile = [self._waiting.get()]
-            while not self._waiting.empty():
-                pile.append(self._waiting.get())
-            wanted = [(question, answer) for question, answer in pile if answer.set_running_or_notify_cancel()]
+            select.select([self], [], [])
+            self._taken = []
             try:
-                for (_, answer), said in zip(wanted, self._ask([q for q, _ in wanted]), strict=True):
-                    answer.set_result(said)
+                said = self._ask(self)
+                for answer, x in zip(self._taken, said, strict=True):
+                    answer.set_result(x)
             except BaseException as error:
-                for _, answer in wanted:
+                for answer in self._taken:
                     if not answer.done():
                         answer.set_exception(error)
 

@@ -39,12 +39,12 @@ class Elsewhere:
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or FOREVER
         self._program, self._size = program(reward.part, reward.label), reward.processes or 1
-        self._begun, self._asker = Begun(), Asker(self._replies)
+        self._begun, self._asker = Begun(), Asker(self._replies_to)
 
     def begin(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
         """Asks now what :meth:`ask` will be asked: for groups that are written while others still are."""
         for question in _questions(given, groups):
-            self._begun.add(question, partial(self._asker.begin, question))
+            self._begun.add(question, partial(self._asker.begin, (question,)))
 
     def ask(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
         """A score per row; in place of the scores of a group that failed, its fault.
@@ -56,15 +56,19 @@ class Elsewhere:
         questions = _questions(given, groups)
         begun = [self._begun.take(question) for question in questions]
         self._begun.forget()
-        rest = iter(self._replies([q for q, future in zip(questions, begun, strict=True) if future is None]))
+        late = [(q,) for q, future in zip(questions, begun, strict=True) if future is None]
+        rest = iter(self._pool.ask(late, self._seconds))
         said: list[Any] = []
         for future, rows in zip(begun, groups, strict=True):
             said += self._read(next(rest) if future is None else future.result(), len(rows))
         return said
 
-    def _replies(self, questions: Sequence[Question]) -> list[Reply]:
-        pool: Pool = shared(self._program, self._size)
-        return pool.ask([(question,) for question in questions], self._seconds)
+    def _replies_to(self, asker: Asker) -> list[Reply]:
+        return self._pool.ask(asker.take(), self._seconds, asker)
+
+    @property
+    def _pool(self) -> Pool:
+        return shared(self._program, self._size)
 
     def _read(self, reply: str, rows: int) -> list[Any]:
         if reply == "late":
@@ -109,7 +113,7 @@ def check_processes(part: Bound, where: str) -> None:
     reason = ""
     if hasattr(part.target, "state_dict"):
         reason = "it has a memory, which would be torn apart"
-    elif hasattr(part.target, "meet"):
+    elif part.meeting:
         reason = "it works with the policy, which stays here"
     elif part.waits:
         reason = "it is asynchronous: it waits, and does not compute"

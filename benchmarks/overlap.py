@@ -1,0 +1,147 @@
+"""What it saves to ask rewards while the model writes: ``python benchmarks/overlap.py``.
+
+Two arms, with `speed.overlap` and without, train the same steps in one process, in rounds whose order turns, on groups
+of four that end at different times. They must have learned the same weights to the bit. Rewards (`overlap_rewards.py`)
+take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has
+two processes. Neither takes a core from the model. Seconds are those of the clock, since waiting is what is measured.
+
+::
+
+    benchmarks/results/
+      overlap.json   every step of every round
+      overlap.md     the table
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+
+import torch
+from speed_arms import ARMS, OURS, Arm, build
+from speed_workloads import WORKLOADS, Workload
+from transformers import TrainerCallback
+
+from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Reward
+
+Record = dict[str, Any]
+HERE = Path(__file__).parent
+REGISTRY = Registry([HERE / "overlap_rewards.py"])
+WORKLOAD = replace(
+    WORKLOADS["B1"],
+    about="0.75 M weights, prompts of 16–32 tokens, 8 groups of 4, completions of 16 tokens on average and 96 at most",
+    completion=96, mean=16, generations=4, steps=4,
+)  # fmt: skip
+LAG: Arm = replace(ARMS[OURS], speed={**(ARMS[OURS].speed or {}), "overlap": False})
+WHO = {"without": LAG, "with": ARMS[OURS]}
+KINDS: dict[str, Record] = {"asynchronous": {"name": "asked"}, "two processes": {"name": "run", "processes": 2}}
+TIMES = (0.0, 0.02, 0.2)
+
+
+class Clock(TrainerCallback):
+    """Seconds of every step but the first, in which things are tried."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._began)
+
+
+def steps(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[list[float], torch.Tensor]:
+    """Seconds of each step, and the weights at the end."""
+    said = KINDS[kind]
+    bound = REGISTRY.find("rlm_rewards", said["name"]).bind({"seconds": seconds})
+    torch.set_num_threads(1)
+    gc.collect()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        trainer = build(workload, arm, folder, Reward(kind, bound, processes=said.get("processes")))
+        clock = Clock()
+        trainer.add_callback(clock)
+        trainer.train()
+    learned = [x.detach().flatten() for x in trainer.model.parameters() if x.requires_grad]
+    return clock.seconds[1:], torch.cat(learned)
+
+
+def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] = TIMES) -> list[Record]:
+    """Per kind of reward and time it takes: arm → round → seconds of a step.
+
+    Raises:
+        SystemExit: The arms learned different weights.
+    """
+    found = []
+    for kind in KINDS:
+        for seconds in times:
+            took: dict[str, list[float]] = {name: [] for name in WHO}
+            for number in range(rounds):
+                learned = {}
+                for name in sorted(WHO, reverse=bool(number % 2)):
+                    each, learned[name] = steps(workload, WHO[name], kind, seconds)
+                    took[name].append(sum(each) / len(each))
+                if not torch.equal(*learned.values()):
+                    sys.exit(f"'{kind}' with {seconds} s a row: the weights are not the same")
+                print(f"{kind}, {seconds} s a row, round {number + 1}: {took}", file=sys.stderr, flush=True)
+            found.append({"kind": kind, "seconds": seconds, "steps": took})
+    return found
+
+
+def page(found: Record) -> str:
+    """The table."""
+    lines = [
+        "# Rewards while the model writes",
+        "",
+        f"`python benchmarks/overlap.py`: seconds of the clock for a step, median of {found['rounds']} rounds;",
+        "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights",
+        "to the bit.",
+        f"A step: {found['about']}.",
+        "",
+        "| the reward | a row | without overlap | with | × | range |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for each in found["measured"]:
+        slow, fast = each["steps"]["without"], each["steps"]["with"]
+        ratios = [x / y for x, y in zip(slow, fast, strict=True)]
+        lines.append(
+            f"| {each['kind']} | {1000 * each['seconds']:.0f} ms | {median(slow):.2f} s | {median(fast):.2f} s "
+            f"| **{median(ratios):.2f}** | {min(ratios):.2f}–{max(ratios):.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, and writes both files."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="of each reward (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
+    asked = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    found = {"about": WORKLOAD.about, "rounds": asked.rounds, "measured": measure(asked.rounds)}
+    (asked.out / "overlap.json").write_text(json.dumps(found, indent=1) + "\n")
+    (asked.out / "overlap.md").write_text(page(found))
+    print(page(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Rewards of `overlap.py` that take their time: one waits for a server, one for what it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from rlm_plugins import hookimpl
+
+AT_ONCE = 4
+"""Questions that the server answers at a time."""
+
+
+def _eighths(ids: Sequence[int]) -> float:
+    """Differs between answers, and is exact in binary."""
+    return sum(ids) % 8 / 8
+
+
+class Asked:
+    """Each row is a question to a server, which takes `seconds` for it and answers four at a time."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds, self._server = seconds, asyncio.Semaphore(AT_ONCE)
+
+    async def __call__(self, completion_ids: Sequence[Sequence[int]]) -> list[float]:
+        return list(await asyncio.gather(*map(self._answer, completion_ids)))
+
+    async def _answer(self, ids: Sequence[int]) -> float:
+        async with self._server:
+            await asyncio.sleep(self._seconds)
+        return _eighths(ids)
+
+
+def run(completion_ids: Sequence[Sequence[int]], *, seconds: float) -> list[float]:
+    """Each row keeps its process busy for `seconds`, as a program does that is started and waited for."""
+    for _ in completion_ids:
+        time.sleep(seconds)
+    return [_eighths(ids) for ids in completion_ids]
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    return {"asked": Asked, "run": run}

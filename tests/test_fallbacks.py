@@ -1,0 +1,115 @@
+"""Who cannot be read packed or written with by the loop: trained as stock, with one line in the log for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import transformers
+from peft import LoraConfig, PromptTuningConfig
+from test_speed import weights
+from trainers import REGISTRY, trainer
+
+from rlm_plugins.speed import portable
+from rlm_plugins.speed.fits import why_not
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED
+from rlm_plugins.trainer import EquationTrainer
+
+WORDS = len(tiny.tokenizer())
+SIZES = {
+    "vocab_size": WORDS,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
+IN_ORDER = replace(EVERY_SHORTCUT, regroup=False)
+"""Rows that are dealt out in another order are added up in another one, and have other numbers dropped."""
+Made = dict[str, Any]
+
+
+def of(family: str, **changes: Any) -> Any:
+    """A small model with random weights."""
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes}, initializer_range=0.3)
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def lora(**changes: Any) -> LoraConfig:
+    return LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", **changes)
+
+
+KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
+    "sliding window": (
+        lambda: {"model": of("Mistral", **HEADS, sliding_window=12)},
+        "they are longer than the window of 12 tokens",
+        "not every layer keeps keys and values of all tokens",
+    ),
+    "recurrent layers": (
+        lambda: {"model": of("Mamba", state_size=4), "peft_config": None},
+        "it has layers that are no attention",
+        "it does not know the input 'cache_params'",
+    ),
+    "virtual tokens": (
+        lambda: {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)},
+        "its adapter adds virtual tokens to each prompt",
+        "its adapter adds virtual tokens to each prompt",
+    ),
+    "dropout": (
+        lambda: {"peft_config": lora(lora_dropout=0.3)},
+        "dropout is on, and which tokens it hits depends on the padding",
+        "dropout is on, and what it hits depends on who stands beside a row",
+    ),
+    "dora": (lambda: {"peft_config": lora(use_dora=True)}, "", ""),
+}
+"""What is trained, and why it is read padded and written by transformers; empty: it is not."""
+
+
+def trained(folder: Path, quick: bool, make: Callable[[], Made]) -> EquationTrainer:
+    """Two steps, with every short cut or with none."""
+    made = make()
+    made |= {"generator": REGISTRY.find("rlm_generators", "portable").bind({})} if quick else {}
+    pieces = {"speed": IN_ORDER if quick else NO_SPEED, **made}
+    it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3)
+    it.train()
+    return it
+
+
+def apart(one: EquationTrainer, other: EquationTrainer) -> torch.Tensor:
+    return (weights(one) - weights(other)).norm()
+
+
+@pytest.mark.parametrize(("make", "padded", "written"), KINDS.values(), ids=KINDS)
+def test_what_falls_back_is_stock(
+    make: Callable[[], Made], padded: str, written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    portable._say.cache_clear()
+    slow = trained(tmp_path / "slow", False, make)
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        quick = trained(tmp_path / "quick", True, make)
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if line.startswith(PACKED)] == ([PACKED + padded] if padded else [])
+    assert [line for line in said if line.startswith(WRITTEN)] == ([WRITTEN + written] if written else [])
+    start = weights(trainer(tmp_path, pieces=make()))
+    moved = (weights(slow) - start).norm()
+    assert moved > 0
+    assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
+
+
+def test_who_sees_images_is_read_padded() -> None:
+    vision = {"depth": 1, "embed_dim": 16, "num_heads": 2, "hidden_size": 32}
+    text = {**SIZES, **HEADS, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}
+    config = transformers.Qwen2VLConfig(text_config=text, vision_config=vision)
+    with torch.device("meta"):
+        model = transformers.Qwen2VLForConditionalGeneration(config)
+    assert why_not(model) == "it sees images"
