@@ -98,7 +98,7 @@ class Meter(TrainerCallback):
         score = trainer._generate_and_score_completions
         trainer._generate_and_score_completions = self._timed("scoring", score, self._see_scored)
         trainer._get_per_token_logps_and_entropies = self._padded(trainer._get_per_token_logps_and_entropies)
-        causal_model(trainer.model).register_forward_pre_hook(self._forwarded, with_kwargs=True)
+        self._reads = causal_model(trainer.model)
         trainer.add_callback(self)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -141,16 +141,20 @@ class Meter(TrainerCallback):
 
     def _padded(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def counted(model: Any, ids: torch.Tensor, there: torch.Tensor, *rest: Any, **named: Any) -> Any:
-            if torch.is_grad_enabled():
-                self.found.positions["padded"] += ids.numel()
-                self.found.positions["live"] += int(there.sum())
-            return method(model, ids, there, *rest, **named)
+            if not torch.is_grad_enabled():
+                return method(model, ids, there, *rest, **named)
+            self.found.positions["padded"] += ids.numel()
+            self.found.positions["live"] += int(there.sum())
+            hook = self._reads.register_forward_pre_hook(self._forwarded, with_kwargs=True)
+            try:
+                return method(model, ids, there, *rest, **named)
+            finally:
+                hook.remove()
 
         return counted
 
     def _forwarded(self, module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled():
-            self.found.positions["forwarded"] += named["input_ids"].numel()
+        self.found.positions["forwarded"] += named["input_ids"].numel()
 
 
 def _flat(tensors: list[Any]) -> torch.Tensor:

@@ -64,7 +64,7 @@ class Episode:
     """What happened on one row.
 
     Args:
-        environment: The object it was played with.
+        environment: The object it was played with; None where it could not be made, or did not answer in time.
         prompt: What the model read first, the observation of `reset` included.
         messages: What was said after it, by the model (role ``assistant``) and to it (``user``, ``tool``).
         ends: Per turn of the model, the place of its last token in the completion.

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import cache, decodes, portable
+from rlm_plugins.speed import cache, decodes, portable, sampling
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
-from rlm_plugins.speed.sampling import as_multinomial, by_inverse
+from rlm_plugins.speed.sampling import as_multinomial, by_inverse, exponential_is_inverse
 from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Written
 
@@ -325,13 +325,14 @@ def test_weights_that_are_spread_are_written_by_transformers(monkeypatch: pytest
     assert "spread over processes" in (why_not_model(families.model("Llama")) or "")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("what", ["otherwise", "fails"])
 def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
-    what: str, caplog: pytest.LogCaptureFixture
+    what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that remembers its first rows: those that are dropped shift what it adds, or make it fall."""
     portable._say.cache_clear()
-    model = families.model("Llama").eval()
+    model = families.model("Llama", dtype=dtype).eval()
     rows: list[torch.Tensor] = []
 
     def remembers(_: Any, __: Any, given: dict[str, Any], output: Any) -> Any:
@@ -347,6 +348,12 @@ def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
     (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
     assert "the decoding loop" in line
     assert what in line
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_what_is_rounded_otherwise_in_half_precision_is_no_reason(family: str) -> None:
+    model = families.adapted(families.model(family, dtype=torch.bfloat16)).eval()
+    assert fails(model, model.generate) is None
 
 
 def test_a_model_that_ends_at_once_is_tried_too() -> None:
@@ -371,21 +378,48 @@ def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
     model = families.model("Llama").eval()
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
-    for sampling in portable.DRAWS:
+    for draw in portable.DRAWS:
         with pytest.raises(RuntimeError, match="NaN"):
-            portable.write(model.generate, model, prompts(3), config(), sampling=sampling)
+            portable.write(model.generate, model, prompts(3), config(), sampling=draw)
 
 
 # ------------------------------------------------------------------ who draws
 
 
-def test_noise_of_all_rows_is_the_multinomial_of_all_rows() -> None:
+@pytest.mark.parametrize("as_inverse", [True, False])
+def test_noise_of_all_rows_is_the_multinomial_of_all_rows(monkeypatch: pytest.MonkeyPatch, as_inverse: bool) -> None:
+    monkeypatch.setattr(sampling, "exponential_is_inverse", lambda: as_inverse and exponential_is_inverse())
     scores = torch.randn(6, 50) * 3
     torch.manual_seed(1)
     usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
     for rows in (torch.arange(6), torch.tensor([4, 1])):
         torch.manual_seed(1)
         assert torch.equal(as_multinomial(scores[rows], rows, 6), usual[rows])
+
+
+def test_noise_is_that_of_torch_to_the_bit() -> None:
+    """Where this build draws it from uniform numbers; where it does not, torch draws it."""
+    torch.manual_seed(1)
+    usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(sampling._noise(torch.arange(10, 30), 40, usual), usual[10:30])
+    assert torch.equal(torch.rand(3), after)
+
+
+def test_a_build_that_draws_noise_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whoever asks leaves the random numbers as they were."""
+    here = exponential_is_inverse()
+    for power, same_bits in ((1, True), (2, False)):
+        with monkeypatch.context() as patched:
+            usual = torch.Tensor.exponential_
+            patched.setattr(torch.Tensor, "exponential_", lambda x, power=power, usual=usual: usual(x).pow_(power))
+            torch.manual_seed(5)
+            exponential_is_inverse.cache_clear()
+            assert exponential_is_inverse() is (same_bits and here)
+            found = torch.rand(3)
+        torch.manual_seed(5)
+        assert torch.equal(torch.rand(3), found)
+    exponential_is_inverse.cache_clear()
 
 
 def test_the_inverse_draws_the_same_distribution() -> None:

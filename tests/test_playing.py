@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -381,6 +383,44 @@ def test_a_world_that_hangs_or_answers_oddly(
 ) -> None:
     with pytest.raises(Fault, match=word):
         generated(failing(tmp_path, environment, "stop", monkeypatch))
+
+
+class Slow(worlds.Multiplies):
+    """Its second call comes too late, and is followed by a third."""
+
+    seconds = 0.1
+    woken, left = threading.Event(), threading.Event()
+
+    def times(self, a: int, b: int) -> str:
+        """Multiplies.
+
+        Args:
+            a: A number.
+            b: Another.
+        """
+        self.seen.append((a, b))
+        if len(self.seen) == 2:
+            self.woken.wait()
+        if len(self.seen) == 3:
+            self.left.set()
+        return str(a * b)
+
+
+def test_what_comes_too_late_is_not_of_the_episode() -> None:
+    """The thread of a tool cannot be ended: whatever it still does, nobody who asks the episode sees."""
+    tokenizer = worlds.scratch(tools=True)[1]
+    written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
+    table = Table(worlds.world(Slow, chat=True), tokenizer, ends=[tokenizer.eos_token_id], room=200)
+    prompt = [{"role": "user", "content": "a"}]
+    (row,) = table.play([prompt], [{"prompt": prompt, "secret": 1}], lambda ids: ([written for _ in ids], None))
+    episode = row.episode
+    assert "no answer within 0.1 s" in str(episode.fault)
+    assert episode.environment is None
+    before = copy.copy(vars(episode))
+    Slow.woken.set()
+    assert Slow.left.wait(5)
+    assert vars(episode) == before
+    assert (episode.calls, episode.done, len(episode.messages)) == (0, False, 1)
 
 
 class Numpy(Environment):

@@ -90,6 +90,51 @@ def test_what_is_wrong_is_found(function: Callable[..., Any], words: str) -> Non
     assert any(words in line for line in findings(report(function))), findings(report(function))
 
 
+def generous(completions: list[str]) -> list[float]:
+    """Pays everything."""
+    return [1.0] * len(completions)
+
+
+def test_every_control_can_fail() -> None:
+    found = findings(report(generous))
+    names = list(report(accuracy)["traps"])
+    assert len(names) == 10
+    for name in names:
+        assert f"'{name}' is paid like the right answer on 12 of 12 rows" in found
+
+
+def undecided(completions: list[str]) -> list[float]:
+    """No number for what is empty."""
+    return [float(len(text) or "nan") for text in completions]
+
+
+def test_what_is_no_number_is_told() -> None:
+    assert any("'empty' makes it fail: returned nan" in line for line in findings(report(undecided)))
+
+
+def runs(completions: list[str], tests: list[str]) -> list[float]:
+    """Knows a program by what it does: no answer stands in any column."""
+    return [float(text.strip().endswith(test)) for text, test in zip(completions, tests, strict=True)]
+
+
+def test_what_the_data_set_shows_is_right_where_no_column_holds_answers() -> None:
+    rows = [{"prompt": f"add {n}", "tests": f"x+{n}", "demonstration": f"return x+{n}"} for n in range(4)]
+    found = report(runs, rows=rows, answer=None)
+    assert (found["answer"], found["best_form"]) == ("demonstration", "demonstration")
+    assert found["gold"]["demonstration"]["mean"] == 1.0
+    assert found["traps"]["wrong but confident"]["mean"] == 0.0
+    assert findings(found) == ["nothing"]
+
+
+def last_box(completions: list[str], answer: list[str]) -> list[float]:
+    """Commits to the last line, as a reader of last boxes does."""
+    return [float((text.splitlines() or [""])[-1] == right) for text, right in zip(completions, answer, strict=True)]
+
+
+def test_who_takes_the_last_of_many_has_committed() -> None:
+    assert report(last_box)["traps"]["all answers, one after the other"]["mean"] == 0.0
+
+
 def in_words(completions: list[str], answer: list[str]) -> list[float]:
     """Reads a form that nobody would guess."""
     return [float(text == f"It equals <<{right}>>") for text, right in zip(completions, answer, strict=True)]

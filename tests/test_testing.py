@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -575,3 +575,31 @@ def test_an_episode_begins_with_a_text() -> None:
 
     told = verdict(conformance("rlm_environments", world), "episode")
     assert "it returned ('begun', {})" in told
+
+
+class _Dice(Environment):
+    """Its second tool draws at random; what its third wants to know is anybody's guess."""
+
+    def double(self, number: int) -> int:
+        return 2 * number
+
+    def throw(self, name: str, faces: list[int], how: Literal["high", "low"]) -> str:
+        if not faces:
+            raise ValueError("no faces")
+        return f"{name} {how} {random.random()}"
+
+    def unknown(self, what) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("tools", [False, True], ids=["environment", "functions"])
+def test_an_episode_calls_every_tool(tools: bool) -> None:
+    def world():
+        rows = [{"prompt": "2*2="}]
+        return (
+            World(train=rows, tools=[_Dice().double, _Dice().throw]) if tools else World(train=rows, environment=_Dice)
+        )
+
+    told = verdict(conformance("rlm_environments", world), "episode")
+    assert "'name': 'throw'" in told
+    assert "the first time" in told

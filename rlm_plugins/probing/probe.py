@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.probing.asking import Asked, Scores, ask
-from rlm_plugins.probing.cases import FORMS, Row, golds, traps
+from rlm_plugins.probing.cases import AS_IT_IS, FORMS, Row, demonstrations, golds, traps
 from rlm_plugins.stage import Reward
 
 PATIENCE = 60.0
@@ -38,14 +38,12 @@ class Probe:
 
     def report(self) -> dict[str, Any]:
         """Everything that was found, as plain data: see :func:`rlm_plugins.probing.telling.tell`."""
-        rows, column = self._rows, self._answer
-        right = golds(rows, column, self._forms) if column else {}
+        rows, column, shown = self._rows, self._answer, demonstrations(self._rows)
+        answers = [row[column] for row in rows] if column else []
+        right = golds(answers, shown, self._forms)
         paid = {name: ask(self._reward, rows, texts) for name, texts in right.items()}
         best = max(paid, key=lambda name: _height(paid[name]), default=None)
-        form = self._forms.get(best or "") or next(iter(self._forms.values()))
-        if best == "demonstration":  # the traps are written in what scores best beside it
-            form = self._forms[max((n for n in paid if n != best), key=lambda name: _height(paid[name]))]
-        wrong = traps(rows, column, form)
+        wrong = traps(rows, answers or shown, self._form(paid) if answers or not shown else AS_IT_IS)
         unpaid = {name: ask(self._reward, rows, texts) for name, texts in wrong.items()}
         gold = paid[best].scores if best else []
         texts = {**({"gold": right[best]} if best else {}), **wrong}
@@ -54,7 +52,7 @@ class Probe:
             "full_name": self._reward.part.part.full_name,
             "file": self._reward.part.part.file,
             "rows": len(rows),
-            "answer": column,
+            "answer": column or ("demonstration" if shown else None),
             "best_form": best,
             "gold": {name: asked.told for name, asked in paid.items()},
             "traps": {
@@ -63,6 +61,10 @@ class Probe:
             "behaviour": self._behaviour(texts["gold"] if best else wrong["the prompt, echoed"]),
             "agreement": [self._agreement(other, texts) for other in self._others],
         }
+
+    def _form(self, paid: Mapping[str, Asked]) -> str:
+        """In which the traps are written: what scores best beside the demonstrations."""
+        return self._forms[max(self._forms, key=lambda name: _height(paid[name]) if name in paid else 0.0)]
 
     def _behaviour(self, texts: Sequence[str]) -> dict[str, Any]:
         """Whether it says the same again, in another order, alone; and what it says where there is no answer."""

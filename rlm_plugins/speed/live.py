@@ -8,6 +8,8 @@ import torch
 
 from rlm_plugins.speed.cache import keep, make_roomy, survivors
 from rlm_plugins.speed.decodes import BY_ROW
+from rlm_plugins.speed.same_step import step_of
+from rlm_plugins.speed.stepping import Step
 
 
 class Live:
@@ -34,18 +36,27 @@ class Live:
         self.ids, self.count = input_ids, len(input_ids)
         self.rows = torch.arange(self.count, device=input_ids.device)
         self._written: list[torch.Tensor] = [input_ids]
-        make_roomy(given["past_key_values"])
+        self._step: Step | None = None
+        self._cache = given["past_key_values"]
+        make_roomy(self._cache)
 
     def read_prompts(self) -> torch.Tensor:
         """Logits of the first token (B, V), in float32."""
         first, twin = distinct(self.ids, self._given.get("attention_mask"))
         output = self._model._prefill(self.ids[first], self._config, _picked(self._given, first, self.count))
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
-        self._given["past_key_values"].batch_select_indices(twin)
+        self._cache.batch_select_indices(twin)
+        places = self._given.get("position_ids")
+        if places is not None and places.dim() == 2 and (step := step_of(self._model)):
+            self._step, self._given = step, step.first(self._given, self.count)
         return output.logits[:, -1].float()[twin]
 
     def read_tokens(self) -> torch.Tensor:
         """Logits of the next token (L, V), in float32."""
+        if self._step is not None:
+            logits = self._step(self.ids[:, -1], **self._given)
+            self._given = self._step.after(self._given)
+            return logits
         inputs = self._model.prepare_inputs_for_generation(self.ids, next_sequence_length=1, **self._given)
         output = self._model(**inputs, return_dict=True)
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
@@ -67,7 +78,7 @@ class Live:
         if not done.any():
             return
         places = survivors(done)
-        keep(self._given["past_key_values"], places)
+        keep(self._cache, places)
         self._given = _picked(self._given, places, len(self.rows))
         for processor in self._processors:
             for name in BY_ROW & vars(processor).keys():

@@ -32,6 +32,12 @@ def merged(model: Any) -> Iterator[None]:
             vars(layer).pop("forward", None)
 
 
+def linear(layer: Any) -> torch.nn.Linear | None:
+    """The linear layer that does the work of a module at this moment, if one alone does."""
+    work = layer.forward
+    return work.__self__ if getattr(work, "__func__", None) is torch.nn.Linear.forward else None
+
+
 def bytes_of_copies(model: Any) -> int:
     """What the copies hold while they stand there."""
     weights = [layer.base_layer.weight for layer in model.modules() if _is_mergeable(layer)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -23,9 +24,41 @@ def as_multinomial(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "
     the same as if nobody had left.
     """
     p = scores.softmax(-1)
-    noise = torch.empty(of, p.shape[-1], device=p.device).exponential_()
-    noise = noise if len(p) == of else noise[rows]
+    noise = _noise(rows, of, p)
     return _possible(p, torch.div(p, noise, out=noise).argmax(-1))
+
+
+def _noise(rows: torch.Tensor, of: int, like: torch.Tensor) -> torch.Tensor:
+    """Exp(1) for each word of these rows (L, V), with the generator left as if it had been drawn for all `of`.
+
+    That is ``-log(1 - u)``: the uniform numbers must be drawn for all, the logarithm, which is most of the work, need
+    not be taken of all.
+    """
+    shape = of, like.shape[-1]
+    if like.device.type != "cpu" or not exponential_is_inverse():
+        noise = torch.empty(shape, device=like.device).exponential_()
+        return noise if len(rows) == of else noise[rows]
+    u = _uniform(*shape)
+    return _exponential(u if len(rows) == of else u[rows])
+
+
+def _uniform(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, dtype=torch.float64)
+
+
+def _exponential(u: torch.Tensor) -> torch.Tensor:
+    return u.neg_().log1p_().neg_().float()
+
+
+@cache
+def exponential_is_inverse() -> bool:
+    """Whether torch draws Exp(1) on this machine from its uniform numbers, bit for bit; another build may not."""
+    count = 1 << 14
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        usual, after = torch.empty(count).exponential_(), torch.get_rng_state()
+        torch.manual_seed(0)
+        return torch.equal(_exponential(_uniform(count)), usual) and torch.equal(torch.get_rng_state(), after)
 
 
 def by_inverse(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821

@@ -9,15 +9,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.environment import steps
+from rlm_plugins.environment import Environment, steps
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.rows import Row
+from rlm_plugins.testing.actions import calls, played, spoken
 from rlm_plugins.testing.laws import Draw, law
 from rlm_plugins.testing.moves import copied
-from rlm_plugins.testing.samples import ODD
 from rlm_plugins.testing.strategies import batches
 from rlm_plugins.testing.subject import LawBroken, Subject, failure, remembering, saved
-from rlm_plugins.training.tools import begun, stepped
+from rlm_plugins.training.tools import tools_of
 from rlm_plugins.world import ModelSource, World
 
 LOOKED_AT = 200
@@ -82,21 +82,17 @@ def repeat(subject: Subject, draw: Draw) -> None:
 def episode(subject: Subject, draw: Draw) -> None:
     """Where it answers, an episode depends on its row and the actions alone, and no action breaks it."""
     made = built(subject)
-    if made.environment is None:
+    if not made.answers:
         return
     row = dict(draw(st.sampled_from(_rows(made.train)[:8])))
-    actions = draw(st.lists(st.sampled_from(ODD) | st.text(max_size=8), max_size=4))
+    first, second = (made.environment() if made.environment else Environment() for _ in range(2))
+    actions = draw(spoken() if steps(first) else calls([*made.tools, *tools_of(first)]))
     told = []
-    for environment in (made.environment(), made.environment()):
+    for environment in (first, second):
         try:
-            said: list[Any] = [begun(environment, row)]
-            for action in actions if steps(environment) else ():
-                said.append(stepped(environment, action))
-                if said[-1][-1]:
-                    break
+            told.append(played(environment, row, actions, made.tools))
         except Exception as error:
             raise LawBroken(failure(error), {"row": row, "actions": actions}) from error
-        told.append(said)
     if told[0] != told[1]:
         raise LawBroken(f"{told[0]} the first time, {told[1]} the second", {"row": row, "actions": actions})
 

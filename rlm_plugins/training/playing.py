@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from rlm_plugins.environment import Environment, Episode, Message, steps
-from rlm_plugins.training.tools import begun, called, guarded, reward_of, stepped, tools_of
+from rlm_plugins.training.bounded import guarded
+from rlm_plugins.training.tools import begun, called, reward_of, stepped, tools_of
 from rlm_plugins.training.voice import Voice
 from rlm_plugins.world import World
 
@@ -123,7 +124,13 @@ class Table:
         """What the world says to an action; None: it is over."""
         environment = episode.environment
         if not steps(environment):
-            return guarded(episode, "a tool", partial(called, episode, message, self._functions))
+            told = guarded(episode, "a tool", partial(called, environment, message, self._functions))
+            if told is None:
+                return None
+            episode.calls += len(told.messages)
+            episode.failures += told.failures
+            episode.done = told.done
+            return None if told.done else told.messages
         answer = guarded(episode, "step", partial(stepped, environment, message["content"]))
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""What an environment is asked: its tools, or its step; within its time, and whatever it does with an end."""
+"""What an environment is asked: its tools, or its step, and what it pays."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
-from rlm_plugins.environment import Environment, Episode, Message, steps
+from rlm_plugins.environment import Message, steps
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.training.deadline import within
 
-T = TypeVar("T")
 _NO_TOOLS = ("reset", "step", "get_reward")
 
 
@@ -29,30 +28,6 @@ def tools_of(environment: Any) -> list[Callable[..., Any]]:
 def reads_episodes(part: Part) -> bool:
     """Whether a reward looks at what happened in the episodes, and so would meet what failed there."""
     return "episodes" in (*part.needs, *part.welcomes)
-
-
-def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
-    """`call()` within the time of the environment; if it fails, None, and the episode knows the fault.
-
-    Args:
-        episode: Whose environment it is.
-        what: The name of what is called.
-        call: Calls it.
-    """
-    environment, turn = episode.environment, len(episode.ends)
-    try:
-        return within(getattr(environment, "seconds", Environment.seconds), call)
-    except (Exception, SystemExit) as error:
-        kind = type(environment)
-        said = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
-        problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
-        episode.fault = RlmError(
-            f"`{what}` failed in turn {turn}{said}: {problem}",
-            where="the environment" if environment is None else f"environment {kind.__name__} ({kind.__module__})",
-            allowed=error.allowed if isinstance(error, RlmError) else "",
-        )
-        episode.fault.__cause__ = error
-        return None
 
 
 def named(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,25 +64,42 @@ def stepped(environment: Any, action: str) -> tuple[str, float, bool]:
     raise RlmError(f"it returned {said!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
 
 
-def called(episode: Episode, message: Message, functions: Sequence[Callable[..., Any]]) -> list[Message] | None:
-    """What the tools say that a turn calls; None: it calls none, or the environment is done.
-
-    What a tool raises is told to the model, and counted.
+@dataclass
+class Told:
+    """What the tools said to a turn.
 
     Args:
-        episode: Whose environment has tools.
+        messages: One per call.
+        failures: How many calls failed.
+        done: Whether the turn called none, or the environment is done.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    failures: int = 0
+    done: bool = False
+
+
+def called(environment: Any, message: Message, functions: Sequence[Callable[..., Any]]) -> Told:
+    """What the tools say that a turn calls. What one raises is told to the model, and counted.
+
+    Args:
+        environment: With its tools.
         message: The turn.
         functions: Tools beside those of the environment.
     """
-    known = {tool.__name__: tool for tool in (*functions, *tools_of(episode.environment))}
-    answers = [_answer(episode, call.get("function", call), known) for call in message.get("tool_calls") or ()]
-    episode.done = not answers or bool(getattr(episode.environment, "done", False))
-    return None if episode.done else answers
+    known = {tool.__name__: tool for tool in (*functions, *tools_of(environment))}
+    told = Told()
+    for call in message.get("tool_calls") or ():
+        said, failed = _answer(call.get("function", call), known)
+        told.messages.append(said)
+        told.failures += failed
+    told.done = not told.messages or bool(getattr(environment, "done", False))
+    return told
 
 
-def _answer(episode: Episode, call: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Message:
-    name = call["name"]
-    episode.calls += 1
+def _answer(call: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> tuple[Message, bool]:
+    """What a call is told, and whether it failed."""
+    name, failed = call["name"], False
     try:
         if name not in known:
             raise ValueError(f"Tool {name} not found.")
@@ -115,9 +107,8 @@ def _answer(episode: Episode, call: Mapping[str, Any], known: Mapping[str, Calla
         if inspect.isawaitable(found):
             found = asyncio.run(_awaited(found))
     except Exception as error:
-        episode.failures += 1
-        found = {"error": str(error)}
-    return {"role": "tool", "name": name, "content": str(found)}
+        found, failed = {"error": str(error)}, True
+    return {"role": "tool", "name": name, "content": str(found)}, failed
 
 
 async def _awaited(said: Any) -> Any:

@@ -16,6 +16,8 @@ from rlm_plugins.world import World
 
 test_nim = conformance("rlm_environments", nim)
 test_guess = conformance("rlm_environments", guess)
+test_blunders = conformance("rlm_environments", nim, knobs={"blunder": 0.5, "games": 3})
+test_evasion = conformance("rlm_environments", guess, knobs={"evasive": True})
 test_walk = conformance("rlm_environments", walk)
 test_tictactoe = conformance("rlm_environments", tictactoe)
 
@@ -113,3 +115,32 @@ def test_what_is_not_allowed_ends_the_game(action: str) -> None:
     for made, _ in GAMES.values():
         world = made()
         assert begun(world, world.train[0]).step(action) == ("no", 0.0, True)
+
+
+def test_an_opponent_who_blunders_can_be_beaten_by_less_than_best_play() -> None:
+    """Best play wins all the same; luck differs from game to game, and is that of the row."""
+
+    def won(blunder: float, moves: Callable[[Game], Sequence[str]]) -> list[float]:
+        world = nim(blunder=blunder, games=20)
+        return [played(begun(world, row), moves) for row in [*world.train, *world.test]]
+
+    best = won(0.5, lambda game: game.best())
+    assert (len(best), min(best)) == (18 * 20, 1.0)
+    careful, careless = (won(blunder, lambda game: game.legal()) for blunder in (0.0, 0.5))
+    assert sum(careful) < 0.25 * len(careful)
+    assert sum(careless) > 0.3 * len(careless)
+    assert careless == won(0.5, lambda game: game.legal())
+
+
+def test_who_guesses_at_luck_never_finds_what_is_evasive() -> None:
+    """In two guesses of three numbers: only the one in the middle, and then the one that is left."""
+    world = guess(guesses=2, evasive=True)
+    for row in world.test:
+        for first in range(row["low"], row["high"] + 1):
+            for second in range(row["low"], row["high"] + 1):
+                game = begun(world, row)
+                told, paid, _ = game.step(str(first))
+                right = first == row["low"] + 1 and second == first + (1 if told == "+" else -1)
+                assert paid + game.step(str(second))[1] == float(right)
+    halves = {row["secret"]: begun(world, row).step(str(row["low"] + 1))[0] for row in world.test}
+    assert {*halves.values()} == {"+", "-"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its entry point, also where the tests of the core hide what is installed."""
     register(tmp_path / "site", "rlm-games", "0", {"games": "rlm_games"})
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("recipe", ["guess", "nim", "python"])
+def test_a_recipe_is_one(recipe: str) -> None:
+    """The model knows every character that it may read or write; everything fits."""
+    if recipe == "python" and find_spec("rlm_sandbox") is None:
+        pytest.skip("needs rlm-sandbox")
+    done = CliRunner().invoke(app, ["check", str(PACKAGE / "recipes" / f"{recipe}.yaml")])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.slow

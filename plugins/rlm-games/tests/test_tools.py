@@ -20,7 +20,18 @@ from rlm_plugins.training.playing import Table
 from rlm_plugins.training.tools import tools_of
 
 test_calculator = conformance("rlm_environments", calculator, knobs={"train_rows": 40, "test_rows": 10})
-CHARACTERS = "0123456789+-*= acelinoprstux"
+CHARACTERS = "0123456789+-*()= \nacdehilnoprstuxy"
+
+
+def _isolated() -> None:
+    """Skips where programs cannot be run."""
+    pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
+    from rlm_sandbox import SandboxError, shared
+
+    try:
+        shared()
+    except SandboxError as error:
+        pytest.skip(f"no isolation here: {error}")
 
 
 @pytest.mark.parametrize(
@@ -41,9 +52,18 @@ def test_what_is_refused(expression: str) -> None:
         computed(expression)
 
 
-def test_a_sum_is_worked_out_by_the_tool() -> None:
+@pytest.mark.parametrize(
+    ("tool", "called", "told"),
+    [
+        ("calculate", "calculate(expression='{sum}')", "> {answer}"),
+        ("python", "python(code='print({sum})')", "> {answer}\n"),
+    ],
+)
+def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> None:
     """As a `scratch` model would write it: what it is shown parses as a call, and the answer is what it is told."""
-    world = calculator(train_rows=20, test_rows=4, show="moves", skill=1.0)
+    if tool == "python":
+        _isolated()
+    world = calculator(train_rows=20, test_rows=4, tool=tool, show="moves", skill=1.0)
     call, said = world.train[0], world.train[1]
     words = build_tokenizer(CHARACTERS, tools=True)
     assert words.unk_token_id not in words(call["demonstration"])["input_ids"]
@@ -54,11 +74,7 @@ def test_a_sum_is_worked_out_by_the_tool() -> None:
 
     table = Table(world, words, ends=[words.eos_token_id], room=80)
     (row,) = table.play([call["prompt"]], [call], write)
-    assert row.episode.told.splitlines() == [
-        f"calculate(expression='{call['sum']}')",
-        f"> {call['answer']}",
-        call["answer"],
-    ]
+    assert row.episode.told == "\n".join([called.format(**call), told.format(**call), call["answer"]])
     assert row.episode.done
     prompt = words.apply_chat_template(said["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True)
     whole = [*row.prompt_ids, *row.completion_ids]
@@ -81,13 +97,7 @@ def problems(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
-    pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
-    from rlm_sandbox import SandboxError, shared
-
-    try:
-        shared()
-    except SandboxError as error:
-        pytest.skip(f"no isolation here: {error}")
+    _isolated()
     world = interpreter(data=problems)
     assert len(world.train) == 4
     tool: Any = world.environment()  # type: ignore[misc]
@@ -102,6 +112,8 @@ def test_an_interpreter_needs_a_sandbox_and_problems(problems: dict[str, Any], m
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
         interpreter(data=problems)
+    with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
+        calculator(tool="python")
     monkeypatch.setattr(module, "find_spec", find_spec)
     if find_spec("rlm_sandbox"):
         with pytest.raises(RecipeError, match="names no `path`"):

@@ -1,18 +1,20 @@
-"""Arithmetic that is too hard for the model's head, and a calculator beside it."""
+"""Arithmetic that is too hard for the model's head, and a calculator beside it, or Python."""
 
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rlm_games.game import Count, Share, Show
+from rlm_games.interpreter import Interpreter, require_sandbox
 from rlm_games.sums import computed
 from rlm_plugins.environment import Environment
 from rlm_plugins.world import World
 
 Digits = Annotated[int, Field(ge=1, le=9)]
+Tool = Literal["calculate", "python"]
 
 
 class Calculator(Environment):
@@ -36,6 +38,7 @@ def calculator(
     *,
     digits: Digits = 2,
     question: str = "{sum}",
+    tool: Tool = "calculate",
     train_rows: Count = 2048,
     test_rows: Count = 100,
     show: Show = "games",
@@ -44,11 +47,14 @@ def calculator(
 ) -> World:
     """Products and sums of three numbers, and a calculator: `calculate(expression)`. Reward: `accuracy`, say.
 
-    A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. With ``show: moves`` it is one turn of
-    somebody who mostly guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`;
-    a call as the `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are
-    (2187 of one digit) are made.
+    A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. ``tool: python`` lays the interpreter
+    beside it instead, for programs that print the value. With ``show: moves`` a row is one turn of somebody who mostly
+    guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`; a call as the
+    `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are (2187 of one
+    digit) are made.
     """
+    if tool == "python":
+        require_sandbox()
     chance = random.Random(f"calculator {seed}")
     most = (9 * 10 ** (digits - 1)) ** 3 * len("*+-") * len("+-")
     sums: dict[str, None] = {}
@@ -57,8 +63,8 @@ def calculator(
     rows = [_row(text, question) for text in sums]
     train, test = rows[test_rows:], rows[:test_rows]
     if show == "moves":
-        train = [turn for row in train for turn in _shown(row, chance, skill)]
-    return World(train=train, test=test, environment=Calculator)
+        train = [turn for row in train for turn in _shown(row, tool, chance, skill)]
+    return World(train=train, test=test, environment=Interpreter if tool == "python" else Calculator)
 
 
 def _sum(chance: random.Random, digits: int) -> str:
@@ -71,14 +77,15 @@ def _row(text: str, question: str) -> dict[str, Any]:
     return {"prompt": prompt, "sum": text, "answer": str(computed(text))}
 
 
-def _shown(row: dict[str, Any], chance: random.Random, skill: float) -> list[dict[str, Any]]:
+def _shown(row: dict[str, Any], tool: Tool, chance: random.Random, skill: float) -> list[dict[str, Any]]:
     if chance.random() >= skill:
         guess = str(int(row["answer"]) + chance.choice([-2, -1, 1, 2]))
         return [{**row, "demonstration": guess}]
-    call = {"type": "function", "function": {"name": "calculate", "arguments": {"expression": row["sum"]}}}
+    name, value, end = ("code", f"print({row['sum']})", "\n") if tool == "python" else ("expression", row["sum"], "")
+    call = {"type": "function", "function": {"name": tool, "arguments": {name: value}}}
     said = {"role": "assistant", "content": "", "tool_calls": [call]}
-    told = {"role": "tool", "name": "calculate", "content": row["answer"]}
-    written = f"<call>calculate expression={row['sum']}</call>"
+    told = {"role": "tool", "name": tool, "content": row["answer"] + end}
+    written = f"<call>{tool} {name}={value}</call>"
     return [
         {**row, "demonstration": written},
         {**row, "prompt": [*row["prompt"], said, told], "demonstration": row["answer"]},

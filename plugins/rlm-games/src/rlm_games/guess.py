@@ -16,11 +16,13 @@ Turns = Annotated[int, Field(ge=1, le=10)]
 class Guess(Game):
     """Guess a number between two others; after each guess one is told whether it is larger. 1 once it is found.
 
-    Who halves what is left finds any of 2ⁿ − 1 numbers in n guesses.
+    Who halves what is left finds any of 2ⁿ − 1 numbers in n guesses. A number that is evasive is always on the longer
+    side of a guess, as far as the hints allow: so luck finds nothing, and only a plan that is sure is paid.
     """
 
-    def __init__(self, guesses: int) -> None:
+    def __init__(self, guesses: int, evasive: bool = False) -> None:
         self.guesses = self.turns = guesses
+        self.evasive = evasive
 
     def reset(self, low: int, high: int, secret: int) -> None:
         self.low, self.high, self.secret, self.left = low, high, secret, self.guesses
@@ -36,6 +38,8 @@ class Guess(Game):
 
     def move(self, move: str) -> tuple[str, float, bool]:
         number, self.left = int(move), self.left - 1
+        if self.evasive:
+            self.secret = self._fled(number)
         if number == self.secret:
             return "", 1.0, True
         if number < self.secret:
@@ -44,11 +48,19 @@ class Guess(Game):
             self.high = number - 1
         return ("+" if number < self.secret else "-"), 0.0, self.left == 0
 
+    def _fled(self, number: int) -> int:
+        """Where the number is after a guess."""
+        below, above = number - self.low, self.high - number
+        if below == above and (self.secret != number or not above):
+            return self.secret
+        return self.high if above >= below else self.low
+
 
 def guess(
     *,
     highest: Count = 40,
     guesses: Turns = 3,
+    evasive: bool = False,
     test_rows: Count = 100,
     show: Show = "games",
     skill: Share = 0.25,
@@ -58,7 +70,8 @@ def guess(
 
     The model reads the range (``12-18``), writes a guess (``15``) and reads ``+`` where the number is larger, ``-``
     where it is smaller. Ranges lie below `highest`; whole ranges are held out, with all their numbers. Guesses that the
-    hints have ruled out are not allowed.
+    hints have ruled out are not allowed. With `evasive` the number flees to the longer side of every guess; the row's
+    own says which, where both are as long.
 
     >>> game = guess().environment()
     >>> game.reset(12, 18, secret=17)
@@ -68,4 +81,4 @@ def guess(
     size = 2**guesses - 1
     ranges = [(low, low + size - 1) for low in range(highest - size + 2)]
     starts = [(f"{a}-{b}", {"low": a, "high": b, "secret": n}) for a, b in ranges for n in range(a, b + 1)]
-    return world(partial(Guess, guesses), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
+    return world(partial(Guess, guesses, evasive), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

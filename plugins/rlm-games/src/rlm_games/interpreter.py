@@ -43,10 +43,19 @@ def interpreter(*, data: dict[str, Any]) -> World:
     `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which gives the rows; score
     the answers by any reward that names their columns. Programs run in rlm-sandbox; where it refuses, so does the tool.
     """
-    if find_spec("rlm_sandbox") is None:
-        problem, hint = "programs run in rlm-sandbox, which is not installed", "pip install 'rlm-games[interpreter]'"
-        raise RecipeError(problem, where="environment", hint=hint)
+    require_sandbox()
     if "path" not in data:
         raise RecipeError("it names no `path`", where="environment.data", allowed="the knobs of `dataset`")
     rows = dataset(**data)
     return World(train=rows.train, test=rows.test, environment=Interpreter)
+
+
+def require_sandbox() -> None:
+    """Programs run in rlm-sandbox and nowhere else.
+
+    Raises:
+        RecipeError: It is not installed.
+    """
+    if find_spec("rlm_sandbox") is None:
+        problem, hint = "programs run in rlm-sandbox, which is not installed", "pip install 'rlm-games[interpreter]'"
+        raise RecipeError(problem, where="environment", hint=hint)

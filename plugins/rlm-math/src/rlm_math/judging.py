@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.gold import Gold, as_letter, as_words, named, sides
-from rlm_math.lists import numbers, same_form, same_numbers
+from rlm_math.lists import both, numbers, same_form, same_numbers
 from rlm_math.numerals import exactly, near, number
 from rlm_math.refusals import refused
 from rlm_math.spelling import commas, compact, plain, tidy
@@ -92,10 +92,11 @@ def _value(gold: Gold, text: str, rules: Rules) -> bool | Question:
         return _same_number(gold.exact, gold.unit == PERCENT, exact, unit == PERCENT, rules)
     if (unit == PERCENT) != (gold.unit == PERCENT) or (rules.finished and gold.exact is not None):
         return False
-    theirs, mine = numbers(gold.value), numbers(value)
+    right, said = both(gold.value), both(value)
+    theirs, mine = numbers(right), numbers(said)
     if theirs and mine:
         return same_numbers(theirs, mine, _near(rules), ordered=rules.ordered, strict=rules.brackets == "strict")
-    return same_form(gold.value, value) and _ask(gold.value, value, rules)
+    return same_form(right, said) and _ask(right, said, rules)
 
 
 def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
@@ -133,6 +134,7 @@ def _ask(gold: str, answer: str, rules: Rules) -> Question:
 
 def reading(gold: Gold) -> Question | None:
     """The question whether a data set's answer can be worked with at all; None: it can, without asking."""
-    if gold.kind != "formula" or numbers(gold.value):
+    text = both(gold.value or gold.text)
+    if gold.kind != "formula" or numbers(text):
         return None
-    return Question(exactly(compact(gold.value or gold.text)), (), 0.0, 0.0)
+    return Question(exactly(compact(text)), (), 0.0, 0.0)

@@ -11,6 +11,7 @@ from rlm_math.numerals import number
 from rlm_math.spelling import commas
 
 _RELATION = re.compile(r"[<>]|\\[lg]eq|\\[lg]t(?![a-z])")
+_SIGNS = re.compile(r"\\[pm][pm](?![a-z])")
 _TUPLE = re.compile(r"\s*(?:[\[(]|\\langle).*(?:[\])]|\\rangle)\s*", re.S)
 _LISTED = re.compile(r"\s*(\(|\[|\\\{|)(.*?)(\)|\]|\\\}|)\s*", re.S)
 
@@ -39,6 +40,19 @@ def numbers(text: str) -> Numbers | None:
 
 
 _PAIRS = {("", ""), ("\\{", "\\}"), *((a, b) for a in "([" for b in ")]")}
+
+
+def both(text: str) -> str:
+    """One formula with ± as the two it stands for; any other as it is.
+
+    >>> print(both(r"\\frac{1 \\pm \\sqrt{5}}{2}"))
+    \\frac{1 + \\sqrt{5}}{2}, \\frac{1 - \\sqrt{5}}{2}
+    >>> print(both(r"(1, \\pm 2)"))
+    (1, \\pm 2)
+    """
+    if len(_SIGNS.findall(text)) != 1 or "\\pm" not in text or "," in text or "\\{" in text:
+        return text
+    return ", ".join(_SIGNS.sub(sign, text) for sign in "+-")
 
 
 def same_numbers(

@@ -97,10 +97,10 @@ def _one(match: re.Match[str]) -> str:
 def compact(text: str) -> str:
     """`text` without the spaces that part nothing: equal for what is written alike.
 
-    >>> compact(r"\\{ 1, 2 \\}"), compact("1 2"), compact("101_{2}")
-    ('\\\\{1,2\\\\}', '1 2', '101_2')
+    >>> compact(r"\\{ 1, 2 \\}"), compact("1 2"), compact("101_{2}"), compact("2^{1}0")
+    ('\\\\{1,2\\\\}', '1 2', '101_2', '2^{1}0')
     """
-    text = re.sub(r"([_^])\s*\{(\w)\}", r"\1\2", re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", text))
+    text = re.sub(r"([_^])\s*\{(\w)\}(?!\s*\d)", r"\1\2", re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", text))
     return re.sub(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])", "", re.sub(r"\s+", " ", text))
 
 

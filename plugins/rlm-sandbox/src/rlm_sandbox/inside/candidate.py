@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel, told
+from rlm_sandbox.inside.channel import Channel, serve
 from rlm_sandbox.inside.wire import Json, Unsendable, decode, encode
 
 MODULE = "solution"
@@ -66,16 +66,4 @@ class Candidate:
 
 def answer_calls(channel: Channel, job: dict[str, Any]) -> None:
     """Loads the program, then answers until nobody asks."""
-    try:
-        candidate = Candidate(job["source"])
-        channel.send({"loaded": True})
-    except BaseException as error:
-        channel.send(told(error))
-        return
-    while True:
-        message = channel.receive()
-        try:
-            reply = candidate.answer(message)
-        except BaseException as error:
-            reply = told(error)
-        channel.send(reply)
+    serve(channel, lambda: Candidate(job["source"]).answer)

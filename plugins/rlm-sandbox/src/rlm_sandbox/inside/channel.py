@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rlm_sandbox.inside.wire import Json, Message, pack, unpack
+
+Answer = Callable[[Message], Mapping[str, Json]]
 
 
 class Channel:
@@ -41,3 +43,20 @@ def told(error: BaseException) -> Message:
     except BaseException:
         text = ""
     return {"error": [type(error).__name__[:80], text]}
+
+
+def serve(channel: Channel, load: Callable[[], Answer]) -> None:
+    """Loads what answers, says so, then answers until nobody asks. Whatever is raised on the way is told."""
+    try:
+        answer = load()
+        channel.send({"loaded": True})
+    except BaseException as error:
+        channel.send(told(error))
+        return
+    while True:
+        message = channel.receive()
+        try:
+            reply = answer(message)
+        except BaseException as error:
+            reply = told(error)
+        channel.send(reply)

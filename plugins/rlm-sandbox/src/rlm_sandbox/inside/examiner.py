@@ -13,7 +13,7 @@ from typing import Any
 
 from rlm_sandbox.inside import pytest_like
 from rlm_sandbox.inside.candidate import MODULE
-from rlm_sandbox.inside.channel import Channel, told
+from rlm_sandbox.inside.channel import Answer, Channel, serve
 from rlm_sandbox.inside.wire import Json, decode, encode
 
 FORWARDED = ("len", "getitem", "setitem", "delitem", "contains", "iter", "next", "str", "repr", "add", "sub", "mul")
@@ -97,17 +97,14 @@ def examine(channel: Channel, job: dict[str, Any]) -> None:
     sys.modules[MODULE] = module
     program = {name: Remote(channel, None, name) for name in job["names"]}
     vars(module).update(program)
-    try:
+
+    def load() -> Answer:
         exec(compile(job["source"], "<tests>", "exec"), space)
         space.update(program)  # the tests may have come with a skeleton of it
-        channel.send({"loaded": True})
-    except BaseException as error:
-        channel.send(told(error))
-        return
-    while True:
-        message = channel.receive()
-        try:
-            exec(compile(message["check"], "<check>", "exec"), space)
-            channel.send({"passed": True})
-        except BaseException as error:
-            channel.send(told(error))
+        return check
+
+    def check(message: dict[str, Any]) -> dict[str, Json]:
+        exec(compile(message["check"], "<check>", "exec"), space)
+        return {"passed": True}
+
+    serve(channel, load)

@@ -1,0 +1,86 @@
+"""What a decoder of Llama's kind is made of, taken from one that was made by transformers.
+
+Nobody lists the models of this kind: they have these pieces and no others, each does what its class does, and nobody
+waits for one of them to be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+import torch
+
+from rlm_plugins.speed.merging import linear
+from rlm_plugins.speed.packed import causal_model
+
+PIECES = {
+    "model": {"model", "lm_head"},
+    "decoder": {"embed_tokens", "layers", "norm", "rotary_emb"},
+    "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
+    "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
+    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
+}
+OF_HEADS = ("q_norm", "k_norm")
+"""What attention may have beside them."""
+CAPTURING = "transformers.utils.output_capturing"
+"""Its hooks do nothing unless a call asks for hidden states."""
+
+Product = tuple[torch.Tensor, torch.Tensor | None]
+"""What `linear` is given beside x."""
+Norm = tuple[Any, torch.Tensor, float]
+"""What `rms_norm` is given beside x."""
+
+
+class Other(Exception):
+    """A model is of another kind."""
+
+
+def parts_of(model: Any) -> tuple[Any, Any]:
+    """The decoder and the head of a model.
+
+    Raises:
+        Other: It is of another kind; so say all functions here.
+    """
+    whole = made_of(causal_model(unwatched(model)), "model")
+    if torch.is_autocast_enabled(whole.device.type):
+        raise Other
+    return made_of(whole.model, "decoder"), whole.lm_head
+
+
+def made_of(module: Any, kind: str, may: Set[str] = frozenset()) -> Any:
+    """The module, once it has the pieces of its kind and nothing else, but what it may have."""
+    found = {name for name, _ in module.named_children()}
+    if found - may != PIECES[kind] or module._parameters:
+        raise Other
+    return unwatched(module) if kind == "model" else plain(module)  # TRL gives a model a forward, for reading rows only
+
+
+def unwatched(module: Any) -> Any:
+    """The module, once no hook waits for it to be called."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    if any(getattr(hook, "__module__", None) != CAPTURING for hook in hooks):
+        raise Other
+    return module
+
+
+def plain(module: Any) -> Any:
+    """The module, once it does what its class does."""
+    if "forward" in vars(module):
+        raise Other
+    return unwatched(module)
+
+
+def norm(module: Any) -> Norm:
+    """Of a module that is some family's RMSNorm."""
+    if not hasattr(plain(module), "variance_epsilon"):
+        raise Other
+    return module.weight.shape, module.weight, module.variance_epsilon
+
+
+def product(layer: Any) -> Product:
+    """Of a linear layer in float32, or of one that has its adapter added to it."""
+    found = linear(unwatched(layer))
+    if found is None or found.weight.dtype != torch.float32:
+        raise Other
+    return found.weight, found.bias

@@ -1,0 +1,181 @@
+"""A token written down for decoders of Llama's kind: the model's own logits, or the model is called as ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import families
+import pytest
+import torch
+from test_generation import config, prompts, same
+from transformers import DynamicCache
+
+from rlm_plugins.speed import same_step
+from rlm_plugins.speed.cache import keep, make_roomy, survivors
+from rlm_plugins.speed.merging import merged
+from rlm_plugins.speed.pieces import Other
+from rlm_plugins.speed.same_step import step_of
+from rlm_plugins.speed.stepping import Step
+
+FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
+"""Of its kind; one has biases, one normalises its heads, three share keys between heads."""
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each step read."""
+    rows: list[int] = []
+    call = Step.__call__
+
+    def counted(self: Step, token: torch.Tensor, **given: Any) -> torch.Tensor:
+        rows.append(len(token))
+        return call(self, token, **given)
+
+    monkeypatch.setattr(Step, "__call__", counted)
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def made(family: str, **changes: Any) -> Any:
+    return families.adapted(families.model(family, **{**FAMILIES.get(family, {}), **changes})).eval()
+
+
+# ------------------------------------------------------------------ the same logits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("padded", [True, False])
+@torch.no_grad()
+def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -> None:
+    """Token by token, a row let go on the way: as the model reads everything at once."""
+    model, inputs = made(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
+    ids, there = inputs["input_ids"], inputs["attention_mask"]
+    words = torch.randint(10, families.WORDS, (3, 6), generator=torch.Generator().manual_seed(2))
+    whole, seen = torch.cat([ids, words], 1), torch.cat([there, torch.ones_like(words)], 1)
+    places = (seen.cumsum(1) - 1).clamp(min=0)
+    usual = model(whole, attention_mask=seen, position_ids=places).logits[:, ids.shape[1] :]
+    cache = DynamicCache(config=model.config)
+    make_roomy(cache)
+    start = {"position_ids": places[:, : ids.shape[1]], "past_key_values": cache}
+    model(ids, attention_mask=there, use_cache=True, **start)
+    left = torch.arange(3)
+    with merged(model):
+        step, width = Step(model), ids.shape[1] + 1
+        given = step.first(
+            {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, 3
+        )
+        for t in range(6):
+            assert torch.allclose(step(words[left, t], **given), usual[left, t], atol=1e-5)
+            given = step.after(given)
+            if t == 2:
+                left = survivors(torch.tensor([True, False, False]))
+                keep(cache, left)
+                given = {name: x[left] if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+
+
+def test_no_weight_is_copied() -> None:
+    model = families.model("Qwen3").eval()
+    own = {x.data_ptr() for x in model.parameters()}
+    layer = Step(model)._layers[0]
+    weights = [*(x[0] for x in (layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down))]
+    assert {x.data_ptr() for x in (*weights, layer.before[1], layer.of_heads[0][1])} <= own
+
+
+# ------------------------------------------------------------------ who is written with it
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_of_its_kind_is_written_with_it(family: str, read: list[int]) -> None:
+    """The samples of transformers, and no row that is done is read."""
+    written = same(made(family), prompts(6, 3, times=6), config())
+    alive = [int((written[:, 6 + t :] != 0).any(1).sum()) for t in range(1, written.shape[1] - 6)]
+    assert alive[0] > alive[-1]
+    assert read[-len(alive) :] == alive
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Phi3", "Olmo2", "Gemma", "Cohere"])
+def test_one_of_another_kind_is_called_as_ever(family: str, read: list[int]) -> None:
+    same(families.model(family).eval(), prompts(5, 3, times=2), config())
+    assert not read
+
+
+def watched(model: Any) -> None:
+    model.get_submodule("model.layers.1.mlp").register_forward_hook(lambda *_: None)
+
+
+def waited_for(model: Any) -> None:
+    model.register_forward_pre_hook(lambda *_: None)
+
+
+def patched(model: Any) -> None:
+    mlp = model.get_submodule("model.layers.1.mlp.act_fn")
+    mlp.forward = MethodType(lambda _, x: x.sigmoid(), mlp)
+
+
+def another_product(model: Any) -> None:
+    layer = model.get_submodule("model.layers.0.self_attn.v_proj")
+    usual = layer.forward
+    layer.forward = lambda x: 2 * usual(x)
+
+
+def another_piece(model: Any) -> None:
+    model.get_submodule("model.layers.0").add_module("extra", torch.nn.Identity())
+
+
+@pytest.mark.parametrize("change", [watched, waited_for, patched, another_product, another_piece])
+def test_who_was_changed_is_called_as_ever(change: Callable[[Any], None], read: list[int]) -> None:
+    """Also where it had been tried before."""
+    model = families.model("Llama").eval()
+    same(model, prompts(4, times=2), config())
+    assert read
+    read.clear()
+    change(model)
+    same(model, prompts(4, times=2), config())
+    assert not read
+
+
+def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[int]) -> None:
+    model = families.model("Llama").eval()
+    model(torch.tensor([[3, 4]]), output_hidden_states=True)
+    assert any(module._forward_hooks for module in model.modules())
+    same(model, prompts(4, times=2), config())
+    assert read
+
+
+def test_who_is_made_of_the_same_and_reads_otherwise_is_found_out(
+    read: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Granite multiplies what comes out of its layers."""
+    model = families.model("Granite", residual_multiplier=0.5).eval()
+    with caplog.at_level(logging.WARNING, same_step.__name__):
+        for _ in range(2):
+            same(model, prompts(4, 2, times=2), config())
+    assert read == [3], "the trial"
+    assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
+        "the model is made of Llama's pieces and reads otherwise: it is called module by module"
+    ]
+
+
+def half(model: Any) -> Any:
+    return model.to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("make", [lambda: half(families.model("Llama")), lambda: made("Llama")], ids=["half", "apart"])
+def test_neither_half_precision_nor_an_adapter_apart_is_its_work(make: Callable[[], Any]) -> None:
+    with pytest.raises(Other):
+        Step(make())
+
+
+def test_it_is_tried_once(read: list[int]) -> None:
+    model = families.model("Llama").eval()
+    for _ in range(3):
+        with torch.no_grad():
+            assert step_of(model) is not None
+    assert read == [3]
