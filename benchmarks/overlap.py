@@ -3,8 +3,8 @@
 Two arms, with `speed.overlap` and without, train the same steps in one process, in rounds whose order turns, on groups
 of four that end at different times. They must have learned the same weights to the bit. Rewards (`overlap_rewards.py`)
 take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has
-two processes. Neither takes a core from the model. Waiting is measured by the clock, so the machine should have nothing else
-to do; what overlap itself costs, by the CPU.
+two processes. Neither takes a core from the model. Waiting is measured by the clock, so the machine should have nothing
+else to do; what overlap itself costs, by the CPU.
 
 ::
 
