@@ -55,7 +55,10 @@ TIMED = {"max_steps": 2, "max_completion_length": 48}
 """What differs where seconds are measured: the second step is."""
 
 
-AS_TRL = {"generator": "transformers", "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap"), False)}
+AS_TRL = {
+    "generator": "transformers",
+    "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap", "join"), False),
+}
 """What the page was measured with: rows read padded and written by transformers, for GRPO and every kind of critic."""
 
 

@@ -204,9 +204,9 @@ def rlm_rewards() -> Parts:
     and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout``, ``processes`` and ``overlap``.
     A class may have a method ``check()``, called before any weight is loaded, and ``meet(policy, results)``, called
     with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
-    result lies; it may name ``tokenizer`` too; no ``processes`` then). Any class of the equation may have both as well:
-    it meets the policy that is trained, once, and its ``check`` may name ``lora`` (the policy's adapter; None: all
-    weights are trained) and ``columns`` (of the training rows)::
+    result lies; it may name ``tokenizer`` too; no ``processes`` then, and nothing is asked early). The value of a knob
+    may have `meet` as well. Any class of the equation may have both: it meets the policy that is trained, once, and its
+    ``check`` may name ``lora`` (the policy's adapter; None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -87,6 +87,7 @@ class Speed:
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
         reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
         overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
+        join: Micro-batches of an optimiser step are read together while they are small even for a CPU.
         token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
             ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of rows.
     """
@@ -96,12 +97,13 @@ class Speed:
     regroup: bool = False
     reuse: bool = False
     overlap: bool = False
+    join: bool = False
     token_budget: int | str | None = None
 
 
 NO_SPEED = Speed()
 """As TRL does it."""
-EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True)
+EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True, join=True)
 """What a recipe takes where it says nothing: what costs no memory."""
 
 

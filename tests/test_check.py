@@ -160,7 +160,7 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
 
 def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
-    none = "stages.1.speed={packed: false, regroup: false, token_budget: null}"
+    none = "stages.1.speed={packed: false, regroup: false, join: false, token_budget: null}"
     packed, dealt, budget = (f"stages.1.speed.{x}" for x in ("packed=true", "regroup=true", "token_budget=auto"))
     trainer = "stages.1.trainer.gradient_accumulation_steps=2"
 
@@ -173,6 +173,7 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     assert found() == (8, 0)
     assert found(packed) == (8, 4), "dealt at random"
     assert found(packed, dealt) == (8, 2)
+    assert found(packed, dealt, "stages.1.speed.join=true") == (16, 4), "a small model reads both at once"
     rows, trees = found(packed, dealt, budget)
     assert 8 < rows <= 16
     assert trees == -(-rows // 4)

@@ -109,6 +109,21 @@ def test_who_compares_over_the_whole_batch_says_so() -> None:
     assert LOG == ["asked 1234"]
 
 
+class Asks:
+    """Waits, and works with the policy."""
+
+    def meet(self, policy: Any, results: Any) -> None:
+        """Nothing to be done."""
+
+    async def __call__(self, completions: list[str]) -> list[float]:
+        return [0.0] * len(completions)
+
+
+def test_who_works_with_the_policy_waits_for_it() -> None:
+    """Asked early, it could switch off adapters in the middle of a pass of the trainer's."""
+    assert not hasattr(trl_reward(Reward("asks", Part("rlm_rewards", "asks", "guest", Asks).bind({}))), "begin")
+
+
 def test_what_was_not_begun_is_asked_with_the_rest(loop: Any) -> None:
     function = reward()
     function.begin({name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}, loop)

@@ -25,11 +25,11 @@ from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, dealing
 from rlm_plugins.training.engine import arguments
 
 REGISTRY = Registry()
-ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, token_budget="auto")
+ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, join=True, token_budget="auto")
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -99,6 +99,13 @@ def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
     """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
     small = replace(ALL, token_budget=24)
     compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
+
+
+@pytest.mark.parametrize("products", [0, 2**30])
+def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
+    """None of a step, and all."""
+    monkeypatch.setattr(dealing, "PRODUCTS", products)
+    compared(tmp_path, "cispo", fast=replace(ALL, token_budget=None), num_iterations=2, max_steps=4)
 
 
 @pytest.mark.parametrize("kind", ["shared", "head"])
@@ -234,7 +241,9 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ what rlm check says of it
 
-OFF = "speed={packed: false, skip: false, regroup: false, reuse: false, overlap: false, token_budget: null}"
+OFF = (
+    "speed={packed: false, skip: false, regroup: false, reuse: false, overlap: false, join: false, token_budget: null}"
+)
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]
@@ -250,12 +259,12 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         ("speed.packed=true speed.skip=true speed.regroup=true", ["without padding", "are left out", "group by group"]),
         ("speed.packed=true", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
         ("speed.skip=true", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
-        ("algorithm=grpo", ["without padding", "kl sees them", "group by group"]),
-        ("algorithm=orz", ["without padding", "the critic learns from them", "group by group"]),
+        ("algorithm=grpo", ["without padding", "kl sees them", "group by group", "read together"]),
+        ("algorithm=orz", ["without padding", "the critic learns from them", "group by group", "read together"]),
         ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
         (
             "trainer.num_iterations=2",
-            ["without padding", "left out", "group by group", "the first pass over a generation"],
+            ["without padding", "left out", "group by group", "read together", "the first pass over a generation"],
         ),
         (
             "trainer.steps_per_generation=3",
@@ -276,6 +285,10 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
         (
             "speed.packed=true speed.token_budget=500",
             ["without padding", "`speed.skip` is off", "`speed.regroup` is off", "dealt out at random"],
+        ),
+        (
+            "speed.packed=true speed.regroup=true speed.join=true",
+            ["without padding", "`speed.skip` is off", "group by group", "are read together up to"],
         ),
         (
             "model.lora.lora_dropout=0.1",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.estimate.micro_batch import joined_tokens
 from rlm_plugins.estimate.paths import padded_because, writing
 from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
@@ -107,9 +108,13 @@ def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
 
 
 def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
-    """How large micro-batches become; nothing where the recipe has no budget."""
+    """How large micro-batches become; nothing where they are as large as the recipe says."""
     if (budget := stage.speed.token_budget) is None:
-        return []
+        if padded or reasons.by_number(stage.speed, equation, args):
+            return []
+        most = joined_tokens(stage)
+        told = f"micro-batches are read together up to {most:.0f} tokens: the model is small"
+        return [told] if most >= 2 * args.per_device_train_batch_size else []  # else there are no two that fit
     rows = args.per_device_train_batch_size
     reason = reasons.by_number(stage.speed, equation, args)
     if reason := reason or ("they are read padded" if padded else None):

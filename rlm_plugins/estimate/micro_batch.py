@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from rlm_plugins.estimate.paths import padded_because
+from rlm_plugins.estimate.shapes import skeleton
+from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.stage import Stage
 
 
@@ -36,7 +38,13 @@ def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
     """Rows of the greatest length within the budget, a prompt counted once for its group."""
     from rlm_plugins.speed.portions import full
 
-    said = stage.speed.token_budget
-    budget = full(args.per_device_train_batch_size, prompt, completion) if said == "auto" else int(said or 0)
+    said, rows = stage.speed.token_budget, args.per_device_train_batch_size
+    budget = full(rows, prompt, completion) if said == "auto" else said or joined_tokens(stage)
     spared = prompt - prompt / args.num_generations
-    return int(budget / (full(1, prompt, completion) - spared))
+    fit = int(float(budget) / (full(1, prompt, completion) - spared))
+    return fit if said else max(rows, fit)
+
+
+def joined_tokens(stage: Stage) -> float:
+    """Most tokens of micro-batches that are read together because the model is small."""
+    return PRODUCTS / sum(x.numel() for x in skeleton(stage.source.config, stage.lora).parameters())

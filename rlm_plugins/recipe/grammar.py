@@ -154,6 +154,7 @@ class Speed(Keys):
     regroup: bool = True
     reuse: bool = True
     overlap: bool = True
+    join: bool = True
     token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 

@@ -196,6 +196,11 @@ class Bound:
         return inspect.iscoroutinefunction(target)
 
     @property
+    def meeting(self) -> list[Any]:
+        """What of it has a method `meet`, and works with the policy: itself, or the value of a knob."""
+        return [each for each in (self.target, *self.knobs.values()) if hasattr(each, "meet")]
+
+    @property
     def stateful(self) -> bool:
         """Whether the part is a class, made once per run."""
         return inspect.isclass(self.part.target)

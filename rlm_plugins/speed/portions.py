@@ -1,8 +1,9 @@
 """Micro-batches by weight: as many rows as a budget of tokens holds, a prompt counted once for its group.
 
 Rows that are short, share a prompt or teach nothing weigh less than their micro-batch was meant for. A budget fills it
-up: group after group while they fit, and a group is only parted where it is larger than the budget. The portions of an
-optimiser step go to its last micro-batches, and those that are left without take no time.
+up: group after group while they fit, and a group is only parted where it is larger than the budget. Without a budget
+whole micro-batches are joined where they are small. The portions of an optimiser step go to its last micro-batches, and
+those that are left without take no time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ KEYS = 8
 token keeps in a transformer of the usual shape (`estimate/block.py`)."""
 PORTIONS = "portions"
 """Under this name a micro-batch holds those it is made of."""
+Sizes = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], list[int]]
+"""(group, shown, written, read) → how many rows each portion has."""
 
 
 def full(rows: int, prompt: int, completion: int) -> float:
@@ -32,7 +35,7 @@ def full(rows: int, prompt: int, completion: int) -> float:
 def portioned(
     micro_batches: Sequence[MicroBatch],
     window: int,
-    budget: float,
+    sizes: Sizes,
     *,
     skips: bool = False,
     most: Callable[[int], int] = int,
@@ -42,7 +45,7 @@ def portioned(
     Args:
         micro_batches: As `regroup` takes them.
         window: Micro-batches of an optimiser step, of which the generation holds a whole number.
-        budget: Most tokens of a portion, with what they look at; a single row may have more.
+        sizes: `cut` or `joined`, but for the rows.
         skips: Whether rows without advantage are not read.
         most: The largest of what the processes say: all of them take as many portions.
     """
@@ -52,11 +55,11 @@ def portioned(
         rows = sorted_rows(step)
         read = teaches(rows["advantages"]) if skips else torch.ones_like(rows["group"], dtype=torch.bool)
         shown, written = rows["prompt_mask"].sum(1), rows["completion_mask"].sum(1)
-        sizes = cut(rows["group"], shown, written, read, budget)
-        sizes = parted(sizes, most(len(sizes)))
-        pieces = {name: x.split(sizes) for name, x in rows.items()}
+        counts = sizes(rows["group"], shown, written, read)
+        counts = parted(counts, most(len(counts)))
+        pieces = {name: x.split(counts) for name, x in rows.items()}
         rest = {name: x for name, x in step[0].items() if not has_rows(x)}
-        portions = [{**rest, **{name: x[i] for name, x in pieces.items()}} for i in range(len(sizes))]
+        portions = [{**rest, **{name: x[i] for name, x in pieces.items()}} for i in range(len(counts))]
         bounds = [len(portions) * i // window for i in range(window + 1)]
         found += [{PORTIONS: portions[low:high]} for low, high in pairwise(bounds)]
     return found
@@ -78,9 +81,8 @@ def cut(
         read: Whether a row is read at all.
         budget: Most tokens of a portion, and `KEYS`.
     """
-    tokens = (written - 1).clamp(min=0)
-    weights = ((tokens + (shown + 2 * tokens) / KEYS) * read).tolist()
-    prompts, groups, counts = (shown * read).tolist(), group.tolist(), read.tolist()
+    weights, prompts = _weights(shown, written, read)
+    groups, counts = group.tolist(), read.tolist()
     sizes, filled = [0], 0.0
     for _, members in groupby(range(len(groups)), key=lambda row: (groups[row], counts[row])):
         rows = list(members)
@@ -95,6 +97,44 @@ def cut(
             sizes[-1] += len(piece)
             filled += again + weight
     return sizes
+
+
+def joined(
+    group: Int[torch.Tensor, "B"],
+    shown: Int[torch.Tensor, "B"],
+    written: Int[torch.Tensor, "B"],
+    read: Bool[torch.Tensor, "B"],
+    *,
+    rows: int,
+    budget: float,
+) -> list[int]:
+    """The same, of whole micro-batches: neighbours go together while they are within the budget.
+
+    Args:
+        group: Whose rows they are.
+        shown: Tokens of the prompt.
+        written: Tokens of the completion.
+        read: Whether a row is read at all.
+        rows: Of a micro-batch; one alone may have more tokens than the budget.
+        budget: Most tokens of several, and `KEYS`.
+    """
+    weights, prompts = _weights(shown, written, read)
+    groups, sizes, filled = group.tolist(), [0], 0.0
+    for first in range(0, len(groups), rows):
+        members = range(first, min(first + rows, len(groups)))
+        weight = sum(weights[row] for row in members)
+        weight += sum({groups[row]: prompts[row] for row in members}.values())
+        if sizes[-1] and filled + weight > budget:
+            sizes, filled = [*sizes, 0], 0.0
+        sizes[-1] += len(members)
+        filled += weight
+    return sizes
+
+
+def _weights(shown: torch.Tensor, written: torch.Tensor, read: torch.Tensor) -> tuple[list[float], list[int]]:
+    """Of each row what its completion weighs, and its prompt."""
+    tokens = (written - 1).clamp(min=0)
+    return ((tokens + (shown + 2 * tokens) / KEYS) * read).tolist(), (shown * read).tolist()
 
 
 def parted(sizes: Sequence[int], count: int) -> list[int]:

@@ -43,8 +43,8 @@ def at_random(speed: Speed, equation: Equation, args: Any) -> str | None:
 
 def by_number(speed: Speed, equation: Equation, args: Any) -> str | None:
     """Why micro-batches that are read packed have as many rows as the recipe says, whatever these weigh."""
-    if speed.token_budget is None:
-        return "the recipe has no `token_budget`"
+    if speed.token_budget is None and not (speed.join and args.gradient_accumulation_steps > 1):
+        return "the recipe has no `token_budget`, and nothing is joined"
     if at_random(speed, equation, args):
         return "they are dealt out at random"
     return None if counts_by_row(equation) else "a part looks at all those of a step"

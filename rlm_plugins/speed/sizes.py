@@ -9,6 +9,10 @@ LOGITS, LOGITS_GPU = 2**22, 2**27
 PAIRS, PAIRS_GPU = 2**12, 2**18
 """Most pairs of tokens that attention may look at in vain, before two calls are cheaper than one."""
 
+PRODUCTS = 2**30
+"""Most products of a token and a weight that micro-batches read together have: so few that a CPU spends much of a
+micro-batch's time on calls."""
+
 
 def runs(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:
     """Which completions of a prompt are attended to in one call; the first goes with the prompt, and is alone.

@@ -60,7 +60,10 @@ def _call(name: str, arguments: st.SearchStrategy[dict[str, Any]]) -> st.SearchS
 
 
 def _arguments(tool: Tool) -> st.SearchStrategy[dict[str, Any]] | None:
-    hints = get_type_hints(tool)
+    try:
+        hints = get_type_hints(tool)
+    except NameError:  # a hint that only type checkers see
+        return None
     known = {name: _values(hints.get(name)) for name in inspect.signature(tool).parameters}
     found = {name: values for name, values in known.items() if values is not None}
     return st.fixed_dictionaries(found) if len(found) == len(known) else None

@@ -46,8 +46,8 @@ class Subject:
     def fresh(self) -> Bound:
         """The part, bound anew: a class starts without memories, and has met a policy where it wants to."""
         bound = self.part.bind(self.knobs)
-        if HOOKS[self.part.hook].data == SCORING and hasattr(bound.target, "meet"):
-            introduce(bound.target)
+        for guest in bound.meeting if HOOKS[self.part.hook].data == SCORING else ():
+            introduce(guest)
         return bound
 
     def names(self, *data: str) -> bool:

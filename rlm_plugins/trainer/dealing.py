@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 
 from rlm_plugins.speed import reasons
-from rlm_plugins.speed.portions import PORTIONS, full, portioned
+from rlm_plugins.speed.portions import PORTIONS, Sizes, cut, full, joined, portioned
 from rlm_plugins.speed.regroup import regroup, teaches
 from rlm_plugins.speed.silent import silent
+from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.trainer.reading import padded_rows
 from rlm_plugins.trainer.stopping import Stopping
 
@@ -36,16 +38,24 @@ class Dealing(Stopping):
         return inputs
 
     def _dealt(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The micro-batches of a generation, group by group; by weight, where a budget is kept."""
-        window, budget = self.args.gradient_accumulation_steps, self._speed.token_budget
-        if budget is None or reasons.by_number(self._speed, self.equation, self.args):
+        """The micro-batches of a generation, group by group; by weight, where that decides who is read together."""
+        window = self.args.gradient_accumulation_steps
+        if (sizes := self._sizes(micro_batches)) is None:
             return regroup(micro_batches, window)
+        return portioned(micro_batches, window, sizes, skips=self._skips(), most=self._most_of_all)
+
+    def _sizes(self, micro_batches: list[dict[str, Any]]) -> Sizes | None:
+        """How many rows are read together; None: as many as the recipe says."""
+        if reasons.by_number(self._speed, self.equation, self.args):
+            return None
         rows = [padded_rows(piece) for piece in micro_batches]
         if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
-            return regroup(micro_batches, window)
-        ids, _, width = rows[0]
-        most = full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget)
-        return portioned(micro_batches, window, most, skips=self._skips(), most=self._most_of_all)
+            return None
+        (ids, _, width), budget = rows[0], self._speed.token_budget
+        if budget is None:
+            weights = sum(x.numel() for x in self.model.parameters())
+            return partial(joined, rows=len(ids), budget=PRODUCTS / weights)
+        return partial(cut, budget=full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget))
 
     def _most_of_all(self, count: int) -> int:
         """The largest number of all processes."""
@@ -77,6 +87,15 @@ class Dealing(Stopping):
         count = self.num_iterations if self._old_comes_later() else 1
         first = step - step % count
         return range(first, first + count)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The same, or nothing where a micro-batch was left without a portion."""
+        in_generation = self._step % (self.args.steps_per_generation * self.num_iterations) > 0
+        if in_generation and self._buffered_inputs is not None:
+            buffered = self._buffered_inputs[self._step % self.args.steps_per_generation]
+            if buffered.get(PORTIONS) == []:
+                return self._pass_over()
+        return super().training_step(*args, **kwargs)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch; of several portions all but the last are learned from in here."""

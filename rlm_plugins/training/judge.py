@@ -35,19 +35,19 @@ def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], 
     from rlm_plugins.ask import blamed
 
     for part in parts:
-        if hasattr(part.target, "meet"):
-            meet = part.target.meet
-            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(meet).parameters else {}
+        for guest in part.meeting:
+            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(guest.meet).parameters else {}
             with blamed(part):
-                meet(policy, results, **asked)
+                guest.meet(policy, results, **asked)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
     """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
 
     One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``, unless
-    its `overlap` is off: called with the columns and TRL's event loop it asks, and the answer is there, or nearer, when
-    TRL calls. ``by_group`` says whether it may be called with some of the groups: those written before the others.
+    its `overlap` is off or it works with the policy, which is at work itself meanwhile: called with the columns and
+    TRL's event loop it asks, and the answer is there, or nearer, when TRL calls. ``by_group`` says whether it may be
+    called with some of the groups: those written before the others.
 
     Args:
         reward: With its `timeout` and `on_error`.
@@ -76,7 +76,7 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
 
     function: Any = call_async if bound.waits else call
     function.__name__ = reward.label
-    if not reward.overlap:
+    if not reward.overlap or bound.meeting:
         return function  # type: ignore[no-any-return]
     if bound.waits:
         function.begin, function.by_group = waiting.begin, waiting.by_group

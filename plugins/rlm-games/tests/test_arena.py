@@ -70,6 +70,21 @@ def test_other_rows_are_other_games() -> None:
 
 
 @needs_textarena
+def test_moves_are_shown_as_they_are_played() -> None:
+    moves = ["[accept]", "[continue]"]
+    world = textarena(game="Secretary-v0", show=moves, train_rows=20, test_rows=2)
+    assert {row["demonstration"] for row in world.train} == {*moves}
+    for row in world.train:
+        game: Any = world.environment()  # type: ignore[misc]
+        first, *said = row["prompt"]
+        assert first["content"].endswith(game.reset(row["seed"]))
+        for move, answer in zip(said[::2], said[1::2], strict=True):
+            assert game.step(move["content"])[::2] == (answer["content"], False)
+        if row["demonstration"] == "[accept]":
+            assert game.step("[accept]")[2]
+
+
+@needs_textarena
 @pytest.mark.parametrize(
     ("said", "words"),
     [

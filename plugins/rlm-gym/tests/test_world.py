@@ -114,8 +114,8 @@ def test_the_recipe_beside_the_package_is_one(tmp_path: Path, monkeypatch: pytes
     register(tmp_path / "site", "rlm-gym", "0", {"gym": "rlm_gym"})
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
-    first, second = compose(found, Registry())
-    assert (first.name, second.name) == ("01-sft", "02-grpo")
+    first, _, second = compose(found, Registry())
+    assert (first.name, second.name) == ("01-sft", "03-grpo")
     known = first.body["model"]["characters"]
     assert not [
         letter for row in second.world.train for letter in row["question"] + row["answer"] if letter not in known

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from rlm_judge import judge_score, lend_policy, lending
+from rlm_judge import judge_score
+from rlm_judge.lending import Lent
 from rlm_judge.local import Local, answers
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_judge.sums import sums_and_verdicts
@@ -22,8 +23,11 @@ from typer.testing import CliRunner
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
+from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.guests import register
+from rlm_plugins.training.judge import answered, introduce, trl_reward
 
 RECIPES = Path(__file__).parents[1]
 
@@ -66,13 +70,6 @@ def question(user: str = "2+2=") -> Question:
     return Question("", user, lambda text: float(text) if text.isdigit() else None)
 
 
-@pytest.fixture
-def _nobody_lends() -> Iterator[None]:
-    lend_policy()
-    yield
-    lend_policy()
-
-
 def test_a_checkpoint_judges(tmp_path: Path) -> None:
     model, tokenizer = automaton("7")
     model.save_pretrained(tmp_path)
@@ -88,42 +85,55 @@ def test_a_checkpoint_judges(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("spoken", "why"), [(("7", "8", "9"), "cut off"), (("+",), "unreadable")])
 def test_what_is_no_verdict(spoken: tuple[str, ...], why: str) -> None:
-    lent = lending.Lent(*automaton(*spoken))
+    lent = Lent(*automaton(*spoken))
     assert answers(lent, [question()], PolicySpec(policy="current", max_tokens=3), Bill()) == [Answer(None, why)]
 
 
-def score(policy: str, state: object = "training") -> list[float | None]:
-    knobs: dict[str, Any] = {"judge": PolicySpec(policy=policy, max_tokens=3), "template": "{answer}", "scale": "raw"}  # type: ignore[arg-type]
-    return asyncio.run(judge_score(["4"], ["2+2="], trainer_state=state, **knobs))
+def judging(policy: str) -> Bound:
+    """A reward that the policy pays, as a recipe has it."""
+    knobs = {"judge": {"policy": policy, "max_tokens": 3}, "template": "{answer}", "scale": "raw"}
+    return Part("rlm_rewards", "judge_score", "judge", judge_score).bind(knobs)
 
 
-@pytest.mark.usefixtures("_nobody_lends")
+def score(reward: Bound, state: object = "training") -> list[float | None]:
+    return answered(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
+
+
+BATCH: dict[str, Any] = {"prompts": ["2+2="], "completions": ["4"], "completion_ids": [[1]]}
+
+
 def test_the_policy_judges_as_it_was_or_as_it_is() -> None:
     model, tokenizer = automaton("7")
     policy = adapted(model, tokenizer, "3").train()
-    lend_policy().on_train_begin(None, None, None, model=policy, processing_class=tokenizer)
+    base, current = judging("base"), judging("current")
+    introduce([base, current], policy, {}, tokenizer)
     drawn = torch.get_rng_state()
-    assert score("base") == [7.0]
-    assert score("current") == [3.0]
-    assert score("base") == [7.0]
+    training = SimpleNamespace(global_step=1)
+    assert score(base, training) == [7.0]
+    assert score(current, training) == [3.0]
+    assert score(base, None) == [7.0], "a model that is judged judges as well"
     assert policy.training
     assert torch.equal(torch.get_rng_state(), drawn)
     assert any(weight.requires_grad for weight in policy.parameters())
 
 
-@pytest.mark.usefixtures("_nobody_lends")
-def test_who_has_not_been_lent_cannot_judge() -> None:
-    with pytest.raises(PartError, match=r"(?s)nobody has lent it.*lend_policy"):
-        score("base")
-    assert score("base", state=None) == [None]  # rlm eval: nobody trains
-    model, tokenizer = automaton("7")
-    callback = lend_policy()
-    callback.on_train_begin(None, None, None, model=model, processing_class=tokenizer)
+def test_it_is_not_asked_while_it_reads() -> None:
+    assert not hasattr(trl_reward(Reward("it", judging("base"))), "begin")
+    part = Part("rlm_rewards", "judge_score", "judge", judge_score)
+    served = part.bind({"judge": {"url": "http://localhost:1/v1", "model": "m"}})
+    assert hasattr(trl_reward(Reward("it", served)), "begin")
+
+
+def test_without_a_policy_or_its_adapters_nobody_judges() -> None:
+    training, base = SimpleNamespace(global_step=1), judging("base")
+    with pytest.raises(PartError, match="has not been met"):
+        score(base, training)
+    assert score(base, None) == [None]
+    introduce([base], *automaton("7")[:1], {}, automaton("7")[1])
     with pytest.raises(PartError, match="no adapters"):
-        score("base")
-    assert score("current") == [7.0]
-    callback.on_train_end(None, None, None)
-    assert lending.current() is None
+        score(base, training)
+    assert score(base, None) == [None], "rlm eval, of a model that has none"
+    assert judging("base").knobs["judge"].lent is None, "another stage, another policy"
 
 
 @pytest.fixture
@@ -134,7 +144,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_nobody_lends", "_registered")
+@pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml", "recipes/coevolving.yaml"])
 def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm_judge.fake import Fake

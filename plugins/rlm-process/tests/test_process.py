@@ -26,13 +26,14 @@ ROW = st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=0, max_size=6)
     size=st.integers(1, 3),
     alike=st.sampled_from(["all", "number"]),
     gamma=st.sampled_from([1.0, 0.5, 0.0]),
+    scale=st.sampled_from(["group", "none"]),
 )
-def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float):
+def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float, scale: str):
     width = max(1, *map(len, rows))
     mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows])
     paid = torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
     group = [i % 2 for i in range(len(rows))]
-    knobs: dict[str, Any] = {"steps": Every(every=size), "alike": alike, "gamma": gamma}
+    knobs: dict[str, Any] = {"steps": Every(every=size), "alike": alike, "gamma": gamma, "scale": scale}
     found = step_relative(paid, torch.tensor(group), mask, rows, None, **knobs)
     steps = [[sum(row[a : a + size]) for a in range(0, len(row), size)] for row in rows]
 
@@ -45,7 +46,8 @@ def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float)
         ]
         mean = sum(like) / len(like)
         std = (sum((x - mean) ** 2 for x in like) / max(1, len(like) - 1)) ** 0.5
-        return (steps[i][k] - mean) / (std + 1e-4) if max(like) > min(like) else 0.0
+        by = std + 1e-4 if scale == "group" else 1.0
+        return (steps[i][k] - mean) / by if max(like) > min(like) else 0.0
 
     for i, row in enumerate(rows):
         for t in range(len(row)):

@@ -142,6 +142,19 @@ def test_as_a_reward_and_step_by_step(kind: str) -> None:
     assert scores == pytest.approx([found[0][places].prod().item(), found[1].sum().item(), 0.0], abs=1e-6)
 
 
+def test_in_a_world_that_answers_it_reads_the_policys_words_alone() -> None:
+    """``1+1=2`` of the policy, a line of the world, ``5`` of the policy: two steps, and the world's words in neither."""
+    said, heard, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
+    ids = [[*said, *heard, *more]]
+    mask = torch.tensor([[True] * len(said) + [False] * len(heard) + [True] * len(more)])
+    dense = ProcessRewards(path=folder("labels"))
+    found = dense(mask, ["1+1?"], ids, tokenizer(), torch.zeros(mask.shape))[0]
+    asked = dense.grader.asked("1+1?", ["1+1=2", "5"])
+    places = [len(said) - 1, len(ids[0]) - 1]
+    assert found[places].tolist() == pytest.approx(dense.grader.scores([asked])[0], abs=1e-6)
+    assert found.count_nonzero() == 2
+
+
 def test_what_is_no_process_reward_model(tmp_path: Path) -> None:
     assert kind_of(folder("labels")) == "TokenClassification"
     with pytest.raises(RecipeError, match=r"no process reward model(.|\n)*reward `reward_model`"):

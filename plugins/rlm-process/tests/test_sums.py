@@ -31,6 +31,19 @@ def test_right_lines_are_what_the_columns_add_up_to():
     assert right_lines([row["demonstration"] for row in world.test], [row["lines"] for row in world.test]) == [1.0] * 20
 
 
+def test_the_carry_may_be_written_down():
+    bare, written = (
+        sums(count=2, digits=3, train_rows=50, slip=0.5),
+        sums(count=2, digits=3, train_rows=50, slip=0.5, carries=True),
+    )
+    for row, other in zip(bare.train, written.train, strict=True):
+        assert re.sub(r"\d=", "", other["demonstration"]) == row["demonstration"]
+        for line in other["lines"]:
+            assert [carry for carry, _ in re.findall(r"(\d)=(\d)", line)] == [
+                x[0] for x in re.findall(r"\d\d(?=,)", line)
+            ]
+
+
 def test_no_sum_is_on_both_sides():
     world = sums(count=3, train_rows=300, test_rows=50)
     assert all(p.held_out for row in world.test for p in problems(row["prompt"][0]["content"]))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from rlm_games.game import Count
+from rlm_games.game import Count, shown
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.world import World
@@ -66,6 +66,7 @@ def textarena(
     *,
     game: str,
     knobs: dict[str, Any] | None = None,
+    show: Sequence[str] = (),
     train_rows: Count = 1024,
     test_rows: Count = 64,
     seed: int = 0,
@@ -74,17 +75,21 @@ def textarena(
 
     A row is a seed; the game says its rules itself, in English, after the prompt (``Game 17.``). Moves are mostly
     written in square brackets. `knobs` go to the game (`max_turns: 10`). Games for two need somebody to play with: they
-    are refused. Needs textarena.
+    are refused. With `show`, some moves (``["[accept]", "[continue]"]``), a row is one move of somebody who makes any
+    of them, for a supervised stage. Needs textarena.
     """
     if find_spec("textarena") is None:
         problem, hint = "the games come from textarena, which is not installed", "pip install 'rlm-games[textarena]'"
         raise RecipeError(problem, where="environment", hint=hint)
     _check(game, knobs or {})
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": [{"role": "user", "content": f"Game {number}.\n"}], "seed": number}
         for number in range(seed, seed + train_rows + test_rows)
     ]
-    return World(train=rows[test_rows:], test=rows[:test_rows], environment=partial(Arena, game, knobs or {}))
+    make, train = partial(Arena, game, knobs or {}), rows[test_rows:]
+    if show:
+        train = [move for row in train for move in shown(make, row, lambda _, chance: chance.choice(show), row["seed"])]
+    return World(train=train, test=rows[:test_rows], environment=make)
 
 
 def _check(game: str, knobs: dict[str, Any]) -> None:

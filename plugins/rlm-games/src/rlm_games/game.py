@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,6 +18,10 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Show = Literal["games", "moves"]
 ILLEGAL = "no"
+
+
+Choose = Callable[[Any, random.Random], str]
+"""The game, and chance → the move."""
 
 
 class Game(Environment):
@@ -74,19 +79,24 @@ def world(
     random.Random(f"order {seed}").shuffle(rows)
     train, test = ([row for row, held in rows if held is kept] for kept in (False, True))
     if show == "moves":
-        train = [move for number, row in enumerate(train) for move in shown(game, row, skill, seed + number)]
+        habit = partial(_habitual, skill)
+        train = [move for number, row in enumerate(train) for move in shown(game, row, habit, seed + number)]
     return World(train=train, test=test[:test_rows], environment=game)
 
 
-def shown(game: Callable[[], Game], row: Mapping[str, Any], skill: float, seed: int) -> list[dict[str, Any]]:
-    """The moves of one game by a player of habit, each with all that was said before it."""
+def _habitual(skill: float, game: Game, chance: random.Random) -> str:
+    return chance.choice(game.best()) if chance.random() < skill else game.legal()[0]
+
+
+def shown(game: Callable[[], Any], row: Mapping[str, Any], choose: Choose, seed: int) -> list[dict[str, Any]]:
+    """The moves of one game by somebody who chooses so, each with all that was said before it."""
     chance, made, said = random.Random(seed), game(), []
     messages: Sequence[Mapping[str, str]] = list(row["prompt"])
     if observation := made.reset(**named(made.reset, row)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
     while not over:
-        move = chance.choice(made.best()) if chance.random() < skill else made.legal()[0]
+        move = choose(made, chance)
         said.append({**row, "prompt": messages, "demonstration": move})
         answer, _, over = made.step(move)
         messages = [*messages, {"role": "assistant", "content": move}, {"role": "user", "content": answer}]

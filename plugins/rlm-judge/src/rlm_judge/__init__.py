@@ -1,13 +1,12 @@
 """Rewards from a language model that judges. Importing this opens no connection and loads no model."""
 
-from rlm_judge.lending import lend_policy
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
 from rlm_judge.sums import sums_and_verdicts
 from rlm_plugins import hookimpl
 
-__all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify", "lend_policy"]
+__all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
 
 
 @hookimpl
@@ -18,11 +17,6 @@ def rlm_rewards() -> dict[str, object]:
         "judge_rubric": judge_rubric,
         "judge_pairwise": judge_pairwise,
     }
-
-
-@hookimpl
-def rlm_callbacks() -> dict[str, object]:
-    return {"lend_policy": lend_policy}
 
 
 @hookimpl

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from rlm_judge import lending
 from rlm_judge.spec import LocalSpec, PolicySpec, ServerSpec
 from rlm_judge.talk import Bill, Judge, Question, failures
 from rlm_plugins.errors import PartError
@@ -18,22 +17,26 @@ _judges: dict[str, Judge] = {}
 
 
 def judge_of(spec: Spec) -> Judge:
-    """The judge a recipe describes; the same description is the same judge."""
+    """The judge a recipe describes; the same description is the same judge, but for the policy, who comes and goes."""
+    if isinstance(spec, PolicySpec):
+        from rlm_judge.local import Policy
+
+        return Policy(spec)
     key = f"{type(spec).__name__} {spec.model_dump_json()}"
     if key not in _judges:
         _judges[key] = _made(spec)
     return _judges[key]
 
 
-def _made(spec: Spec) -> Judge:
+def _made(spec: ServerSpec | LocalSpec) -> Judge:
     # imported here: a recipe is checked without an HTTP library and without torch
     if isinstance(spec, ServerSpec):
         from rlm_judge.server import Server
 
         return Server(spec)
-    from rlm_judge.local import Local, Policy
+    from rlm_judge.local import Local
 
-    return Policy(spec) if isinstance(spec, PolicySpec) else Local(spec)
+    return Local(spec)
 
 
 async def verdicts(
@@ -47,7 +50,7 @@ async def verdicts(
         questions: What is asked.
         votes: How often.
         log: Where the metrics go.
-        state: The trainer's, None while nobody trains: then a policy that judges itself is not at hand.
+        state: The trainer's, None while nobody trains: then a policy without its adapters judges nothing.
 
     Raises:
         PartError: Several votes of a judge that always says the same; a judge that cannot be asked at all.
@@ -55,7 +58,7 @@ async def verdicts(
     if votes > 1 and (not isinstance(spec, ServerSpec) or spec.temperature == 0):
         hint = "give the server a temperature above 0, or take one vote"
         raise PartError(f"{votes} votes of a judge that says the same each time", where="votes", hint=hint)
-    if isinstance(spec, PolicySpec) and state is None and not lending.current():
+    if isinstance(spec, PolicySpec) and state is None and not spec.can_judge:
         return [None] * len(questions)
     asked = [replace(question, vote=vote) for question in questions for vote in range(votes)]
     bill, start = Bill(), time.monotonic()

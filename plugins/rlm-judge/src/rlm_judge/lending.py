@@ -1,12 +1,9 @@
-"""How the policy comes to be its own judge: a callback lends it while a stage trains (hook ``rlm_callbacks``)."""
+"""A model that is lent to a judge."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,28 +17,3 @@ class Lent:
 
     model: Any
     tokenizer: Any
-
-
-_policies: list[Lent] = []
-
-
-def current() -> Lent | None:
-    """The policy that is being trained; None while nobody has lent it."""
-    return _policies[-1] if _policies else None
-
-
-def lend_policy() -> TrainerCallback:
-    """Lends the policy, while a stage trains, to rewards whose judge is ``{policy: base}`` or ``{policy: current}``."""
-    from transformers import TrainerCallback
-
-    class LendPolicy(TrainerCallback):  # type: ignore[misc]
-        """From the first step to the last."""
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _policies[:] = [Lent(kwargs["model"], kwargs["processing_class"])]
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            _policies.clear()
-
-    _policies.clear()  # that of a stage that ended in an error
-    return LendPolicy()

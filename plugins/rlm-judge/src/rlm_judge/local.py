@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rlm_judge import lending
 from rlm_judge.lending import Lent
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_judge.talk import Answer, Bill, Question
@@ -56,17 +55,17 @@ class Policy:
         """An answer to each question.
 
         Raises:
-            PartError: Nobody has lent the policy, or it has no adapters to switch off.
+            PartError: It has not met the policy, or that has no adapters to switch off.
         """
         return await asyncio.to_thread(self._answers, questions, bill)
 
     def _answers(self, questions: Sequence[Question], bill: Bill) -> list[Answer]:
-        policy = lending.current()
+        policy = self._spec.lent
         if policy is None:
-            raise PartError("the policy is to judge, and nobody has lent it", hint="write `callbacks: [lend_policy]`")
+            raise PartError("the policy is to judge, and has not been met: nothing is trained or judged here")
         if self._spec.policy == "current":
             return answers(policy, questions, self._spec, bill)
-        if not hasattr(policy.model, "disable_adapter"):
+        if not self._spec.can_judge:
             hint = "train a LoRA adapter (`model: {lora: …}`), or take {policy: current} or {path: …}"
             raise PartError("the policy has no adapters: its base is what is being trained", hint=hint)
         with policy.model.disable_adapter():

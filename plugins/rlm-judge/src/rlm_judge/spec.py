@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, PrivateAttr, Tag
 from pydantic_core import PydanticCustomError
+
+from rlm_judge.lending import Lent
 
 Positive = Annotated[float, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
@@ -102,7 +105,7 @@ class LocalSpec(_Keys):
 
 
 class PolicySpec(_Keys):
-    """The policy judges itself. Needs ``callbacks: [lend_policy]``.
+    """The policy judges itself: whichever model is trained, or judged, at the time.
 
     Args:
         policy: "base": with its adapters off, as it was before training; "current": as it is now.
@@ -112,6 +115,21 @@ class PolicySpec(_Keys):
 
     policy: Literal["base", "current"]
     batch_size: Count = 16
+    _lent: Lent | None = PrivateAttr(None)
+
+    def meet(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
+        """The policy, before its first score."""
+        self._lent = Lent(policy, tokenizer)
+
+    @property
+    def lent(self) -> Lent | None:
+        """The policy; None before it was met."""
+        return self._lent
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether the policy is there, with adapters to switch off if its base is to judge."""
+        return self._lent is not None and (self.policy == "current" or hasattr(self._lent.model, "disable_adapter"))
 
 
 def _wrong(allowed: str) -> PydanticCustomError:

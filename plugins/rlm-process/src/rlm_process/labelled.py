@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,29 +95,68 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
     read = [readable(row) for row in mine]
     with at_rest(judge):
         scores = grader.scores([grader.asked(row["prompt"], said) for row, (said, _) in zip(mine, read, strict=True)])
-    told = [judged(known, said) for (_, known), said in zip(read, scores, strict=True)]
-    found = [_sample(row, said, each) for row, said, each in zip(mine, scores, told, strict=True) if each]
+    found = [_sample(row, known, said) for row, (_, known), said in zip(mine, read, scores, strict=True)]
     found = gather_object(found) if state.num_processes > 1 else found
-    means = {name: sum(s["rewards"][name] for s in found) / max(1, len(found)) for name in stage.engine.metrics}
-    chosen = [sample["rewards"][stage.evaluation.metric] for sample in found]
-    return Report(means[stage.evaluation.metric], *interval(chosen), len(found), means, found)
+    each = {"pairs": above(found), "step_accuracy": list(map(sides, found))}
+    for name, rows_of in each.items():
+        for sample, own in zip(found, rows_of, strict=True):
+            sample["rewards"][name] = mean(own)
+    every = {name: [x for own in rows_of for x in own] for name, rows_of in each.items()}
+    means = {name: 0.5 if (x := mean(values)) is None else x for name, values in every.items()}
+    metric = stage.evaluation.metric
+    low, high = interval(every[metric]) if every[metric] else (0.0, 1.0)
+    return Report(means[metric], low, high, len(found), means, found)
 
 
-def judged(labels: Sequence[Label], scores: Sequence[float]) -> dict[str, float]:
-    """How the scores of an answer's steps stand to their labels; nothing where no step is labelled.
+def above(samples: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """Of each answer, for each step labelled right, how many wrong ones of its place and question have a lower score.
 
-    >>> judged([True, False, False], [0.9, 0.2, 0.6])
-    {'step_accuracy': 0.6666666666666666, 'first_error': 1.0}
+    A tie is half; the mean of all is the area under the ROC curve, question by question: who only knows which questions
+    are hard, or that late steps are wrong more often, gets ½. Steps with no wrong one to be compared with are left out,
+    as are labels of exactly ½.
+
+    >>> right, wrong = {"labels": [True, True], "scores": [0.3, 0.9]}, {"labels": [False, None], "scores": [0.2, 0.1]}
+    >>> above([right | {"prompt": "?"}, wrong | {"prompt": "?"}])
+    [[1.0], []]
     """
-    known = [(label, score) for label, score in zip(labels, scores, strict=True) if label is not None]
-    if not known:
-        return {}
-    right = [label == 0.5 or (label > 0.5) == (score > 0.5) for label, score in known]
-    first = [next((k for k, x in enumerate(each) if x <= 0.5), None) for each in zip(*known, strict=True)]
-    return {"step_accuracy": sum(right) / len(right), "first_error": float(first[0] == first[1])}
+    wrong: dict[tuple[str, int], list[float]] = {}
+    for sample in samples:
+        for where, label, score in _placed(sample):
+            if label < 0.5:
+                insort(wrong.setdefault(where, []), score)
+
+    def share(of_place: list[float], score: float) -> float:
+        return (bisect_left(of_place, score) + bisect_right(of_place, score)) / (2 * len(of_place))
+
+    return [
+        [share(wrong[where], score) for where, label, score in _placed(sample) if label > 0.5 and where in wrong]
+        for sample in samples
+    ]
 
 
-def _sample(row: Mapping[str, Any], scores: Sequence[float], rewards: Mapping[str, float]) -> dict[str, Any]:
+def sides(sample: Mapping[str, Any]) -> list[float]:
+    """For each labelled step, whether its score is on the side of ½ on which its label is; 1 where that is ½ itself.
+
+    >>> sides({"prompt": "?", "labels": [True, None, 0.2, 0.5], "scores": [0.4, 0.1, 0.1, 0.9]})
+    [0.0, 1.0, 1.0]
+    """
+    return [float(label == 0.5 or (label > 0.5) == (score > 0.5)) for _, label, score in _placed(sample)]
+
+
+def mean(x: Sequence[float]) -> float | None:
+    """None of nothing."""
+    return sum(x) / len(x) if x else None
+
+
+def _placed(sample: Mapping[str, Any]) -> list[tuple[tuple[str, int], float, float]]:
+    """Question and place, label and score of every labelled step."""
+    both = enumerate(zip(sample["labels"], sample["scores"], strict=True))
+    return [((sample["prompt"], place), float(label), score) for place, (label, score) in both if label is not None]
+
+
+def _sample(row: Mapping[str, Any], labels: Sequence[Label], scores: Sequence[float]) -> dict[str, Any]:
+    """What is kept of an answer: its steps with what was said of each."""
     steps = zip(readable(row)[0], scores, strict=True)
     said = "\n".join(f"{step.strip()}  [{score:.2f}]" for step, score in steps)
-    return {"prompt": text_of(row["prompt"]), "completion": said, "rewards": dict(rewards)}
+    told = {"prompt": text_of(row["prompt"]), "completion": said, "rewards": {}}
+    return {**told, "labels": list(labels), "scores": list(scores)}

@@ -26,6 +26,7 @@ def step_relative(
     steps: Steps = "lines",
     alike: Literal["all", "number"] = "all",
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    scale: Literal["group", "none"] = "group",
     eps: NonNegativeFloat = 1e-4,
 ) -> Float[torch.Tensor, "B T"]:
     """What this step and those after it were paid, each seen from the steps of the group that are like it.
@@ -35,7 +36,9 @@ def step_relative(
     With all of them (`alike: all`) and γ = 1 it is GRPO's process supervision, arXiv 2402.03300 §4.1.3.
 
     `alike: number` compares the third step with third steps. `gamma: 0` holds a step to its own pay alone: right
-    where no step depends on one before it; where they do, a step must answer for those that it makes go wrong.
+    where no step depends on one before it; where they do, a step must answer for those that it makes go wrong. `scale:
+    none` leaves out the division: scores that hardly differ are then hardly a reason to change anything, which matters
+    where a model gives them.
 
     The outcome is not in it: pay it in the last step, as `step_labels` does. Std with n − 1. All steps of S paid the
     same, or one step alone: exactly 0. A row of many good steps gains with each of them: see the pitfalls of
@@ -54,5 +57,5 @@ def step_relative(
     if alike == "number":
         places = torch.arange(like.shape[1], device=like.device)
         like = like * like.shape[1] + places
-    relative = pieces.compared(pieces.sums(dense_rewards), like, scale=True, eps=eps)
+    relative = pieces.compared(pieces.sums(dense_rewards), like, scale=scale == "group", eps=eps)
     return pieces.spread(discounted(relative, gamma, pieces.live))

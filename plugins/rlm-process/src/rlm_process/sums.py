@@ -18,6 +18,7 @@ def sums(
     count: PositiveInt = 4,
     digits: Annotated[int, Field(ge=1, le=9)] = 2,
     slip: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    carries: bool = False,
     train_rows: PositiveInt = 8192,
     test_rows: NonNegativeInt = 256,
     seed: int = 0,
@@ -26,6 +27,8 @@ def sums(
 
     A line is what the columns of a sum add up to, from the right, carry included: 47+85 is 7+5 = 12 and 4+8+1 = 13. The
     lines have nothing to do with each other: each is right or wrong by itself, and an answer only if all of them are.
+    With `carries` each column but the first begins with what was carried, ``12,1=13``: a line then shows by itself
+    whether a carry was forgotten.
 
     Columns: ``prompt``, ``demonstration`` and ``lines``, the right ones. `slip` makes the training demonstrations
     sloppy: a due carry is forgotten with this probability. One sum in eight, chosen by its hash as in `addition`, is
@@ -38,8 +41,8 @@ def sums(
     kind, slips = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
     train = islice(_together(kind.training(seed), count), train_rows)
     return World(
-        train=[_row(some, lambda: slips.random() < slip) for some in train],
-        test=[_row(some) for some in islice(_together(_held_out(kind), count), test_rows)],
+        train=[_row(some, carries, lambda: slips.random() < slip) for some in train],
+        test=[_row(some, carries) for some in islice(_together(_held_out(kind), count), test_rows)],
     )
 
 
@@ -55,18 +58,19 @@ def _together(problems: Iterator[Problem], count: int) -> Iterator[list[Problem]
         yield list(islice(problems, count))
 
 
-def _row(problems: Sequence[Problem], forget: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def _row(problems: Sequence[Problem], carries: bool, forget: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     return {
         "prompt": [{"role": "user", "content": ";".join(f"{p.a}+{p.b}" for p in problems)}],
-        "lines": [_line(p) for p in problems],
-        "demonstration": "\n".join(_line(p, forget) for p in problems),
+        "lines": [_line(p, carries) for p in problems],
+        "demonstration": "\n".join(_line(p, carries, forget) for p in problems),
     }
 
 
-def _line(problem: Problem, forget: Callable[[], bool] = lambda: False) -> str:
-    """What its columns add up to, in two places each."""
-    columns, _ = problem.work(forget)
-    return ",".join(column.partition("=")[2].rjust(2, "0") for column in columns.split(";"))
+def _line(problem: Problem, carries: bool, forget: Callable[[], bool] = lambda: False) -> str:
+    """What its columns add up to, in two places each, from the second on with what was carried before it."""
+    columns = [column.split("=") for column in problem.work(forget)[0].split(";")]
+    said = [f"{asked[-1]}={total:0>2}" if carries else f"{total:0>2}" for asked, total in columns]
+    return ",".join([said[0][-2:], *said[1:]])
 
 
 def right_lines(

@@ -28,13 +28,15 @@ class StepSupervision:
     the policy's, with a new head, and the policy is left as it was. The result is a model for token classification,
     which `process_model` reads by its path. `trainer:` is word for word ``transformers.TrainingArguments``.
 
-    It is judged by `step_accuracy`, the share of the labelled steps of an answer that are on the right side of ½ (where
-    the label is ½, both are), and by `first_error`: whether the first step it calls wrong is the first that is.
+    It is judged by `pairs`, how often a step labelled right has a higher score than one labelled wrong at the same
+    place of another answer to the same question (½ is guessing; it takes several answers to each), and by
+    `step_accuracy`, the share of labelled steps on the right side of ½, large for who calls every step of a hard one
+    wrong.
     """
 
     columns = ("steps", "labels")
     leaves = "process_model"
-    metrics = ("step_accuracy", "first_error")
+    metrics = ("pairs", "step_accuracy")
 
     @property
     def refused(self) -> Mapping[str, str]:
