@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from rlm_process.grader import Grader, kind_of, loaded
-from rlm_process.labelled import UNKNOWN, Padded, above, cross_entropy, example
+from rlm_process.labelled import UNKNOWN, Padded, above, cross_entropy, example, examples
 from rlm_process.reader import Reader
 from typer.testing import CliRunner
 
@@ -30,12 +31,21 @@ def test_a_row_as_tokens():
     row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
     found = example(reader, row)
     assert tokenizer.decode(found["input_ids"]) == "1;23\n45\n6\n"
-    assert found["labels"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
-    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "labels": []}
+    assert found["targets"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
+    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
+
+
+def test_labels_that_are_truths_do_not_make_truths_of_the_rest():
+    """A data set keeps the type of a column that it has, and −100 as a truth value is true."""
+    tokenizer = scratch(characters="0123456789;\n").tokenizer()
+    rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
+    found = examples(Reader(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
+    assert found["targets"][:] == [[UNKNOWN, UNKNOWN, 1.0, UNKNOWN, 0.0]]
+    assert found.column_names == ["input_ids", "targets"]
 
 
 def test_rows_as_a_batch():
-    rows = [{"input_ids": [7, 8], "labels": [UNKNOWN, 1.0]}, {"input_ids": [9], "labels": [0.0]}]
+    rows = [{"input_ids": [7, 8], "targets": [UNKNOWN, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
     found = {name: x.tolist() for name, x in Padded(3)(rows).items()}
     assert found == {
         "input_ids": [[7, 8], [9, 3]],

@@ -23,6 +23,17 @@ UNKNOWN = -100.0
 Label = bool | float | None
 
 
+def examples(reader: Reader, rows: Any) -> Any:
+    """The rows of a data set that teach something, as token ids and targets.
+
+    The targets have a name of their own: a column that is there keeps its type, and −100 is true among truths.
+    """
+    from rlm_plugins.builtin.supervised import columns
+
+    made = rows.map(lambda row: example(reader, row), remove_columns=columns(rows))
+    return made.filter(lambda row: row["input_ids"])
+
+
 def example(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row as token ids, and the label of each token: that of a step at its end, elsewhere none.
 
@@ -34,7 +45,7 @@ def example(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
     for place, label in zip(asked.places, known, strict=False):
         labels[place] = UNKNOWN if label is None else float(label)
     labelled = any(label != UNKNOWN for label in labels)
-    return {"input_ids": asked.ids if labelled else [], "labels": labels if labelled else []}
+    return {"input_ids": asked.ids if labelled else [], "targets": labels if labelled else []}
 
 
 def readable(row: Mapping[str, Any]) -> tuple[list[str], list[Label]]:
@@ -61,7 +72,7 @@ class Padded:
 
         there = torch.tensor([[t < len(row["input_ids"]) for t in range(width)] for row in rows])
         ids = table("input_ids", self.pad or 0).long()
-        return {"input_ids": ids, "attention_mask": there.long(), "labels": table("labels", UNKNOWN).float()}
+        return {"input_ids": ids, "attention_mask": there.long(), "labels": table("targets", UNKNOWN).float()}
 
 
 def cross_entropy(
