@@ -129,6 +129,7 @@ class Stage:
         generator: How the policy writes; None: as transformers does it.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
+        earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
         results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
         observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
@@ -153,6 +154,7 @@ class Stage:
     generator: Bound | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
+    earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None

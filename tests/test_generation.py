@@ -23,7 +23,7 @@ from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
-from rlm_plugins.speed.sampling import as_multinomial, by_inverse, exponential_is_inverse
+from rlm_plugins.speed.sampling import AsMultinomial, by_inverse, exponential_is_inverse
 from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Written
 
@@ -394,7 +394,8 @@ def test_noise_of_all_rows_is_the_multinomial_of_all_rows(monkeypatch: pytest.Mo
     usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
     for rows in (torch.arange(6), torch.tensor([4, 1])):
         torch.manual_seed(1)
-        assert torch.equal(as_multinomial(scores[rows], rows, 6), usual[rows])
+        draw = AsMultinomial()
+        assert torch.equal(draw(scores[rows], rows, 6), usual[rows])
 
 
 def test_noise_is_that_of_torch_to_the_bit() -> None:
@@ -402,7 +403,7 @@ def test_noise_is_that_of_torch_to_the_bit() -> None:
     torch.manual_seed(1)
     usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
     torch.manual_seed(1)
-    assert torch.equal(sampling._noise(torch.arange(10, 30), 40, usual), usual[10:30])
+    assert torch.equal(AsMultinomial()._noise(torch.arange(10, 30), 40, usual), usual[10:30])
     assert torch.equal(torch.rand(3), after)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed import sampling as samplings
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.decoding import Unfit, decode
+from rlm_plugins.speed.sampling import by_inverse
 from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Finished, Written
 
 logger = logging.getLogger(__name__)
-DRAWS = {"as_transformers": samplings.as_multinomial, "inverse_cdf": samplings.by_inverse}
+DRAWS = {"as_transformers": None, "inverse_cdf": by_inverse}
 
 
 def write(
