@@ -82,7 +82,9 @@ def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machi
         "distances": distances,
         "least": least(workload, stock.groups, machine),
         "positions": {arm: made.positions for arm, made in found[0].items()},
-        "rounds": [{arm: {**made.seconds, "wall": made.wall} for arm, made in one.items()} for one in found],
+        "rounds": [
+            {arm: {**made.seconds, "wall": made.wall, "once": made.once} for arm, made in one.items()} for one in found
+        ],
     }
 
 
