@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import cache, decodes, portable, sampling
+from rlm_plugins.speed import cache, decodes, decoding, portable, sampling
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.foresight import foresee
@@ -245,6 +245,18 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
         same(model, prompts(5, 3, times=3), config())
     else:  # what is rounded depends on how many rows are read at once
         assert len(portable.write(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
+
+
+def test_who_wants_no_copies_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while the loop is tried."""
+
+    def refuse(_: Any) -> None:
+        raise AssertionError("copies were made")
+
+    monkeypatch.setattr(decoding, "merged", refuse)
+    model = families.adapted(families.model("Llama")).eval()
+    with by_the_loop():
+        portable.write(model.generate, model, prompts(5, times=2), config(), merge=False)
 
 
 def test_the_adapter_that_is_off_is_not_added() -> None:
