@@ -45,8 +45,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MAIN = (DEFAULT, STOCK, FEW, OURS)
 EACH = tuple(name for name in ARMS if name != SPARED)
 PLAN: dict[str, tuple[Sequence[str], int]] = {
-    "B1": (EACH, 2),
-    "B1d": (EACH, 2),
+    "B1": (EACH, 4),
+    "B1d": (EACH, 4),
     "B2": (MAIN, 2),
     "B3": (MAIN, 2),
     "B4": (MAIN, 1),

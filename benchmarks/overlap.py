@@ -122,6 +122,8 @@ def page(found: Record) -> str:
         f"`python benchmarks/overlap.py`: seconds of the clock for a step, median of {found['rounds']} rounds;",
         "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights",
         "to the bit. CPU is that of the process that trains.",
+        f"The machine had {found['cores']} cores and a load of {found['load'][0]:.0f} before it began, "
+        f"of {found['load'][1]:.0f} at the end: what exceeds 1 was somebody else's.",
         f"A step: {found['about']}.",
         "",
         "| the reward | a row | without overlap | with | × | range | CPU without | with |",
@@ -145,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    found = {"about": WORKLOAD.about, "rounds": asked.rounds, "measured": measure(asked.rounds)}
+    load, measured = os.getloadavg()[0], measure(asked.rounds)
+    machine = {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]]}
+    found = {"about": WORKLOAD.about, "rounds": asked.rounds, **machine, "measured": measured}
     (asked.out / "overlap.json").write_text(json.dumps(found, indent=1) + "\n")
     (asked.out / "overlap.md").write_text(page(found))
     print(page(found))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.micro_batch import joined_tokens
 from rlm_plugins.estimate.paths import padded_because, writing
 from rlm_plugins.speed import reasons
@@ -50,7 +51,12 @@ def writer(stage: Stage, args: Any) -> list[str]:
     name = stage.generator.part.name
     if getattr(args, "use_vllm", False):
         return ["rows are written by TRL's vLLM"]
-    foreseen = writing(stage, args)
+    try:
+        foreseen = writing(stage, args)
+    except RlmError:
+        raise
+    except Exception as error:  # a model of a kind that this has never heard of
+        return [f"rows are written by {name} or by transformers: nobody can tell yet ({type(error).__name__}: {error})"]
     if foreseen and foreseen[0][0]:
         return [f"rows are written by transformers, not by {name}: {foreseen[0][0]}"]
     return [f"rows are written by {name}" + (", unless its trial at the start of the run fails" if foreseen else "")]

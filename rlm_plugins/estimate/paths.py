@@ -62,6 +62,6 @@ def _ways(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
     if hasattr(args, "num_generations"):
         said = {"max_new_tokens": args.max_completion_length, "do_sample": True}
         said |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
-        yield True, GenerationConfig(**ends, **said)
+        yield True, GenerationConfig(**{**ends, **said})
     if stage.evaluation is not None:
         yield False, GenerationConfig(max_new_tokens=1, do_sample=False, **ends)

@@ -140,7 +140,7 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
     ran("train", RECIPES / "labels" / "1-start.yaml", "--name", "labels", "trainer.max_steps=2", *tiny)
     few = [*SMALL, "environment.train_rows=64", "environment.test_rows=2"]
     path = "model.path=runs/labels/01-sft/model"
-    for recipe in ("lines/4-steps", "lines/5-prime", "labels/6-labels", "labels/7-vine"):
+    for recipe in ("lines/2-outcome", "lines/3-share", "lines/4-steps", "labels/5-outcome"):
         ran("check", RECIPES / f"{recipe}.yaml", path, *few)
     once = [f"stages.{k}.algorithm.shapers.0.continuations=1" for k in (0, 1)]
     steps = ["stages.0.trainer.max_steps=2", "stages.1.trainer.max_steps=1"]

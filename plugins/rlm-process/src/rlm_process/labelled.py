@@ -14,7 +14,7 @@ from rlm_plugins.stage import Stage
 from rlm_plugins.training.evaluate import Report, interval
 from rlm_plugins.training.judge import text_of
 from rlm_plugins.training.processes import processes
-from rlm_process.grader import Grader, loaded
+from rlm_process.grader import Grader, load
 from rlm_process.reader import Reader
 
 UNKNOWN = -100.0
@@ -99,7 +99,7 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
 
     assert stage.evaluation is not None
     state = processes()
-    judge, tokenizer = loaded(str(stage.output), state.device) if model is None else (model, stage.source.tokenizer())
+    judge, tokenizer = load(str(stage.output), state.device) if model is None else (model, stage.source.tokenizer())
     how: dict[str, Any] = {"separator": SEPARATOR, "words": ("+", "-"), "longest": LONGEST}
     grader = Grader(judge, tokenizer, **how, batch_size=stage.evaluation.batch_size)
     mine = list(rows)[state.process_index :: state.num_processes]
