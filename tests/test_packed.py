@@ -281,4 +281,4 @@ BENT = {
     ],
 )
 def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert fits.longest(families.model(family, **changes)) == longest
+    assert fits.longest(families.model(family, **changes).config) == longest

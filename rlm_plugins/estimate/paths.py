@@ -37,7 +37,7 @@ def longest_packed(stage: Stage) -> int | None:
     """
     from rlm_plugins.speed.fits import longest
 
-    return longest(skeleton(stage.source.config, stage.lora))
+    return longest(stage.source.config)
 
 
 def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:

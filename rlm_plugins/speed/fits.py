@@ -62,9 +62,13 @@ def why_not(model: Any) -> str | None:
     return None
 
 
-def longest(model: Any) -> int | None:
-    """Longest row whose tokens all see each other, wherever they stand; None: any."""
-    config = causal_model(model).config.get_text_config()
+def longest(config: Any) -> int | None:
+    """Longest row (tokens) whose tokens all see each other, wherever they stand; None: any.
+
+    Args:
+        config: Of a causal language model.
+    """
+    config = config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
     window = getattr(config, "sliding_window", None) if slides else None

@@ -29,7 +29,7 @@ class PackedReader:
     def __init__(self, model: Any, padded: fits.Padded, *, temperature: float, entropy_gradient: bool) -> None:
         self.reason = fits.prepare(model, padded, temperature=temperature)
         """Why rows stay padded; None: they do not."""
-        self._longest = fits.longest(model)
+        self._longest = fits.longest(causal_model(model).config)
         self._entropy_gradient = entropy_gradient
         self._told = False
 

@@ -111,7 +111,7 @@ class Reader:
         """Whether no sliding window ends within the text, and the model reads all of it alike."""
         from rlm_plugins.speed.fits import longest
 
-        most = longest(self._model)
+        most = longest(self._model.config)
         return most is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= most
 
     def _asked(self, prompt: Any) -> list[int]:
