@@ -196,6 +196,9 @@ def test_who_writes(tmp_path: Path) -> None:
     other = replace(grpo, source=replace(grpo.source, config=window))
     assert "by transformers, not by portable: not every layer keeps keys and values of all tokens" in told(other)
     assert examine(other, registry)["memory"]["writing"]["layers with their adapters added"] == 0
+    assert "no wider than 4 tokens; wider ones are read padded" in examine(other, registry)["speed"][1]
+    assert examine(other, registry)["memory"]["load"]["trees"] == 0
+    assert examine(grpo, registry)["memory"]["load"]["trees"] > 0
     beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
     assert "it does no beam search" in told(beams)
     ends = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"eos_token_id": [1, 2]}})

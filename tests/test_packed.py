@@ -234,6 +234,37 @@ def test_virtual_tokens_need_padding() -> None:
     assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
+def test_what_bends_the_scores_is_found_out_before_it_matters() -> None:
+    """At its start a model's scores are small, and a soft cap leaves them as they are: no trial sees it."""
+    made = families.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
+    assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0))
+    made = families.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
+    assert fits.prepare(made, reader(made), temperature=1.0) is None
+
+
+def test_a_mask_of_its_own_is_found_out_before_it_matters() -> None:
+    """Doge adds a bias to the scores that is 0 at its start."""
+    made = families.model("Doge", attn_implementation="sdpa")
+    assert "mask of a model's own" in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 1e4,
+}
+BENT = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.1,
+    "rope_theta": 1e4,
+}
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "longest"),
     [
@@ -242,7 +273,12 @@ def test_virtual_tokens_need_padding() -> None:
         ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, 8),
         ("Qwen2", {}, None),
         ("Llama", {}, None),
+        ("Llama", {"rope_parameters": DYNAMIC}, 64),
+        ("Llama", {"rope_parameters": LONG}, 16),
+        ("Mistral", {"sliding_window": 12, "rope_parameters": LONG}, 12),
+        ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, None),
+        ("Ministral3", {"rope_parameters": BENT}, 16),
     ],
 )
 def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert fits.window(families.model(family, **changes)) == longest
+    assert fits.longest(families.model(family, **changes)) == longest

@@ -29,6 +29,17 @@ def padded_because(stage: Stage, args: Any) -> str | None:
     return said or why_not(skeleton(stage.source.config, stage.lora))
 
 
+def longest_packed(stage: Stage) -> int | None:
+    """Longest row (tokens) that is read packed, where rows are; None: any.
+
+    Args:
+        stage: With its source built.
+    """
+    from rlm_plugins.speed.fits import longest
+
+    return longest(skeleton(stage.source.config, stage.lora))
+
+
 def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     """Of each way a stage writes: why transformers will instead of its generator, and the bytes that this holds.
 

@@ -55,7 +55,7 @@ def decode(
     Raises:
         Unfit: Something is asked for that this loop does not do.
     """
-    if reason := why_not(logits_processor, stopping_criteria, generation_config, model_kwargs):
+    if reason := why_not(model, logits_processor, stopping_criteria, generation_config, model_kwargs):
         raise Unfit(reason)
     live = Live(model, input_ids, generation_config, model_kwargs, logits_processor)
     choose = (draw or AsMultinomial()) if generation_config.do_sample else greedy

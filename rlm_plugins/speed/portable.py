@@ -32,7 +32,7 @@ def write(
 ) -> torch.Tensor | Written:
     """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
-        if reason := why_not_model(model) or fails(model, generate):
+        if reason := why_not_model(model) or fails(model, generate, merge=merge):
             raise Unfit(reason)
         loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell, finished=finished)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]

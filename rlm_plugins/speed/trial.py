@@ -22,19 +22,20 @@ HALF = 0.05
 _FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
 
-def fails(model: Any, generate: Callable[..., Any]) -> str | None:
+def fails(model: Any, generate: Callable[..., Any], *, merge: bool = True) -> str | None:
     """Why the loop is not to be trusted with a model; None: it is. No random number is drawn.
 
     Args:
         model: With or without adapters.
         generate: Its own.
+        merge: Whether adapters are added to their base meanwhile, which takes memory.
     """
     if model not in _FOUND:
-        _FOUND[model] = _try(model, generate)
+        _FOUND[model] = _try(model, generate, merge)
     return _FOUND[model]
 
 
-def _try(model: Any, generate: Callable[..., Any]) -> str | None:
+def _try(model: Any, generate: Callable[..., Any], merge: bool) -> str | None:
     """Five rows, two of them twins; what the first one writes as its second token ends a row."""
     device, words = model.device, model.config.get_text_config().vocab_size
     ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % words
@@ -49,7 +50,7 @@ def _try(model: Any, generate: Callable[..., Any]) -> str | None:
     except _FAILS as error:  # what its own settings ask for may not go with being greedy
         return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
     try:
-        found = say(generation_config=_config(5, end), custom_generate=decode)
+        found = say(generation_config=_config(5, end), custom_generate=partial(decode, merge=merge))
     except Unfit:
         return None  # and says so at every call
     except _FAILS as error:
