@@ -146,7 +146,7 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
     steps = ["stages.0.trainer.max_steps=2", "stages.1.trainer.max_steps=1"]
     ran("train", RECIPES / "labels" / "2-notes.yaml", "--name", "notes", *steps, *once, *few)
     draw = random.Random(0)
-    for split, count in (("train", 16), ("test", 8)):
+    for split, count, first in (("train", 16, 0), ("test", 8, 4)):
         notes = Path("runs", "labelled", f"{split}.jsonl")
         records = [json.loads(line) for line in notes.read_text().splitlines()]
         assert len(records) == count
@@ -155,7 +155,7 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
             for number in range(4 * count):
                 good = [draw.random() < 0.5 for _ in range(3)]
                 said = ["77\n" if x else "33\n" for x in good]
-                file.write(json.dumps({"prompt": f"{number % 4}", "completions": said, "labels": good}) + "\n")
+                file.write(json.dumps({"prompt": f"{first + number % 4}", "completions": said, "labels": good}) + "\n")
     knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
     ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
     held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]
