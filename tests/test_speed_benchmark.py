@@ -109,7 +109,7 @@ def test_relative_distance() -> None:
 def whole() -> dict[str, Any]:
     """Numbers as `--full` would find them, of two rounds."""
     took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, OFF: 6.0}
-    parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x}  # noqa: E731
+    parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x, "once": k}  # noqa: E731
     work = {
         "about": "small",
         "steps": 2,
