@@ -19,8 +19,8 @@ from rlm_plugins.estimate.block import Block
 from rlm_plugins.estimate.memory import Load, estimate
 from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed import attention
-from rlm_plugins.speed.layout import layouts
 from rlm_plugins.speed.packed import causal_model, read
+from rlm_plugins.speed.packing import layouts
 from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}

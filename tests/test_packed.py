@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.speed import attention, fits, layout
-from rlm_plugins.speed.layout import is_packable, layouts
+from rlm_plugins.speed import attention, fits, packing
 from rlm_plugins.speed.packed import causal_model, read
+from rlm_plugins.speed.packing import is_packable, layouts
 
 RAGGED = families.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
 Rows = tuple[torch.Tensor, torch.Tensor, int]
@@ -68,7 +68,7 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 )
 def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
     """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
-    with patch.object(layout, "PAIRS", pairs):
+    with patch.object(packing, "PAIRS", pairs):
         _any_shape_of_groups(adapted(family), groups)
 
 
@@ -98,7 +98,7 @@ def test_the_layout_holds_each_prompt_once() -> None:
 
 def test_attention_looks_at_few_pairs_in_vain() -> None:
     """Long completions have a call each; short ones share it, as long as they see little of each other."""
-    tree = layout._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
+    tree = packing._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
     assert [run.tokens for run in tree.runs] == [9 + 39, 49, 59 + 2 + 3 + 4]
     assert [None if run.sees is None else int(run.sees.sum()) for run in tree.runs] == [
         None,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed import attention
-from rlm_plugins.speed.layout import layouts
 from rlm_plugins.speed.packed import causal_model, read
+from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.reach import reach
 
 Padded = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed import attention, fits
-from rlm_plugins.speed.layout import is_packable, layouts
 from rlm_plugins.speed.packed import causal_model, read
+from rlm_plugins.speed.packing import is_packable, layouts
 
 logger = logging.getLogger(__name__)
 

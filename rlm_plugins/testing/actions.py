@@ -62,7 +62,7 @@ def _call(name: str, arguments: st.SearchStrategy[dict[str, Any]]) -> st.SearchS
 def _arguments(tool: Tool) -> st.SearchStrategy[dict[str, Any]] | None:
     try:
         hints = get_type_hints(tool)
-    except NameError:  # a hint that only type checkers see
+    except (NameError, AttributeError, TypeError):  # a hint that only type checkers see
         return None
     known = {name: _values(hints.get(name)) for name in inspect.signature(tool).parameters}
     found = {name: values for name, values in known.items() if values is not None}

@@ -10,7 +10,7 @@ from accelerate.utils import gather_object
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed import reasons
-from rlm_plugins.speed.layout import layouts
+from rlm_plugins.speed.packing import layouts
 from rlm_plugins.trainer.reading import Reading, loss_mask, padded_rows
 from rlm_plugins.trainer.vocabulary import TOLD, read_packed, read_vocabulary
 from rlm_plugins.training.past import Past, answers_in, distance, stacked

@@ -15,7 +15,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.critic_adapter import SharedCritic
 from rlm_plugins.errors import RlmError
-from rlm_plugins.speed.layout import layouts
+from rlm_plugins.speed.packing import layouts
 from rlm_plugins.trainer.reading import padded_rows
 from rlm_plugins.trainer.recalling import Recalling
 from rlm_plugins.training.tutor import Tutor

@@ -57,6 +57,11 @@ def test_where_no_tool_is_called_the_calls_say_nothing():
     assert tool_calls(["<response>No.</response>"], ["<response>Yes.</response>"]) == [None]
 
 
+def test_a_reference_that_nobody_could_match_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`answer` cannot be read as JSON.*f\(1\)"):
+        tool_calls([GOLD], ["<tool_call>f(1)</tool_call>"])
+
+
 @pytest.mark.parametrize(
     ("said", "right"),
     [

@@ -43,12 +43,15 @@ def tool_calls(completions: Sequence[str], answer: Sequence[str]) -> list[float 
     reference. Calls stand one per line in ``<tool_call>``, as JSON with ``name`` and ``parameters``; the reference is
     the column `answer`. None where it calls no tool (there the authors' code pays 0).
 
+    Raises:
+        ValueError: A reference whose calls cannot be read, which no turn could match.
+
     >>> gold = '<tool_call>{"name": "f", "parameters": {"x": 1}}</tool_call>'
     >>> tool_calls([gold, gold.replace("1", "2"), "f(1)"], [gold] * 3)
     [3.0, 1.0, -3.0]
     """
     return [
-        None if (wanted := calls(gold)) is None else _score(wanted, calls(said))
+        None if (wanted := _reference(gold)) is None else _score(wanted, calls(said))
         for said, gold in zip(completions, answer, strict=True)
     ]
 
@@ -72,6 +75,14 @@ def calls(turn: str) -> list[Call] | None:
             return None
         found.append((name, parameters))
     return found or None
+
+
+def _reference(gold: str) -> list[Call] | None:
+    if "<tool_call>" not in gold:
+        return None
+    if (wanted := calls(gold)) is None:
+        raise ValueError(f"the calls of the column `answer` cannot be read as JSON, one per line: {gold!r:.200}")
+    return wanted
 
 
 def _score(wanted: list[Call], found: list[Call] | None) -> float:
