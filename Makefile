@@ -5,6 +5,8 @@
 #   make bench-rows   measures the rows of the algorithm table that have not been measured yet
 # and two that say how much faster than stock TRL a step is: a minute, and ten with every table written anew
 #   make bench        make bench-full
+# and one, minutes long, that says what it saves to ask slow rewards while the model writes
+#   make bench-overlap
 # After a part was added or renamed:
 #   make tables   writes the tables of rewards and worlds anew, in README.md and plugins/README.md
 # and two that take minutes, most of them for pip:
@@ -24,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test test-packages test-guests bench bench-full bench-rows tables lint format clean
+.PHONY: demo test test-packages test-guests bench bench-full bench-overlap bench-rows tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -43,6 +45,9 @@ bench: $(READY)
 
 bench-full: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py --full
+
+bench-overlap: $(READY)
+	$(BIN)/python benchmarks/overlap.py
 
 bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py

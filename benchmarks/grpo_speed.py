@@ -45,8 +45,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MAIN = (DEFAULT, STOCK, FEW, OURS)
 EACH = tuple(name for name in ARMS if name != SPARED)
 PLAN: dict[str, tuple[Sequence[str], int]] = {
-    "B1": (EACH, 2),
-    "B1d": (EACH, 2),
+    "B1": (EACH, 4),
+    "B1d": (EACH, 4),
     "B2": (MAIN, 2),
     "B3": (MAIN, 2),
     "B4": (MAIN, 1),
@@ -82,7 +82,9 @@ def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machi
         "distances": distances,
         "least": least(workload, stock.groups, machine),
         "positions": {arm: made.positions for arm, made in found[0].items()},
-        "rounds": [{arm: {**made.seconds, "wall": made.wall} for arm, made in one.items()} for one in found],
+        "rounds": [
+            {arm: {**made.seconds, "wall": made.wall, "once": made.once} for arm, made in one.items()} for one in found
+        ],
     }
 
 

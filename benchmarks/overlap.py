@@ -3,7 +3,8 @@
 Two arms, with `speed.overlap` and without, train the same steps in one process, in rounds whose order turns, on groups
 of four that end at different times. They must have learned the same weights to the bit. Rewards (`overlap_rewards.py`)
 take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has
-two processes. Neither takes a core from the model. Seconds are those of the clock, since waiting is what is measured.
+two processes. Neither takes a core from the model. Waiting is measured by the clock, so the machine should have nothing
+else to do; what overlap itself costs, by the CPU.
 
 ::
 
@@ -56,21 +57,25 @@ TIMES = (0.0, 0.02, 0.2)
 
 
 class Clock(TrainerCallback):
-    """Seconds of every step but the first, in which things are tried."""
+    """Seconds of every step: of the clock, and of this process's CPU."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._began = 0.0
+        self.steps: list[tuple[float, float]] = []
+        self._began = (0.0, 0.0)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self._began = time.perf_counter()
+        self._began = time.perf_counter(), time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.seconds.append(time.perf_counter() - self._began)
+        clock, cpu = self._began
+        self.steps.append((time.perf_counter() - clock, time.process_time() - cpu))
 
 
-def steps(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[list[float], torch.Tensor]:
-    """Seconds of each step, and the weights at the end."""
+def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float, float, torch.Tensor]:
+    """Seconds of a step, of the clock and of CPU, and the weights at the end.
+
+    Means over all steps but the first, in which things are tried.
+    """
     said = KINDS[kind]
     bound = REGISTRY.find("rlm_rewards", said["name"]).bind({"seconds": seconds})
     torch.set_num_threads(1)
@@ -81,11 +86,12 @@ def steps(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[list
         trainer.add_callback(clock)
         trainer.train()
     learned = [x.detach().flatten() for x in trainer.model.parameters() if x.requires_grad]
-    return clock.seconds[1:], torch.cat(learned)
+    waited, worked = (sum(each) / len(each) for each in zip(*clock.steps[1:], strict=True))
+    return waited, worked, torch.cat(learned)
 
 
 def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] = TIMES) -> list[Record]:
-    """Per kind of reward and time it takes: arm → round → seconds of a step.
+    """Per kind of reward and time it takes: arm → round → seconds of a step, of the clock and of CPU.
 
     Raises:
         SystemExit: The arms learned different weights.
@@ -93,16 +99,18 @@ def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] =
     found = []
     for kind in KINDS:
         for seconds in times:
-            took: dict[str, list[float]] = {name: [] for name in WHO}
+            clock: dict[str, list[float]] = {name: [] for name in WHO}
+            cpu: dict[str, list[float]] = {name: [] for name in WHO}
             for number in range(rounds):
                 learned = {}
                 for name in sorted(WHO, reverse=bool(number % 2)):
-                    each, learned[name] = steps(workload, WHO[name], kind, seconds)
-                    took[name].append(sum(each) / len(each))
+                    waited, worked, learned[name] = step(workload, WHO[name], kind, seconds)
+                    clock[name].append(waited)
+                    cpu[name].append(worked)
                 if not torch.equal(*learned.values()):
                     sys.exit(f"'{kind}' with {seconds} s a row: the weights are not the same")
-                print(f"{kind}, {seconds} s a row, round {number + 1}: {took}", file=sys.stderr, flush=True)
-            found.append({"kind": kind, "seconds": seconds, "steps": took})
+                print(f"{kind}, {seconds} s a row, round {number + 1}: {clock}", file=sys.stderr, flush=True)
+            found.append({"kind": kind, "seconds": seconds, "clock": clock, "cpu": cpu})
     return found
 
 
@@ -113,18 +121,21 @@ def page(found: Record) -> str:
         "",
         f"`python benchmarks/overlap.py`: seconds of the clock for a step, median of {found['rounds']} rounds;",
         "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights",
-        "to the bit.",
+        "to the bit. CPU is that of the process that trains.",
+        f"The machine had {found['cores']} cores and a load of {found['load'][0]:.0f} before it began, "
+        f"of {found['load'][1]:.0f} at the end: what exceeds 1 was somebody else's.",
         f"A step: {found['about']}.",
         "",
-        "| the reward | a row | without overlap | with | × | range |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| the reward | a row | without overlap | with | × | range | CPU without | with |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for each in found["measured"]:
-        slow, fast = each["steps"]["without"], each["steps"]["with"]
+        slow, fast = each["clock"]["without"], each["clock"]["with"]
         ratios = [x / y for x, y in zip(slow, fast, strict=True)]
+        worked = (f"{median(each['cpu'][name]):.3f} s" for name in WHO)
         lines.append(
             f"| {each['kind']} | {1000 * each['seconds']:.0f} ms | {median(slow):.2f} s | {median(fast):.2f} s "
-            f"| **{median(ratios):.2f}** | {min(ratios):.2f}–{max(ratios):.2f} |"
+            f"| **{median(ratios):.2f}** | {min(ratios):.2f}–{max(ratios):.2f} | {' | '.join(worked)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -136,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    found = {"about": WORKLOAD.about, "rounds": asked.rounds, "measured": measure(asked.rounds)}
+    load, measured = os.getloadavg()[0], measure(asked.rounds)
+    machine = {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]]}
+    found = {"about": WORKLOAD.about, "rounds": asked.rounds, **machine, "measured": measured}
     (asked.out / "overlap.json").write_text(json.dumps(found, indent=1) + "\n")
     (asked.out / "overlap.md").write_text(page(found))
     print(page(found))

@@ -122,13 +122,15 @@ def _goal(what: str, found: list[float], goal: float) -> str:
 
 
 def _parts(found: Record) -> Iterator[str]:
-    yield "| | arm | writing | scoring | learning | wall | tokens/s | padded | live | forwarded |"
-    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    yield "Seconds of a step; *once*: before the first one, when a generator tries the model.\n"
+    yield "| | arm | writing | scoring | learning | wall | once | tokens/s | padded | live | forwarded |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for name, work in found["workloads"].items():
         for arm, positions in work["positions"].items():
             took = [median(seconds(work, arm, part)) / work["steps"] for part in (*PARTS, "wall")]
             pace = work["tokens"] / median(seconds(work, arm))
-            cells = [f"{x:.2f}" for x in took] + [f"{pace:.0f}", *(str(x) for x in positions.values())]
+            once = median(seconds(work, arm, "once"))
+            cells = [f"{x:.2f}" for x in (*took, once)] + [f"{pace:.0f}", *(str(x) for x in positions.values())]
             yield f"| {name} | {arm} | {' | '.join(cells)} |"
 
 

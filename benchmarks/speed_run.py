@@ -18,9 +18,10 @@ import torch
 from speed_arms import Arm, build
 from speed_workloads import Workload
 from speed_world import canned
-from transformers import TrainerCallback
+from transformers import GenerationConfig, TrainerCallback
 
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.training.pen import written
 
 PARTS = ("writing", "scoring", "learning")
 Group = tuple[int, list[int], bool]
@@ -32,7 +33,8 @@ class Run:
 
     Args:
         seconds: Of the process's CPU: `PARTS`, each over all steps.
-        wall: Seconds of the clock.
+        wall: Seconds of the clock, likewise.
+        once: Seconds of CPU before the first step, in which a generator tries the model.
         positions: Of the update: ``padded``, ``live`` (no padding), ``forwarded`` (through the model).
         written: Every completion, in order.
         logged: Loss and gradient norm of each step.
@@ -43,6 +45,7 @@ class Run:
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     wall: float = 0.0
+    once: float = 0.0
     positions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("padded", "live", "forwarded"), 0))
     written: list[list[int]] = field(default_factory=list)
     logged: list[tuple[float, float]] = field(default_factory=list)
@@ -74,11 +77,30 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         trainer = build(workload, arm, folder)
         if truth:
             trainer.model.float()
+        once = begin(trainer)
         meter = Meter(trainer, workload)
         trainer.train()
+    meter.found.once = once
     meter.found.logged = [(x["loss"], x["grad_norm"]) for x in trainer.state.log_history if "loss" in x]
     meter.found.weights = _flat(meter.trained)
     return meter.found
+
+
+def begin(trainer: Any) -> float:
+    """Has the policy write two tokens as it will write in training, greedily: no random number is drawn.
+
+    Args:
+        trainer: Not yet started.
+
+    Returns:
+        Seconds of CPU.
+    """
+    began = time.process_time()
+    model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
+    inputs = {"input_ids": ids, "attention_mask": ids}
+    config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
+    written(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
+    return time.process_time() - began
 
 
 class Meter(TrainerCallback):

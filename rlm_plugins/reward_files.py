@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,25 @@ def check(folder: Path | str) -> None:
         _head(folder, "cpu")
     elif not (folder / "config.json").is_file():
         raise RlmError("there is no reward model here", where=str(folder), allowed="an adapter, or a whole model")
+
+
+def size(config: Any, made: Mapping[str, Any] | Path | None, *, shares: bool) -> int:
+    """Bytes of a reward model in memory, before there is one.
+
+    Args:
+        config: The policy's, which is that of its base.
+        made: The adapter it will be trained with (None: all weights are), or the folder it lies in.
+        shares: Whether it may be read with the policy's base.
+    """
+    from rlm_plugins.estimate.shapes import skeleton, trained_bytes
+
+    head = 4 * (int(config.get_text_config().hidden_size) + 1)
+    base = sum(x.numel() * x.element_size() for x in skeleton(config, None).parameters())
+    if isinstance(made, Path):
+        files = sum(file.stat().st_size for file in made.glob("*.safetensors"))
+        return files + (base if _is_adapter(made) and not shares else 0)
+    adapter = 0 if made is None else trained_bytes(skeleton(config, made))
+    return adapter + head + (0 if made is not None and shares else base)
 
 
 def shared(folder: Path, policy: Any) -> RewardModel | None:

@@ -85,7 +85,8 @@ class Speed:
         packed: Rows are read without padding, each prompt once for its group.
         skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
         regroup: Micro-batches are dealt out group by group, within an optimiser step.
-        reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it.
+        reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it,
+            or what was thought while it was written.
         overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
         join: Micro-batches of an optimiser step are read together while they are small even for a CPU.
         token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
@@ -129,6 +130,7 @@ class Stage:
         generator: How the policy writes; None: as transformers does it.
         callbacks: Parts that make `TrainerCallback`s.
         folder: Where it writes; set when a run starts.
+        earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
         results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
         watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
         observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
@@ -153,6 +155,7 @@ class Stage:
     generator: Bound | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
+    earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None

@@ -12,30 +12,12 @@ import rows as benchmark
 import torch
 from eight_bits import logprobs, rounded
 from row_settings import LEFT_OUT, NOTES, OWN
+from small_lesson import lesson
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.registry import BUILTIN, Registry
 
-LESSON = """
-environment: {name: addition, digits: 2, train_rows: 32, test_rows: 4}
-rewards: [accuracy, {name: format, weight: 0.2}]
-evaluation: {metric: accuracy, every: 1, batch_size: 4, max_new_tokens: 4}
-stages:
-  - name: sft
-    model: {name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 16}
-    algorithm: sft
-    trainer: {max_steps: 1, per_device_train_batch_size: 4, gradient_checkpointing: false, save_strategy: "no"}
-  - name: grpo
-    model: {lora: {r: 2, target_modules: all-linear}}
-    algorithm: dapo
-    trainer:
-      max_steps: 9
-      per_device_train_batch_size: 8
-      num_generations: 4
-      max_completion_length: 4
-      learning_rate: 1e-3
-      gradient_checkpointing: false
-"""
+LESSON = lesson("dapo", max_steps=9, num_generations=4, learning_rate=1e-3)
 
 
 def run(folder: Path, *more: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.commands import shortcuts
 from rlm_plugins.commands.check import SUPPLIERS, examine
 from rlm_plugins.commands.check_text import size, tell
 from rlm_plugins.commands.layout import short
@@ -195,8 +196,13 @@ def test_who_writes(tmp_path: Path) -> None:
     other = replace(grpo, source=replace(grpo.source, config=window))
     assert "by transformers, not by portable: not every layer keeps keys and values of all tokens" in told(other)
     assert examine(other, registry)["memory"]["writing"]["layers with their adapters added"] == 0
+    assert "no wider than 4 tokens; wider ones are read padded" in examine(other, registry)["speed"][1]
+    assert examine(other, registry)["memory"]["load"]["trees"] == 0
+    assert examine(grpo, registry)["memory"]["load"]["trees"] > 0
     beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
     assert "it does no beam search" in told(beams)
+    ends = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"eos_token_id": [1, 2]}})
+    assert told(ends) == told(grpo)
     assert told(replace(grpo, generator=registry.find("rlm_generators", "transformers").bind({}))) == (
         "rows are written by transformers"
     )
@@ -236,6 +242,8 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
     assert "no estimate for this model" in tell(entry)
+    monkeypatch.setattr(shortcuts, "writing", fail)
+    assert "nobody can tell yet (AttributeError" in examine(grpo, registry)["speed"][0]
 
 
 def test_what_a_refill_may_cost(tmp_path: Path) -> None:

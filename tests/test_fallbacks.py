@@ -52,7 +52,7 @@ def lora(**changes: Any) -> LoraConfig:
 KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
     "sliding window": (
         lambda: {"model": of("Mistral", **HEADS, sliding_window=12)},
-        "they are longer than the window of 12 tokens",
+        "they are longer than 12 tokens, beyond which the model reads otherwise",
         "not every layer keeps keys and values of all tokens",
     ),
     "recurrent layers": (

@@ -47,6 +47,10 @@ def plain_tensor(queries, prompts, labels):
     return torch.tensor([0.0, 1.0])
 
 
+def misnamed(**known):
+    return {"scores": 1.0}
+
+
 def breaks(solution_str, ground_truth):
     raise KeyError(ground_truth)
 
@@ -161,6 +165,12 @@ def test_openrlhf(files: dict[str, str]) -> None:
     assert said("openrlhf", knobs, label=["4", "4"]) == ([1.0, 0.0], {"accuracy": 0.5, "dummy": 0.5})
     assert said("openrlhf", knobs, answer=["5", "five"], prompts=["2+2?"] * 2)[0] == [0.0, 1.0]
     assert said("openrlhf", {"function": f"{files['scores']}:plain_tensor"}, answer=["", ""])[0] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "key"), [("verl", "score"), ("openrlhf", "rewards")])
+def test_a_mapping_without_its_number(name: str, key: str, files: dict[str, str]) -> None:
+    with pytest.raises(Fault, match=rf"it returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
+        said(name, {"function": f"{files['scores']}:misnamed"}, answer=["4", "4"])
 
 
 def test_verifiers(files: dict[str, str]) -> None:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import cache, decodes, portable, sampling
+from rlm_plugins.speed import cache, decodes, decoding, portable, sampling
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
-from rlm_plugins.speed.sampling import as_multinomial, by_inverse, exponential_is_inverse
+from rlm_plugins.speed.sampling import AsMultinomial, by_inverse, exponential_is_inverse
 from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Written
 
@@ -247,6 +247,18 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
         assert len(portable.write(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
 
 
+def test_who_wants_no_copies_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while the loop is tried."""
+
+    def refuse(_: Any) -> None:
+        raise AssertionError("copies were made")
+
+    monkeypatch.setattr(decoding, "merged", refuse)
+    model = families.adapted(families.model("Llama")).eval()
+    with by_the_loop():
+        portable.write(model.generate, model, prompts(5, times=2), config(), merge=False)
+
+
 def test_the_adapter_that_is_off_is_not_added() -> None:
     model = families.adapted(families.model("Llama")).eval()
     with model.disable_adapter():
@@ -255,6 +267,14 @@ def test_the_adapter_that_is_off_is_not_added() -> None:
 
 # ------------------------------------------------------------------ what it does not do
 
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 1e4,
+}
+"""Rotary angles that change for all rows once one of them is longer than 16 tokens."""
 FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
     "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer keeps"),
@@ -264,6 +284,7 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
     "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
+    "angles that change": ("Llama", {"rope_parameters": LONG}, {}, "longer than 16 tokens"),
     "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
 }
 
@@ -394,7 +415,8 @@ def test_noise_of_all_rows_is_the_multinomial_of_all_rows(monkeypatch: pytest.Mo
     usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
     for rows in (torch.arange(6), torch.tensor([4, 1])):
         torch.manual_seed(1)
-        assert torch.equal(as_multinomial(scores[rows], rows, 6), usual[rows])
+        draw = AsMultinomial()
+        assert torch.equal(draw(scores[rows], rows, 6), usual[rows])
 
 
 def test_noise_is_that_of_torch_to_the_bit() -> None:
@@ -402,7 +424,7 @@ def test_noise_is_that_of_torch_to_the_bit() -> None:
     torch.manual_seed(1)
     usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
     torch.manual_seed(1)
-    assert torch.equal(sampling._noise(torch.arange(10, 30), 40, usual), usual[10:30])
+    assert torch.equal(AsMultinomial()._noise(torch.arange(10, 30), 40, usual), usual[10:30])
     assert torch.equal(torch.rand(3), after)
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -225,6 +226,43 @@ def test_nothing_ends_a_run_quietly(error: BaseException) -> None:
     for timeout in (None, 5.0):
         with pytest.raises(Fault, match="reward 'it'"):
             judged(it, timeout=timeout)
+
+
+async def exits(completions: list[str]) -> list[float]:
+    raise SystemExit(0)
+
+
+async def exits_on_one(completion: str) -> float:
+    if completion == "bad":
+        raise SystemExit(0)
+    return 1.0
+
+
+@pytest.mark.parametrize(("reward", "scores"), [(exits, [0.0] * 4), (exits_on_one, [1.0, 1.0, 0.0, 1.0])])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_nobody_ends_the_loop_on_which_a_run_waits(
+    reward: Any, scores: list[float], timeout: float | None, ahead: bool
+) -> None:
+    """A task that raises SystemExit ends its event loop, and TRL would wait for an answer forever."""
+    part = Part("rlm_rewards", "it", "guest", reward).bind({})
+    function = trl_reward(Reward("it", part, on_error="zero", timeout=timeout))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    if ahead:
+        function.begin(BATCH, loop)  # type: ignore[attr-defined]
+    assert asyncio.run_coroutine_threadsafe(function(**BATCH), loop).result(timeout=10) == scores
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+
+
+def test_one_that_is_late_costs_its_row() -> None:
+    async def it(completion: str) -> float:
+        await asyncio.sleep(60 if completion == "bad" else 0)
+        return 1.0
+
+    assert judged(it, timeout=0.2, on_error="zero") == [1.0, 1.0, 0.0, 1.0]
 
 
 def test_who_hangs_is_left_behind() -> None:

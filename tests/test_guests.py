@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ def project(package: Path) -> dict[str, Any]:
     return found
 
 
-def missing(package: Path) -> list[str]:
-    """What it builds on and is not installed here."""
-    names = [re.split(r"[^\w-]", needed)[0] for needed in project(package)["dependencies"]]
+def missing(package: Path, *, extras: bool = False) -> list[str]:
+    """What it builds on, or what its extras bring, and is not installed here."""
+    known = project(package)
+    lists = known.get("optional-dependencies", {}).values() if extras else [known["dependencies"]]
+    names = [re.split(r"[^\w-]", needed)[0] for needed in chain.from_iterable(lists)]
     return [name for name in names if not list(metadata.distributions(name=name))]
 
 
@@ -57,10 +60,11 @@ def test_it_registers_through_its_entry_point(package: Path) -> None:
 
 
 def test_its_recipes_pass_every_check(package: Path) -> None:
-    """Those that stand alone: who goes on from another one's run (`runs/…`) is for the package's own tests."""
+    """Those that stand alone: who goes on from a run (`runs/…`), or needs an extra, is for the package's own tests."""
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")
-    recipes = [path for path in sorted(package.glob("**/*.yaml")) if " runs/" not in path.read_text()]
+    absent = [" runs/", *missing(package, extras=True)]
+    recipes = [path for path in sorted(package.glob("**/*.yaml")) if not any(x in path.read_text() for x in absent)]
     assert recipes
     for path in recipes:
         assert compose(recipe.load(path), Registry())

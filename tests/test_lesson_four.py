@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import turns
+from small_lesson import lesson
 
 from rlm_plugins import recipe
 from rlm_plugins.commands.formula import objective
@@ -77,7 +78,7 @@ def test_means_and_ranges() -> None:
 
 @pytest.mark.slow
 def test_a_turn_is_trained_from_its_start(tmp_path: Path) -> None:
-    (tmp_path / "1-a.yaml").write_text(SMALL)
+    (tmp_path / "1-a.yaml").write_text(lesson("ppo", max_steps=1, num_generations=1, save_strategy="no"))
     assert turns.main(["--lesson", str(tmp_path), "--runs", str(tmp_path), "--seeds", "0"]) == 0
     (record,) = turns.read(tmp_path / turns.FILE)
     assert (record["recipe"], record["seed"], [step for step, _ in record["curve"]]) == ("1-a", 0, [0, 1])
@@ -85,20 +86,3 @@ def test_a_turn_is_trained_from_its_start(tmp_path: Path) -> None:
     before = (tmp_path / turns.FILE).read_text()
     assert turns.main(["--lesson", str(tmp_path), "--runs", str(tmp_path), "--seeds", "0"]) == 0
     assert (tmp_path / turns.FILE).read_text() == before, "what has been measured is not measured again"
-
-
-SMALL = """
-environment: {name: addition, digits: 2, train_rows: 32, test_rows: 4}
-rewards: [accuracy, {name: format, weight: 0.2}]
-evaluation: {metric: accuracy, every: 1, batch_size: 4, max_new_tokens: 4}
-stages:
-  - name: sft
-    model: {name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 16}
-    algorithm: sft
-    trainer: {max_steps: 1, per_device_train_batch_size: 4, gradient_checkpointing: false, save_strategy: "no"}
-  - name: a
-    model: {lora: {r: 2, target_modules: all-linear}}
-    algorithm: ppo
-    trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 1, max_completion_length: 4,
-              gradient_checkpointing: false, save_strategy: "no"}
-"""

@@ -52,8 +52,8 @@ def test_every_family_is_read_as_padded(model: Any) -> None:
 
 
 @cache
-def llama() -> Any:
-    made = families.adapted(families.model("Qwen2", temperature=0.8))
+def adapted(family: str) -> Any:
+    made = families.adapted(families.model(family, temperature=0.8))
     attention.install(causal_model(made))
     return made
 
@@ -61,24 +61,25 @@ def llama() -> Any:
 lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "GPT2"])
+@settings(max_examples=8, deadline=None)
 @given(
     groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4), pairs=st.sampled_from([0, 9, 99])
 )
-def test_any_shape_of_groups(groups: list[tuple[int, list[int]]], pairs: int) -> None:
+def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
     """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
     with patch.object(layout, "PAIRS", pairs):
-        _any_shape_of_groups(groups)
+        _any_shape_of_groups(adapted(family), groups)
 
 
-def _any_shape_of_groups(groups: list[tuple[int, list[int]]]) -> None:
+def _any_shape_of_groups(model: Any, groups: list[tuple[int, list[int]]]) -> None:
     groups[0][1][0] = max(1, groups[0][1][0])  # a batch has some token
     rows = families.rows(*groups)
-    logp, entropy = families.padded(llama(), *rows)
-    wanted = families.gradient(llama(), (logp * logp.detach()).sum())
-    found_logp, found_entropy = packed(llama(), rows)
+    logp, entropy = families.padded(model, *rows)
+    wanted = families.gradient(model, (logp * logp.detach()).sum())
+    found_logp, found_entropy = packed(model, rows)
     torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
-    assert apart(families.gradient(llama(), (found_logp * logp.detach()).sum()), wanted) < 5e-6
+    assert apart(families.gradient(model, (found_logp * logp.detach()).sum()), wanted) < 5e-6
 
 
 def test_a_budget_cuts_between_trees() -> None:
@@ -86,7 +87,7 @@ def test_a_budget_cuts_between_trees() -> None:
     assert len(whole) == 1
     assert len(pieces) == 3
     assert sum(piece.ids.numel() for piece in pieces) == whole[0].ids.numel()
-    torch.testing.assert_close(packed(llama(), RAGGED, budget=20), packed(llama(), RAGGED))
+    torch.testing.assert_close(packed(adapted("Qwen2"), RAGGED, budget=20), packed(adapted("Qwen2"), RAGGED))
 
 
 def test_the_layout_holds_each_prompt_once() -> None:
@@ -108,28 +109,28 @@ def test_attention_looks_at_few_pairs_in_vain() -> None:
 
 def test_rows_that_are_not_live_are_left_out() -> None:
     live = [bool(i % 2) for i in range(len(RAGGED[0]))]
-    logp, _ = packed(llama(), RAGGED, live=live)
-    wanted, _ = families.padded(llama(), *RAGGED)
+    logp, _ = packed(adapted("Qwen2"), RAGGED, live=live)
+    wanted, _ = families.padded(adapted("Qwen2"), *RAGGED)
     torch.testing.assert_close(logp, wanted * torch.tensor(live).unsqueeze(1), rtol=1e-5, atol=3e-6)
 
 
 def test_where_nothing_is_asked_every_weight_has_a_gradient_of_zero() -> None:
     """Data parallelism waits for every weight on every process."""
-    logp, entropy = packed(llama(), RAGGED, live=[False] * len(RAGGED[0]))
+    logp, entropy = packed(adapted("Qwen2"), RAGGED, live=[False] * len(RAGGED[0]))
     assert not logp.any()
     assert not entropy.any()
-    assert not families.gradient(llama(), logp.sum()).any()
+    assert not families.gradient(adapted("Qwen2"), logp.sum()).any()
 
 
 def test_the_entropy_may_carry_a_gradient() -> None:
     """Against the plain formula over all logits, which TRL's head does not differentiate."""
     ids, there, width = RAGGED
-    logits = llama()(input_ids=ids, attention_mask=there, labels=None).logits[:, -width - 1 : -1] / 0.8
+    logits = adapted("Qwen2")(input_ids=ids, attention_mask=there, labels=None).logits[:, -width - 1 : -1] / 0.8
     plain = torch.distributions.Categorical(logits=logits).entropy() * there[:, -width:]
-    _, found = packed(llama(), RAGGED, entropy_gradient=True)
+    _, found = packed(adapted("Qwen2"), RAGGED, entropy_gradient=True)
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6)
-    wanted = families.gradient(llama(), (plain * plain.detach()).sum())
-    assert apart(families.gradient(llama(), (found * plain.detach()).sum()), wanted) < 5e-6
+    wanted = families.gradient(adapted("Qwen2"), (plain * plain.detach()).sum())
+    assert apart(families.gradient(adapted("Qwen2"), (found * plain.detach()).sum()), wanted) < 5e-6
 
 
 def test_gradient_checkpointing_changes_nothing() -> None:
@@ -233,6 +234,37 @@ def test_virtual_tokens_need_padding() -> None:
     assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
+def test_what_bends_the_scores_is_found_out_before_it_matters() -> None:
+    """At its start a model's scores are small, and a soft cap leaves them as they are: no trial sees it."""
+    made = families.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
+    assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0))
+    made = families.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
+    assert fits.prepare(made, reader(made), temperature=1.0) is None
+
+
+def test_a_mask_of_its_own_is_found_out_before_it_matters() -> None:
+    """Doge adds a bias to the scores that is 0 at its start."""
+    made = families.model("Doge", attn_implementation="sdpa")
+    assert "mask of a model's own" in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 1e4,
+}
+BENT = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.1,
+    "rope_theta": 1e4,
+}
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "longest"),
     [
@@ -241,7 +273,12 @@ def test_virtual_tokens_need_padding() -> None:
         ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, 8),
         ("Qwen2", {}, None),
         ("Llama", {}, None),
+        ("Llama", {"rope_parameters": DYNAMIC}, 64),
+        ("Llama", {"rope_parameters": LONG}, 16),
+        ("Mistral", {"sliding_window": 12, "rope_parameters": LONG}, 12),
+        ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, None),
+        ("Ministral3", {"rope_parameters": BENT}, 16),
     ],
 )
 def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert fits.window(families.model(family, **changes)) == longest
+    assert fits.longest(families.model(family, **changes).config) == longest

@@ -197,7 +197,8 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
 
     def rows(path: str, split: str, **_: Any) -> Dataset:
         opened.append(split)
-        return Dataset.from_list([PUBLISHED[path]] * 8)
+        row = json.dumps(PUBLISHED[path])
+        return Dataset.from_list([json.loads(row if len(opened) == 1 else row.replace("1+1", "2+2"))] * 8)
 
     monkeypatch.setattr(environments, "open_table", rows)
     found = recipe.load(file, ["model=scratch"])

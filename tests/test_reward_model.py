@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rlm_plugins.reward_model import tokens_of
 from rlm_plugins.testing import conformance
 from rlm_plugins.training.pairs import tokens_of_pair, with_head
 from rlm_plugins.training.train import train
+from rlm_plugins.world import ModelSource
 
 HEAD = "base_model.model.score.weight"
 
@@ -319,6 +321,27 @@ def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> 
     asked, said = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
     alone = reward_files.own(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
     assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
+
+
+def test_what_it_holds_is_known_before_there_is_one(done: Path, adapter: Path, base: Path) -> None:
+    """To the byte but for the header of a file: adapter and head on the policy's base, and a base of its own else."""
+    *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_world=False)
+    stage.source = ModelSource(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
+    judge = reward_files.shared(adapter, other := policy(base))
+    assert judge is not None
+    taken = sum(4 * x.numel() for name, x in other.named_parameters() if ".reward" in name)
+    assert taken > 0
+    whole = sum(4 * x.numel() for x in AutoModelForCausalLM.from_pretrained(base).parameters())
+    head = 4 * (other.config.hidden_size + 1)
+    here, apart = (
+        learned_reward.LearnedReward(stage="reward"),
+        learned_reward.LearnedReward(stage="reward", shared=False),
+    )
+    assert here.holds(stage) == taken + head
+    assert apart.holds(stage) == taken + head + whole
+    there = learned_reward.LearnedReward(path=str(adapter))
+    assert there.holds(stage) == pytest.approx(taken + head, abs=4096)
+    assert there.holds(replace(stage, lora=None)) == there.holds(stage) + whole
 
 
 REFUSED = {

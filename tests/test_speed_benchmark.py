@@ -31,7 +31,7 @@ def found() -> dict[str, Any]:
 def test_a_round_measures_every_arm(found: dict[str, Any]) -> None:
     (only,) = found["rounds"]
     assert list(only) == [DEFAULT, STOCK, OURS, OFF], "without a second micro-batch to try"
-    assert all(took[part] > 0 for took in only.values() for part in (*PARTS, "wall"))
+    assert all(took[part] > 0 for took in only.values() for part in (*PARTS, "wall", "once"))
     assert found["distances"]["gradient"] < 5e-6
     padded, live, forwarded = found["positions"][OURS].values()
     assert found["positions"][STOCK] == {"padded": padded, "live": live, "forwarded": padded}

@@ -141,6 +141,28 @@ def test_who_was_changed_is_called_as_ever(change: Callable[[Any], None], read: 
     assert not read
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"modules_to_save": ["embed_tokens"]},
+        {"modules_to_save": ["input_layernorm"]},
+        {"modules_to_save": ["lm_head"]},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+    ],
+    ids=["words", "norm", "head", "words with an adapter"],
+)
+def test_what_is_trained_beside_the_adapter_is_not_taken_for_the_base(said: dict[str, Any], read: list[int]) -> None:
+    """Both are the same at the start, when it would be tried."""
+    model = families.adapted(families.model("Llama"), **said).eval()
+    same(model, prompts(4, times=2), config())
+    with torch.no_grad():
+        for x in model.parameters():
+            if x.requires_grad:
+                x.add_(torch.randn_like(x) * 0.3)
+    same(model, prompts(4, times=2), config())
+    assert not read
+
+
 def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[int]) -> None:
     model = families.model("Llama").eval()
     model(torch.tensor([[3, 4]]), output_hidden_states=True)

@@ -11,7 +11,10 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.registry.parts import Part
+from rlm_plugins.speed import head
+from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.reading import padded_rows
 from rlm_plugins.trainer.vocabulary import tell
 
 HEARD: list[tuple[torch.Size, ...]] = []
@@ -31,9 +34,15 @@ def made(folder: Path, **changes: Any) -> EquationTrainer:
     )
 
 
-def test_one_pass_tells_all_of_it_whatever_the_padding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_pass_tells_all_of_it_whatever_the_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
+    trainer._speed = Speed(packed=packed)
+    assert trainer._reads_packed(*padded_rows(critical.rows(trainer))) is packed
+    monkeypatch.setattr(head, "LOGITS", 100)  # a few at a time
     out |= critical.rows(trainer)
     stock, entropy, _ = trainer._read(trainer.model, out, compute_entropy=True)
     passes = []

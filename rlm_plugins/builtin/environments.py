@@ -116,7 +116,8 @@ def dataset(
     train = rows(split, max_rows)
     if test_split is not None:
         test = rows(test_split, test_rows or None)
-        return World(train=train, test=list(test) if streaming else test)
+        test = list(test) if streaming else test
+        return World(train=without(train, test), test=test)
     if not test_rows:
         return World(train=train)
     if streaming:

@@ -104,7 +104,7 @@ class OpenRlhf:
         if not isinstance(said, Mapping):
             return said
         _log(log_metric, [said.get("extra_logs") or {}])
-        return said["rewards"]
+        return _under("rewards", said)
 
 
 def _first(name: str, *columns: Any) -> Any:
@@ -126,8 +126,16 @@ def _names(function: Callable[..., Any]) -> set[str]:
 def _score(said: Any) -> Any:
     """What verl takes of a result: a number, ``score`` of a mapping, the first of a tuple."""
     if isinstance(said, Mapping):
-        return said["score"]
+        return _under("score", said)
     return said[0] if isinstance(said, tuple) else said
+
+
+def _under(name: str, said: Mapping[str, Any]) -> Any:
+    if name not in said:
+        raise PartError(
+            f"it returned {dict(said)!r:.80}", allowed=f"a mapping with '{name}', or the numbers themselves"
+        )
+    return said[name]
 
 
 def _log(log_metric: Log | None, said: Sequence[Any]) -> None:

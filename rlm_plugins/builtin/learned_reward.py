@@ -13,6 +13,7 @@ from rlm_plugins.ingredients import hub
 
 if TYPE_CHECKING:
     from rlm_plugins.reward_model import RewardModel
+    from rlm_plugins.stage import Stage
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -61,6 +62,15 @@ class LearnedReward:
             raise
         except RlmError as error:
             raise RecipeError(f"{error.where}: {error.problem}", where="path", hint=error.hint) from None
+
+    def holds(self, stage: Stage) -> int:
+        """Bytes beside the policy: adapter and head, and a base where it has its own; of a hub name nobody can tell."""
+        from rlm_plugins import reward_files
+
+        lora = None if self.stage is None else stage.earlier[self.stage]
+        folder = None if self.path is None else Path(self.path).expanduser()
+        shares = self.shared is not False and stage.lora is not None
+        return reward_files.size(stage.source.config, lora if folder is None else folder, shares=shares)
 
     def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Finds the reward model, once for each policy.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.micro_batch import joined_tokens
-from rlm_plugins.estimate.paths import padded_because, writing
+from rlm_plugins.estimate.paths import longest_packed, padded_because, writing
 from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
@@ -27,9 +28,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         return []
     padded = padded_because(stage, args)
     return [
-        f"rows are read padded: {padded}"
-        if padded
-        else "rows are read without padding, each prompt once for its group",
+        _read(stage, padded),
         _skip(stage, stage.equation, args, padded),
         _regroup(stage, stage.equation, args),
         *_budget(stage, stage.equation, args, padded),
@@ -50,10 +49,23 @@ def writer(stage: Stage, args: Any) -> list[str]:
     name = stage.generator.part.name
     if getattr(args, "use_vllm", False):
         return ["rows are written by TRL's vLLM"]
-    foreseen = writing(stage, args)
+    try:
+        foreseen = writing(stage, args)
+    except RlmError:
+        raise
+    except Exception as error:  # a model of a kind that this has never heard of
+        return [f"rows are written by {name} or by transformers: nobody can tell yet ({type(error).__name__}: {error})"]
     if foreseen and foreseen[0][0]:
         return [f"rows are written by transformers, not by {name}: {foreseen[0][0]}"]
     return [f"rows are written by {name}" + (", unless its trial at the start of the run fails" if foreseen else "")]
+
+
+def _read(stage: Stage, padded: str | None) -> str:
+    if padded:
+        return f"rows are read padded: {padded}"
+    most = longest_packed(stage)
+    told = "rows are read without padding, each prompt once for its group"
+    return told if most is None else f"{told}, in batches no wider than {most} tokens; wider ones are read padded"
 
 
 def _skip(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:

@@ -37,6 +37,7 @@ class Load:
         reference: Whether a second, frozen copy of the weights is held.
         fused: Whether Triton scores the tokens (a GPU).
         copies: Bytes of the layers that stand beside the model's while rows are written, adapters added to them.
+        others: Bytes of the models that parts hold beside the policy.
         trees: Prompts of a micro-batch that is read packed, each once for its completions; 0: it is read padded.
     """
 
@@ -50,6 +51,7 @@ class Load:
     reference: bool = False
     fused: bool = False
     copies: int = 0
+    others: int = 0
     trees: int = 0
 
     @property
@@ -111,6 +113,7 @@ def estimate(
             "their gradients": trained,
             "optimiser state": int(trained * load.state),
             "reference weights": trained if load.reference else 0,
+            "models of parts": load.others,
             **always,
         },
         writing={

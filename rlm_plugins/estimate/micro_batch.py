@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlm_plugins.estimate.paths import padded_because
+from rlm_plugins.estimate.paths import longest_packed, padded_because
 from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed.sizes import PRODUCTS
 from rlm_plugins.stage import Stage
@@ -24,7 +24,8 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
 
     assert stage.equation is not None
     rows, group = args.per_device_train_batch_size, args.num_generations
-    if padded_because(stage, args) is not None:
+    most = longest_packed(stage)
+    if padded_because(stage, args) is not None or (most is not None and prompt + completion > most):
         return rows, 0
     step = rows * args.gradient_accumulation_steps
     if reasons.at_random(stage.speed, stage.equation, args):

@@ -29,6 +29,17 @@ def padded_because(stage: Stage, args: Any) -> str | None:
     return said or why_not(skeleton(stage.source.config, stage.lora))
 
 
+def longest_packed(stage: Stage) -> int | None:
+    """Longest row (tokens) that is read packed, where rows are; None: any.
+
+    Args:
+        stage: With its source built.
+    """
+    from rlm_plugins.speed.fits import longest
+
+    return longest(stage.source.config)
+
+
 def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     """Of each way a stage writes: why transformers will instead of its generator, and the bytes that this holds.
 
@@ -62,6 +73,6 @@ def _ways(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
     if hasattr(args, "num_generations"):
         said = {"max_new_tokens": args.max_completion_length, "do_sample": True}
         said |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
-        yield True, GenerationConfig(**ends, **said)
+        yield True, GenerationConfig(**{**ends, **said})
     if stage.evaluation is not None:
         yield False, GenerationConfig(max_new_tokens=1, do_sample=False, **ends)

@@ -50,6 +50,7 @@ def workload(stage: Stage, args: Any) -> Load:
         state=_optimiser_state(args.optim),
         reference=stage.lora is None and stage.equation is not None and stage.equation.needs("ref_logp"),
         fused=torch.cuda.is_available(),
+        others=sum(part.target.holds(stage) for part in stage.parts() if hasattr(part.target, "holds")),
         copies=max((held for _, held in writing(stage, args)), default=0),
     )
 

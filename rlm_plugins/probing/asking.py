@@ -9,8 +9,9 @@ from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.probing.cases import Row
+from rlm_plugins.recipe.preflight import NOT_FOR_REWARDS
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.judge import answered, trl_reward
+from rlm_plugins.training.judge import answered, columns_of, trl_reward
 
 Scores = list[float | None]
 
@@ -57,15 +58,12 @@ def ask(reward: Reward, rows: Sequence[Row], texts: Sequence[str]) -> Asked:
 def _columns(rows: Sequence[Row], texts: Sequence[str]) -> dict[str, Any]:
     """Rows as TRL hands them over."""
     chat = not isinstance(rows[0]["prompt"], str)
-    data = {name: [row[name] for row in rows] for name in rows[0] if name not in ("prompt", "demonstration")}
-    return {
-        **data,
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
-        "completion_ids": [list(text.encode()) for text in texts],
-        "trainer_state": None,
-        "log_extra": lambda column, values: None,
-        "log_metric": lambda name, value: None,
-        "environments": None,
-        "episodes": None,
-    }
+    said = [[{"role": "assistant", "content": text}] if chat else text for text in texts]
+    seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
+    nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
+    prompts, ids = [row["prompt"] for row in rows], [list(text.encode()) for text in texts]
+    return columns_of(prompts, said, ids, seen, **nobody, environments=None, episodes=None)
+
+
+def _ignore(name: str, value: Any) -> None:
+    """Nobody reads what a reward notes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,6 +131,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     worlds: dict[str, World] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
     stages = []
+    earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
         world = World(train=())
         if build:
@@ -141,7 +142,8 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(world.test):
                 plan.evaluation = plan.body["evaluation"] = None
-        stages.append(_stage(plan, world, source))
+        stages.append(_stage(plan, world, source, dict(earlier)))
+        earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
     return stages
 
 
@@ -188,7 +190,7 @@ def _check_desk(plan: Plan, world: World) -> None:
     check_refill(world, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
 
 
-def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
+def _stage(plan: Plan, world: World, source: ModelSource, earlier: Mapping[str, Any]) -> Stage:
     equation = None
     if any(_symbols(plan).values()):
         from rlm_plugins.step import Equation
@@ -211,6 +213,7 @@ def _stage(plan: Plan, world: World, source: ModelSource) -> Stage:
         speed=plan.speed,
         generator=plan.generator,
         callbacks=plan.callbacks,
+        earlier=earlier,
     )
 
 

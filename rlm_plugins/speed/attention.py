@@ -7,7 +7,7 @@ into the one trunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from rlm_plugins.speed.layout import Layout
 
 USUAL = ("sdpa", "eager")
 """The implementations it can stand in for."""
+OTHER = ("softcap", "position_bias", "s_aux")
+"""What may bend the scores of a model. At its start that may be too little for a trial to see."""
 
 
 def install(model: Any) -> None:
@@ -41,14 +43,27 @@ def uninstall(model: Any) -> None:
 
 
 def _beside(usual: str) -> Callable[..., Any]:
-    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+    def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
         layout: Layout | None = options.pop("layout", None)
         if layout is not None:
+            _check(attention_mask, options)
             return over(layout, query, key, value, options.get("scaling")), None
         eager = usual == "eager" and _eager_of(module)
-        return (eager or ALL_ATTENTION_FUNCTIONS[usual])(module, query, key, value, mask, **options)
+        return (eager or ALL_ATTENTION_FUNCTIONS[usual])(module, query, key, value, attention_mask, **options)
 
     return attention
+
+
+def _check(mask: torch.Tensor | None, options: Mapping[str, Any]) -> None:
+    """Raises what a trial takes for an answer.
+
+    Raises:
+        TypeError: A model bends the scores, or has a mask of its own in place of the one `packed.inputs_of` gives it.
+    """
+    if odd := [name for name in OTHER if options.get(name) is not None]:
+        raise TypeError(f"packed rows know no `{odd[0]}` of attention")
+    if mask is not None and mask.numel() > 1:
+        raise TypeError("packed rows know no mask of a model's own")
 
 
 def _eager_of(module: Any) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ ROOM = 64
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """A layer whose keys and values (rows, heads, tokens, d) are the front of longer tensors."""
+    """A layer whose keys and values (rows, heads, tokens, d) are the front of longer tensors; `crop` makes room too."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any

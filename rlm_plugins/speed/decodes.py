@@ -12,6 +12,7 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from rlm_plugins.speed.cache import has_plain_layers
 from rlm_plugins.speed.fits import drops
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.reach import reach
 
 ROW_BY_ROW = (
     "MinLengthLogitsProcessor",
@@ -43,10 +44,11 @@ INPUTS = ("attention_mask", "position_ids", "past_key_values", "use_cache", "log
 """What a model may be given beside token ids."""
 
 
-def why_not(processors: Any, criteria: Any, config: Any, given: Mapping[str, Any]) -> str | None:
+def why_not(model: Any, processors: Any, criteria: Any, config: Any, given: Mapping[str, Any]) -> str | None:
     """What about a prepared call is not done, in words; None: nothing.
 
     Args:
+        model: The transformers model.
         processors: Of the logits.
         criteria: For stopping.
         config: transformers' GenerationConfig.
@@ -65,6 +67,9 @@ def why_not(processors: Any, criteria: Any, config: Any, given: Mapping[str, Any
         return f"it does not know the input '{unknown[0]}'"
     if not given.get("use_cache") or not has_plain_layers(given.get("past_key_values")):
         return "not every layer keeps keys and values of all tokens"
+    most = reach(model.config.get_text_config())
+    if most is not None and config.max_length > most:
+        return f"rows may be longer than {most} tokens, beyond which the model reads otherwise"
     return None
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from rlm_plugins.speed.decodes import why_not
 from rlm_plugins.speed.live import Live
 from rlm_plugins.speed.merging import merged
-from rlm_plugins.speed.sampling import Draw, as_multinomial, greedy
+from rlm_plugins.speed.sampling import AsMultinomial, Draw, greedy
 from rlm_plugins.speed.written import Finished, Written, thoughts
 
 
@@ -32,7 +32,7 @@ def decode(
     stopping_criteria: Any,
     generation_config: Any,
     *,
-    draw: Draw = as_multinomial,
+    draw: Draw | None = None,
     merge: bool = True,
     tell: bool = False,
     finished: Finished | None = None,
@@ -46,7 +46,7 @@ def decode(
         logits_processor: Applied to the logits of the rows that are left.
         stopping_criteria: Likewise.
         generation_config: Prepared.
-        draw: Chooses tokens where the config samples.
+        draw: Chooses tokens where the config samples; None: as transformers does.
         merge: Whether adapters are added to their base meanwhile.
         tell: Whether log-probabilities and entropies are asked for.
         finished: Is told of rows as soon as they are done.
@@ -55,10 +55,10 @@ def decode(
     Raises:
         Unfit: Something is asked for that this loop does not do.
     """
-    if reason := why_not(logits_processor, stopping_criteria, generation_config, model_kwargs):
+    if reason := why_not(model, logits_processor, stopping_criteria, generation_config, model_kwargs):
         raise Unfit(reason)
     live = Live(model, input_ids, generation_config, model_kwargs, logits_processor)
-    choose = draw if generation_config.do_sample else greedy
+    choose = (draw or AsMultinomial()) if generation_config.do_sample else greedy
     told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
     with merged(model) if merge else nullcontext():
         logits = live.read_prompts()

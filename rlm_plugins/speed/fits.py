@@ -14,6 +14,7 @@ import torch
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.layout import layouts
 from rlm_plugins.speed.packed import causal_model, read
+from rlm_plugins.speed.reach import reach
 
 Padded = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(ids, 1 where there is a token, width of the completions) → log-probabilities (B, width), as the stock pass reads."""
@@ -61,12 +62,17 @@ def why_not(model: Any) -> str | None:
     return None
 
 
-def window(model: Any) -> int | None:
-    """Longest row whose tokens all see each other; None: any."""
-    config = causal_model(model).config.get_text_config()
+def longest(config: Any) -> int | None:
+    """Longest row (tokens) whose tokens all see each other, wherever they stand; None: any.
+
+    Args:
+        config: Of a causal language model.
+    """
+    config = config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    return getattr(config, "sliding_window", None) if slides else None
+    window = getattr(config, "sliding_window", None) if slides else None
+    return min((x for x in (window, reach(config)) if x is not None), default=None)
 
 
 def _differs(model: Any, padded: Padded, temperature: float) -> str | None:

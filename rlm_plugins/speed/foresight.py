@@ -28,9 +28,15 @@ def foresee(model: Any, config: Any, *, merge: bool = True, **_: Any) -> tuple[s
     said: list[str | None] = []
 
     def look(
-        _: Any, input_ids: Any, *, logits_processor: Any, stopping_criteria: Any, generation_config: Any, **given: Any
+        inner: Any,
+        input_ids: Any,
+        *,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **given: Any,
     ) -> Any:
-        said.append(why_not(logits_processor, stopping_criteria, generation_config, given))
+        said.append(why_not(inner, logits_processor, stopping_criteria, generation_config, given))
         return input_ids
 
     ids = torch.zeros(1, 2, dtype=torch.long)

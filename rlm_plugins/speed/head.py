@@ -60,7 +60,7 @@ class _ReadHead(torch.autograd.Function):
         moves = ctx.needs_input_grad[0]
         of_logp = torch.empty_like(hidden, dtype=torch.float32) if moves else None
         of_entropy = torch.empty_like(hidden, dtype=torch.float32) if moves and entropy_gradient else None
-        for part in _chunks(hidden, weight):
+        for part in chunks(hidden, weight):
             y = target[part].unsqueeze(1)
             z = _log_softmax(hidden[part], weight, bias, temperature)
             p = z.exp()
@@ -89,7 +89,7 @@ class _ReadHead(torch.autograd.Function):
             return g_hidden, None, None, None, None, None
         g_weight = torch.zeros_like(weight, dtype=torch.float32)
         g_bias = torch.zeros(len(weight), device=weight.device)
-        for part in _chunks(hidden, weight):
+        for part in chunks(hidden, weight):
             z = _log_softmax(hidden[part], weight, bias, ctx.temperature)
             p = z.exp()
             g_z = -p * g_logp[part].unsqueeze(1)
@@ -109,7 +109,8 @@ def _log_softmax(
     return torch.log_softmax(z if temperature == 1.0 else z.div_(temperature), -1)
 
 
-def _chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
+def chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
+    """Pieces of the hidden states, each with few enough logits to be there at a time."""
     most = LOGITS_GPU if hidden.is_cuda else LOGITS
     size = max(1, most // len(weight))
     return (slice(first, first + size) for first in range(0, len(hidden), size))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +11,9 @@ from jaxtyping import Float
 
 from rlm_plugins.speed.head import read_head
 from rlm_plugins.speed.layout import Layout
+
+Head = Callable[..., tuple[torch.Tensor, ...]]
+"""(hidden states (N, H), weight (V, H), bias (V,) or None) → several (N,)."""
 
 
 def read(
@@ -24,33 +27,26 @@ def read(
         temperature: Logits are divided by it.
         entropy_gradient: Whether the entropy carries a gradient.
     """
-    with _reading_head(model, layout, temperature, entropy_gradient):
-        found = model(**inputs_of(layout), logits_to_keep=layout.read).logits
-    logp, entropy = found.squeeze(0).unbind(-1)
+    head = partial(read_head, target=layout.target, temperature=temperature, entropy_gradient=entropy_gradient)
+    logp, entropy = through(model, layout, head)
     return logp, entropy
 
 
-@contextmanager
-def _reading_head(model: Any, layout: Layout, temperature: float, entropy_gradient: bool) -> Iterator[None]:
-    """While it lasts, the language head gives log-probabilities and entropies in place of logits."""
-    head = causal_model(model).get_output_embeddings()
+def through(model: Any, layout: Layout, head: Head) -> tuple[Float[torch.Tensor, "N"], ...]:  # noqa: F821
+    """What `head` says of the hidden states that the layout asks for.
 
-    def forward(hidden: torch.Tensor) -> torch.Tensor:
-        logp, entropy = read_head(
-            hidden.squeeze(0),
-            head.weight,
-            head.bias,
-            layout.target,
-            temperature=temperature,
-            entropy_gradient=entropy_gradient,
-        )
-        return torch.stack([logp, entropy], -1).unsqueeze(0)
-
-    head.forward = forward
+    Args:
+        model: As `read` takes it.
+        layout: The rows.
+        head: Stands in for the language head while the model is called.
+    """
+    own = causal_model(model).get_output_embeddings()
+    own.forward = lambda hidden: torch.stack(head(hidden.squeeze(0), own.weight, own.bias), -1).unsqueeze(0)
     try:
-        yield
+        found = model(**inputs_of(layout), logits_to_keep=layout.read).logits
     finally:
-        del head.forward
+        del own.forward
+    return found.squeeze(0).unbind(-1)  # type: ignore[no-any-return]
 
 
 def inputs_of(layout: Layout) -> dict[str, Any]:

@@ -71,9 +71,16 @@ def plain(module: Any) -> Any:
     return unwatched(module)
 
 
+def words(module: Any) -> torch.Tensor:
+    """Of a plain embedding: one with an adapter, or with a copy of it that is trained, may be another tomorrow."""
+    if type(plain(module)) is not torch.nn.Embedding:
+        raise Other
+    return module.weight
+
+
 def norm(module: Any) -> Norm:
-    """Of a module that is some family's RMSNorm."""
-    if not hasattr(plain(module), "variance_epsilon"):
+    """Of a module that is some family's RMSNorm, and no wrapper around one."""
+    if "variance_epsilon" not in vars(plain(module)) or module._parameters.keys() != {"weight"}:
         raise Other
     return module.weight.shape, module.weight, module.variance_epsilon
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed import sampling as samplings
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.decoding import Unfit, decode
+from rlm_plugins.speed.sampling import by_inverse
 from rlm_plugins.speed.trial import fails
 from rlm_plugins.speed.written import Finished, Written
 
 logger = logging.getLogger(__name__)
-DRAWS = {"as_transformers": samplings.as_multinomial, "inverse_cdf": samplings.by_inverse}
+DRAWS = {"as_transformers": None, "inverse_cdf": by_inverse}
 
 
 def write(
@@ -32,7 +32,7 @@ def write(
 ) -> torch.Tensor | Written:
     """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
-        if reason := why_not_model(model) or fails(model, generate):
+        if reason := why_not_model(model) or fails(model, generate, merge=merge):
             raise Unfit(reason)
         loop = partial(decode, draw=DRAWS[sampling], merge=merge, tell=tell, finished=finished)
         return generate(**inputs, generation_config=config, custom_generate=loop)  # type: ignore[no-any-return]

@@ -29,18 +29,21 @@ class PackedReader:
     def __init__(self, model: Any, padded: fits.Padded, *, temperature: float, entropy_gradient: bool) -> None:
         self.reason = fits.prepare(model, padded, temperature=temperature)
         """Why rows stay padded; None: they do not."""
-        self._longest = fits.window(model)
+        self._longest = fits.longest(causal_model(model).config)
         self._entropy_gradient = entropy_gradient
         self._told = False
 
     def takes(self, ids: Int[torch.Tensor, "B W"], there: Int[torch.Tensor, "B W"], width: int) -> bool:
-        """Whether these rows are read packed: padding only surrounds them, and all their tokens see each other."""
+        """Whether these rows are read packed: padding only surrounds them, and their length changes nothing."""
         if self.reason is not None or not is_packable(there, width):
             return False
         if self._longest is None or ids.shape[1] <= self._longest:
             return True
         if not self._told:
-            logger.warning("rows are read padded: they are longer than the window of %d tokens", self._longest)
+            logger.warning(
+                "rows are read padded: they are longer than %d tokens, beyond which the model reads otherwise",
+                self._longest,
+            )
         self._told = True
         return False
 

@@ -45,16 +45,15 @@ def _is_same(step: Step, model: Any) -> bool:
     there[1, :2] = 0
     places = (there.cumsum(1) - 1).clamp(min=0)
 
-    def prompts() -> dict[str, Any]:
-        cache = DynamicCache(config=model.config)
-        make_roomy(cache)
-        before = {"attention_mask": there[:, :-1], "position_ids": places[:, :-1], "past_key_values": cache}
-        model(input_ids=ids[:, :-1], use_cache=True, **before)
-        return {"attention_mask": there, "position_ids": places, "past_key_values": cache}
-
-    usual = model(input_ids=ids[:, -1:], use_cache=True, **{**prompts(), "position_ids": places[:, -1:]}).logits[:, -1]
+    cache = DynamicCache(config=model.config)
+    make_roomy(cache)
+    before = {"attention_mask": there[:, :-1], "position_ids": places[:, :-1]}
+    model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True, **before)
+    given = {"attention_mask": there, "position_ids": places[:, -1:], "past_key_values": cache}
+    usual = model(input_ids=ids[:, -1:], use_cache=True, **given).logits[:, -1]
+    cache.crop(-1)
     try:
-        found = step(ids[:, -1], **Step.first(prompts(), len(ids)))
+        found = step(ids[:, -1], **Step.first(given, len(ids)))
     except (RuntimeError, ValueError, TypeError):
         return False
     return usual.shape == found.shape and bool((usual - found).abs().max() <= ROUNDING * usual.abs().max())

@@ -17,36 +17,39 @@ def greedy(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of:
     return scores.argmax(-1)
 
 
-def as_multinomial(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
+class AsMultinomial:
     """``argmax p / e``, ``e ~ Exp(1)``: what `torch.multinomial` would draw with these rows among `of`.
 
-    All the noise is drawn, also of rows that are done: so the tokens, and the state of the generator after them, are
-    the same as if nobody had left.
+    The tokens, and the state of the generator after them, are the same as if nobody had left: ``e = -log(1 - u)``, and
+    the uniform numbers are drawn for all rows, also for those that are done. The logarithm, which is most of the work,
+    is taken of the others only. There is room for the numbers from token to token: fresh memory costs as much as they.
     """
-    p = scores.softmax(-1)
-    noise = _noise(rows, of, p)
-    return _possible(p, torch.div(p, noise, out=noise).argmax(-1))
 
+    def __init__(self) -> None:
+        self._room = torch.empty(0, dtype=torch.float64)
 
-def _noise(rows: torch.Tensor, of: int, like: torch.Tensor) -> torch.Tensor:
-    """Exp(1) for each word of these rows (L, V), with the generator left as if it had been drawn for all `of`.
+    def __call__(
+        self,
+        scores: Float[torch.Tensor, "L V"],
+        rows: Int[torch.Tensor, "L"],  # noqa: F821
+        of: int,
+    ) -> Int[torch.Tensor, "L"]:  # noqa: F821
+        p = scores.softmax(-1)
+        noise = self._noise(rows, of, p)
+        return _possible(p, torch.div(p, noise, out=noise).argmax(-1))
 
-    That is ``-log(1 - u)``: the uniform numbers must be drawn for all, the logarithm, which is most of the work, need
-    not be taken of all.
-    """
-    shape = of, like.shape[-1]
-    if like.device.type != "cpu" or not exponential_is_inverse():
-        noise = torch.empty(shape, device=like.device).exponential_()
-        return noise if len(rows) == of else noise[rows]
-    u = _uniform(*shape)
-    return _exponential(u if len(rows) == of else u[rows])
-
-
-def _uniform(*shape: int) -> torch.Tensor:
-    return torch.rand(shape, dtype=torch.float64)
+    def _noise(self, rows: torch.Tensor, of: int, like: torch.Tensor) -> torch.Tensor:
+        """e of these rows (L, V)."""
+        shape = of, like.shape[-1]
+        if like.device.type != "cpu" or not exponential_is_inverse():
+            noise = torch.empty(shape, device=like.device).exponential_()
+            return noise if len(rows) == of else noise[rows]
+        u = torch.rand(shape, dtype=torch.float64, out=self._room)
+        return _exponential(u if len(rows) == of else u[rows])
 
 
 def _exponential(u: torch.Tensor) -> torch.Tensor:
+    """Of uniform numbers in float64, which are lost."""
     return u.neg_().log1p_().neg_().float()
 
 
@@ -58,7 +61,8 @@ def exponential_is_inverse() -> bool:
         torch.manual_seed(0)
         usual, after = torch.empty(count).exponential_(), torch.get_rng_state()
         torch.manual_seed(0)
-        return torch.equal(_exponential(_uniform(count)), usual) and torch.equal(torch.get_rng_state(), after)
+        found = _exponential(torch.rand(count, dtype=torch.float64))
+        return torch.equal(found, usual) and torch.equal(torch.get_rng_state(), after)
 
 
 def by_inverse(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from transformers.cache_utils import DynamicCache
 
 from rlm_plugins.speed.cache import RoomyLayer
-from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product
+from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product, words
 
 
 class Step:
@@ -32,7 +32,7 @@ class Step:
 
     def __init__(self, model: Any) -> None:
         decoder, head = parts_of(model)
-        self._words, self._angles = plain(decoder.embed_tokens).weight, plain(decoder.rotary_emb)
+        self._words, self._angles = words(decoder.embed_tokens), plain(decoder.rotary_emb)
         self._layers = [Layer(layer) for layer in decoder.layers]
         self._norm, self._head = norm(decoder.norm), product(head)
 

@@ -22,20 +22,21 @@ HALF = 0.05
 _FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
 
-def fails(model: Any, generate: Callable[..., Any]) -> str | None:
+def fails(model: Any, generate: Callable[..., Any], *, merge: bool = True) -> str | None:
     """Why the loop is not to be trusted with a model; None: it is. No random number is drawn.
 
     Args:
         model: With or without adapters.
         generate: Its own.
+        merge: Whether adapters are added to their base meanwhile, which takes memory.
     """
     if model not in _FOUND:
-        _FOUND[model] = _try(model, generate)
+        _FOUND[model] = _try(model, generate, merge)
     return _FOUND[model]
 
 
-def _try(model: Any, generate: Callable[..., Any]) -> str | None:
-    """Five rows, two of them twins: first as long as they may be, then ended where the first one was in its middle."""
+def _try(model: Any, generate: Callable[..., Any], merge: bool) -> str | None:
+    """Five rows, two of them twins; what the first one writes as its second token ends a row."""
     device, words = model.device, model.config.get_text_config().vocab_size
     ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % words
     ids[4] = ids[0]
@@ -43,15 +44,13 @@ def _try(model: Any, generate: Callable[..., Any]) -> str | None:
     there[1:3, :2] = 0
     say = partial(generate, input_ids=ids, attention_mask=there)
     try:
-        whole = say(generation_config=_config(words))
-        how = _config(words, int(whole[0, :7][-1]))
-        usual = say(
-            generation_config=_config(words, how.eos_token_id, return_dict_in_generate=True, output_logits=True)
-        )
+        begun = say(generation_config=_config(2, words - 1))
+        end = int(begun[0, 4:][-1])
+        usual = say(generation_config=_config(5, end, return_dict_in_generate=True, output_logits=True))
     except _FAILS as error:  # what its own settings ask for may not go with being greedy
         return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
     try:
-        found = say(generation_config=how, custom_generate=decode)
+        found = say(generation_config=_config(5, end), custom_generate=partial(decode, merge=merge))
     except Unfit:
         return None  # and says so at every call
     except _FAILS as error:
@@ -77,8 +76,8 @@ def _is_near(
     return True
 
 
-def _config(words: int, end: int | None = None, **asked: bool) -> Any:
+def _config(tokens: int, end: int, **asked: bool) -> Any:
     from transformers import GenerationConfig
 
-    ends = {"eos_token_id": end if end is not None else words - 1, "pad_token_id": 0}
-    return GenerationConfig(max_new_tokens=6, do_sample=False, disable_compile=True, **ends, **asked)
+    ends = {"eos_token_id": end, "pad_token_id": 0}
+    return GenerationConfig(max_new_tokens=tokens, do_sample=False, disable_compile=True, **ends, **asked)

@@ -10,8 +10,9 @@ from accelerate.utils import gather_object
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed import reasons
+from rlm_plugins.speed.layout import layouts
 from rlm_plugins.trainer.reading import Reading, loss_mask, padded_rows
-from rlm_plugins.trainer.vocabulary import TOLD, read_vocabulary
+from rlm_plugins.trainer.vocabulary import TOLD, read_packed, read_vocabulary
 from rlm_plugins.training.past import Past, answers_in, distance, stacked
 
 
@@ -115,8 +116,12 @@ class Recalling(Reading):
         """
         if "pixel_values" in out:
             raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
+        whole = padded_rows(out)
         with self.accelerator.autocast():
-            return read_vocabulary(self.model, *padded_rows(out), temperature=self.temperature, rows=rows)
+            if self._reads_packed(*whole):
+                parts = layouts(*whole, budget=rows * whole[0].shape[1])
+                return read_packed(self.model, parts, temperature=self.temperature)
+            return read_vocabulary(self.model, *whole, temperature=self.temperature, rows=rows)
 
     def _moved(self, out: dict[str, Any]) -> torch.Tensor:
         """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.

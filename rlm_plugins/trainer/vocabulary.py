@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from torch.nn.functional import linear
+
+from rlm_plugins.speed.head import chunks
+from rlm_plugins.speed.layout import Layout
+from rlm_plugins.speed.packed import through
 
 TOLD = ("self_certainty", "margin")
 """What a scoring part may name, and TRL's fused head does not give."""
+NAMES = ("old_logp", "entropy", *TOLD)
+"""All that is read."""
 
 
 def read_vocabulary(
@@ -24,7 +33,7 @@ def read_vocabulary(
     """`old_logp`, `entropy`, `self_certainty` and `margin` of the last `width` tokens, without gradient.
 
     It asks for the logits themselves, so any scaling or cap of a model holds; `rows` · `width` · V of them are in
-    memory at a time. Rows are read padded, whatever `speed` says.
+    memory at a time.
 
     Args:
         model: The policy, as the trainer holds it.
@@ -42,6 +51,34 @@ def read_vocabulary(
             here = seen[:, -width:].bool()
             found.append({name: x.where(here, 0.0) for name, x in told.items()})
     return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+
+
+def read_packed(
+    model: Any, parts: Iterable[Layout], *, temperature: float
+) -> dict[str, Float[torch.Tensor, "B width"]]:
+    """The same of rows without padding, each prompt once, and a few logits at a time.
+
+    Args:
+        model: A policy that takes packed rows.
+        parts: All the rows.
+        temperature: The logits are divided by it.
+    """
+
+    def head(
+        hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        told = [
+            tell(linear(hidden[some], weight, bias)[None].float() / temperature, target[None, some])
+            for some in chunks(hidden, weight)
+        ]
+        return tuple(torch.cat([each[name][0] for each in told]) for name in NAMES)
+
+    found = dict.fromkeys(NAMES, torch.zeros(()))
+    with torch.no_grad():
+        for layout in parts:
+            told = through(model, layout, partial(head, target=layout.target))
+            found = {name: found[name].to(x.device) + layout.padded(x) for name, x in zip(NAMES, told, strict=True)}
+    return found
 
 
 def tell(

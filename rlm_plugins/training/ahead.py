@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import select
+import selectors
 import socket
 import threading
 from collections import deque
@@ -93,8 +93,9 @@ class Asker:
         return self._door.fileno()
 
     def _work(self) -> None:
-        while True:
-            select.select([self], [], [])
+        at_the_door = selectors.DefaultSelector()
+        at_the_door.register(self, selectors.EVENT_READ)
+        while at_the_door.select():
             self._taken = []
             try:
                 said = self._ask(self)

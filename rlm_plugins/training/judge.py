@@ -13,11 +13,11 @@ from rlm_plugins.batch import ONE
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.stage import Reward
 from rlm_plugins.training.ahead import Waiting
-from rlm_plugins.training.deadline import within, within_async
+from rlm_plugins.training.deadline import within
 from rlm_plugins.training.elsewhere import HERE_ONLY, Elsewhere
 from rlm_plugins.training.fault_book import Faults
 from rlm_plugins.training.guard import Columns, Guard, groups_of
-from rlm_plugins.training.row_by_row import said_of
+from rlm_plugins.training.row_by_row import awaited_of, said_of
 
 T = TypeVar("T")
 _OWN = ("prompt", "completion", "completion_ids")
@@ -63,8 +63,7 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
         return answer() if seconds is None else within(seconds, answer)
 
     async def ask_async(columns: Columns) -> Any:
-        answer = said_of(bound, _given(reward, columns))
-        return await (answer if seconds is None else within_async(seconds, answer))
+        return await awaited_of(bound, _given(reward, columns), seconds)
 
     waiting = Waiting(ask_async, by_group=not {*bound.part.needs, *bound.part.welcomes} & {*HERE_ONLY})
 

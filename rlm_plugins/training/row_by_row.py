@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rlm_plugins.registry.parts import Bound
+from rlm_plugins.training.deadline import within_async
 from rlm_plugins.training.faults import Fault
 
 
 def said_of(reward: Bound, given: Mapping[str, Any]) -> Any:
-    """What a reward says of a batch; a coroutine where it is asynchronous.
+    """What a reward says of a batch that need not be waited for.
 
-    Who names `completion` is asked about each row (asynchronous: about all of them at once); where it fails, its fault
-    stands in place of the score.
+    Who names `completion` is asked about each row; where it fails, its fault stands in place of the score.
 
     Args:
         reward: With its knobs.
         given: What it named: columns, and what is no column.
     """
+    return [_one(reward, row) for row in _rows(given)] if reward.part.by_row else reward.call(given)
+
+
+async def awaited_of(reward: Bound, given: Mapping[str, Any], seconds: float | None = None) -> Any:
+    """The same of one that is asynchronous: about all rows at once, each of which may take `seconds`.
+
+    Raises:
+        Fault: It wants to end the process.
+        Late: It took longer.
+    """
     if not reward.part.by_row:
-        return reward.call(given)
+        return await _in_time(reward, given, seconds)
+    answers = (_in_time(reward, row, seconds) for row in _rows(given))
+    said = await asyncio.gather(*answers, return_exceptions=True)
+    return [Fault.of(each) if isinstance(each, BaseException) else each for each in said]
+
+
+def _rows(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     count = len(given["completion"])
-    rows = [{name: x[row] if isinstance(x, list) else x for name, x in given.items()} for row in range(count)]
-    return _together(reward, rows) if reward.waits else [_one(reward, row) for row in rows]
+    return [{name: x[row] if isinstance(x, list) else x for name, x in given.items()} for row in range(count)]
 
 
 def _one(reward: Bound, row: Mapping[str, Any]) -> Any:
@@ -34,6 +49,14 @@ def _one(reward: Bound, row: Mapping[str, Any]) -> Any:
         return Fault.of(error)
 
 
-async def _together(reward: Bound, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    said = await asyncio.gather(*(reward.call(row) for row in rows), return_exceptions=True)
-    return [Fault.of(each) if isinstance(each, BaseException) else each for each in said]
+async def _in_time(reward: Bound, given: Mapping[str, Any], seconds: float | None) -> Any:
+    answer = _staying(reward, given)
+    return await (answer if seconds is None else within_async(seconds, answer))
+
+
+async def _staying(reward: Bound, given: Mapping[str, Any]) -> Any:
+    """A task that exits takes its event loop along, and who waits for that waits forever."""
+    try:
+        return await reward.call(given)
+    except SystemExit as error:
+        raise Fault.of(error) from error

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from rlm_games import guess, nim, tictactoe, walk
-from rlm_games.game import Game
+from rlm_games.game import Game, shown
 
+from rlm_plugins.environment import Environment
 from rlm_plugins.testing import conformance
 from rlm_plugins.training.tools import named
 from rlm_plugins.world import World
@@ -94,6 +95,18 @@ def test_only_who_halves_finds_every_number() -> None:
         game.reset(10, 9 + size, 10)
         moves = {str(n) for n in range(10, 10 + size) if _safe(10, 9 + size, n, guesses)}
         assert {*game.best()} == (moves or {*game.legal()})
+
+
+def test_a_game_that_never_ends_is_shown_up_to_its_last_turn() -> None:
+    class Never(Environment):
+        turns = 3
+
+        def step(self, action: str) -> tuple[str, float, bool]:
+            return "again", 0.0, False
+
+    row = {"prompt": [{"role": "user", "content": "?"}]}
+    moves = shown(Never, row, lambda game, chance: "on", 0)
+    assert [len(move["prompt"]) for move in moves] == [1, 3, 5]
 
 
 @pytest.mark.parametrize("name", GAMES)

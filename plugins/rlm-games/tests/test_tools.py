@@ -29,7 +29,7 @@ def _isolated() -> None:
     from rlm_sandbox import SandboxError, shared
 
     try:
-        shared()
+        shared().start()
     except SandboxError as error:
         pytest.skip(f"no isolation here: {error}")
 
@@ -105,6 +105,21 @@ def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
     assert tool.python("1/0").startswith("error: ZeroDivisionError")
     assert "error" in tool.python("open('/etc/passwd').read()")
     assert "expression" not in get_json_schema(tool.python)["function"]["parameters"]["properties"]
+
+
+def test_a_run_stops_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is told what a tool raises: it would learn that every program fails."""
+    sandbox = pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
+
+    def refuses(self: object) -> None:
+        raise sandbox.SandboxError("there are no locks")
+
+    monkeypatch.setattr(type(sandbox.shared()), "start", refuses)
+    world, words = calculator(train_rows=20, test_rows=4, tool="python"), build_tokenizer(CHARACTERS, tools=True)
+    table = Table(world, words, ends=[words.eos_token_id], room=80)
+    (row,) = table.play([world.train[0]["prompt"]], [world.train[0]], lambda rows: ([], None))
+    assert row.over
+    assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)
 
 
 def test_an_interpreter_needs_a_sandbox_and_problems(problems: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

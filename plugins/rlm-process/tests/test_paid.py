@@ -33,6 +33,14 @@ def one_too_few(said: list[str]) -> list[float]:
     return [1.0] * (len(said) - 1)
 
 
+def no_number(said: list[str]) -> list[float]:
+    return [float("nan")] * len(said)
+
+
+async def as_a_tensor(said: list[str]) -> torch.Tensor:
+    return torch.ones(len(said))
+
+
 def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]:
     """Rows of texts, each the policy's (True) or not."""
     marked = [[(i, own) for text, own in row for i in TOKENIZER(text)["input_ids"]] for row in turns]
@@ -60,8 +68,14 @@ def test_a_turn_that_is_not_judged_is_not_paid():
 
 
 def test_it_must_say_something_of_every_turn():
-    with pytest.raises(PartError, match="returned"):
+    with pytest.raises(PartError, match=r"one_too_few' returned \[\](.|\n)*1 finite numbers .* as many as `said`"):
         paid([[("3", True)]], by=f"{__file__}:one_too_few")
+    with pytest.raises(PartError, match="no_number' returned nan"):
+        paid([[("3", True)]], by=f"{__file__}:no_number")
+
+
+def test_it_may_be_asynchronous_and_answer_with_a_tensor():
+    assert paid([[("3", True)]], by=f"{__file__}:as_a_tensor") == [[1.0]]
 
 
 @pytest.mark.parametrize("name", ["per_turn", "per_step"])

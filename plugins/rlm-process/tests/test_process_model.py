@@ -143,7 +143,7 @@ def test_as_a_reward_and_step_by_step(kind: str) -> None:
 
 
 def test_in_a_world_that_answers_it_reads_the_policys_words_alone() -> None:
-    """``1+1=2`` of the policy, a line of the world, ``5`` of the policy: two steps, and the world's words in neither."""
+    """``1+1=2`` of the policy, a line of the world, ``5`` of the policy: two steps, the world in neither."""
     said, heard, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
     ids = [[*said, *heard, *more]]
     mask = torch.tensor([[True] * len(said) + [False] * len(heard) + [True] * len(more)])

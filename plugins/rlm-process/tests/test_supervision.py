@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 import torch
 from rlm_process.grader import Grader, kind_of, loaded
-from rlm_process.labelled import UNKNOWN, Padded, above, cross_entropy, example
+from rlm_process.labelled import UNKNOWN, Padded, above, cross_entropy, example, examples
 from rlm_process.reader import Reader
 from typer.testing import CliRunner
 
@@ -30,12 +31,21 @@ def test_a_row_as_tokens():
     row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
     found = example(reader, row)
     assert tokenizer.decode(found["input_ids"]) == "1;23\n45\n6\n"
-    assert found["labels"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
-    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "labels": []}
+    assert found["targets"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
+    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
+
+
+def test_labels_that_are_truths_do_not_make_truths_of_the_rest():
+    """A data set keeps the type of a column that it has, and −100 as a truth value is true."""
+    tokenizer = scratch(characters="0123456789;\n").tokenizer()
+    rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
+    found = examples(Reader(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
+    assert found["targets"][:] == [[UNKNOWN, UNKNOWN, 1.0, UNKNOWN, 0.0]]
+    assert found.column_names == ["input_ids", "targets"]
 
 
 def test_rows_as_a_batch():
-    rows = [{"input_ids": [7, 8], "labels": [UNKNOWN, 1.0]}, {"input_ids": [9], "labels": [0.0]}]
+    rows = [{"input_ids": [7, 8], "targets": [UNKNOWN, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
     found = {name: x.tolist() for name, x in Padded(3)(rows).items()}
     assert found == {
         "input_ids": [[7, 8], [9, 3]],
@@ -130,13 +140,13 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
     ran("train", RECIPES / "labels" / "1-start.yaml", "--name", "labels", "trainer.max_steps=2", *tiny)
     few = [*SMALL, "environment.train_rows=64", "environment.test_rows=2"]
     path = "model.path=runs/labels/01-sft/model"
-    for recipe in ("lines/4-steps", "lines/5-prime", "labels/6-labels", "labels/7-vine"):
+    for recipe in ("lines/2-outcome", "lines/3-share", "lines/4-steps", "labels/5-outcome"):
         ran("check", RECIPES / f"{recipe}.yaml", path, *few)
     once = [f"stages.{k}.algorithm.shapers.0.continuations=1" for k in (0, 1)]
     steps = ["stages.0.trainer.max_steps=2", "stages.1.trainer.max_steps=1"]
     ran("train", RECIPES / "labels" / "2-notes.yaml", "--name", "notes", *steps, *once, *few)
     draw = random.Random(0)
-    for split, count in (("train", 16), ("test", 8)):
+    for split, count, first in (("train", 16, 0), ("test", 8, 4)):
         notes = Path("runs", "labelled", f"{split}.jsonl")
         records = [json.loads(line) for line in notes.read_text().splitlines()]
         assert len(records) == count
@@ -145,7 +155,7 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
             for number in range(4 * count):
                 good = [draw.random() < 0.5 for _ in range(3)]
                 said = ["77\n" if x else "33\n" for x in good]
-                file.write(json.dumps({"prompt": f"{number % 4}", "completions": said, "labels": good}) + "\n")
+                file.write(json.dumps({"prompt": f"{first + number % 4}", "completions": said, "labels": good}) + "\n")
     knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
     ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
     held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]

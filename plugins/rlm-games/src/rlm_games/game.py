@@ -89,13 +89,13 @@ def _habitual(skill: float, game: Game, chance: random.Random) -> str:
 
 
 def shown(game: Callable[[], Any], row: Mapping[str, Any], choose: Choose, seed: int) -> list[dict[str, Any]]:
-    """The moves of one game by somebody who chooses so, each with all that was said before it."""
+    """The moves of one game by somebody who chooses so, each with all that was said before it; at most `turns`."""
     chance, made, said = random.Random(seed), game(), []
     messages: Sequence[Mapping[str, str]] = list(row["prompt"])
     if observation := made.reset(**named(made.reset, row)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
-    while not over:
+    while not over and len(said) < made.turns:
         move = choose(made, chance)
         said.append({**row, "prompt": messages, "demonstration": move})
         answer, _, over = made.step(move)

@@ -66,12 +66,12 @@ def guess(
     skill: Share = 0.25,
     seed: int = 0,
 ) -> World:
-    """A number between two others, to be found in `guesses` guesses: of 2ⁿ − 1 there are n guesses are enough.
+    """A number between two others, to be found in `guesses` guesses: n of them are enough for any of 2ⁿ − 1 numbers.
 
     The model reads the range (``12-18``), writes a guess (``15``) and reads ``+`` where the number is larger, ``-``
-    where it is smaller. Ranges lie below `highest`; whole ranges are held out, with all their numbers. Guesses that the
-    hints have ruled out are not allowed. With `evasive` the number flees to the longer side of every guess; the row's
-    own says which, where both are as long.
+    where it is smaller. Ranges end at `highest` at most; whole ranges are held out, with all their numbers. Guesses
+    that the hints have ruled out are not allowed. With `evasive` the number flees to the longer side of every guess;
+    the row's own says which, where both are as long.
 
     >>> game = guess().environment()
     >>> game.reset(12, 18, secret=17)

@@ -16,6 +16,16 @@ class Interpreter(Environment):
 
     turns = 8
 
+    def reset(self) -> None:
+        """Nothing of a row. What a tool raises is told to the model; that no program can be run here, to the person.
+
+        Raises:
+            SandboxError: The machine cannot keep programs in.
+        """
+        from rlm_sandbox import shared
+
+        shared().start()
+
     def python(self, code: str) -> str:
         """Runs a Python program and returns what it prints.
 
@@ -41,7 +51,7 @@ def interpreter(*, data: dict[str, Any]) -> World:
     """The problems of a data set, and Python to work them out with: the tool `python(code)`.
 
     `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which gives the rows; score
-    the answers by any reward that names their columns. Programs run in rlm-sandbox; where it refuses, so does the tool.
+    the answers by any reward that names their columns. Programs run in rlm-sandbox; where that refuses, the run stops.
     """
     require_sandbox()
     if "path" not in data:

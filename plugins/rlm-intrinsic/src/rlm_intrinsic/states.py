@@ -108,11 +108,11 @@ class Reader:
         return kind in ("sdpa", "eager")
 
     def _all_seen(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
-        """Whether no sliding window ends within the text."""
-        from rlm_plugins.speed.fits import window
+        """Whether no sliding window ends within the text, and the model reads all of it alike."""
+        from rlm_plugins.speed.fits import longest
 
-        longest = window(self._model)
-        return longest is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= longest
+        most = longest(self._model.config)
+        return most is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= most
 
     def _asked(self, prompt: Any) -> list[int]:
         if isinstance(prompt, str):

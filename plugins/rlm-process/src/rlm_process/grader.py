@@ -44,6 +44,11 @@ def kind_of(path: str | Path) -> str:
 @lru_cache(maxsize=2)
 def loaded(path: str, device: Any) -> tuple[Any, Any]:
     """A model and its tokenizer; a reward and a shaper that name the same one share it."""
+    return load(path, device)
+
+
+def load(path: str, device: Any) -> tuple[Any, Any]:
+    """The same, as it lies there now."""
     from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
     kind = AutoModelForCausalLM if kind_of(path) == WORDS else AutoModelForTokenClassification

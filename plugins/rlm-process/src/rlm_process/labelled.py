@@ -14,13 +14,24 @@ from rlm_plugins.stage import Stage
 from rlm_plugins.training.evaluate import Report, interval
 from rlm_plugins.training.judge import text_of
 from rlm_plugins.training.processes import processes
-from rlm_process.grader import Grader, loaded
+from rlm_process.grader import Grader, load
 from rlm_process.reader import Reader
 
 UNKNOWN = -100.0
 """Where nothing is labelled; the number that transformers does not count."""
 
 Label = bool | float | None
+
+
+def examples(reader: Reader, rows: Any) -> Any:
+    """The rows of a data set that teach something, as token ids and targets.
+
+    The targets have a name of their own: a column that is there keeps its type, and −100 is true among truths.
+    """
+    from rlm_plugins.builtin.supervised import columns
+
+    made = rows.map(lambda row: example(reader, row), remove_columns=columns(rows))
+    return made.filter(lambda row: row["input_ids"])
 
 
 def example(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +45,7 @@ def example(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
     for place, label in zip(asked.places, known, strict=False):
         labels[place] = UNKNOWN if label is None else float(label)
     labelled = any(label != UNKNOWN for label in labels)
-    return {"input_ids": asked.ids if labelled else [], "labels": labels if labelled else []}
+    return {"input_ids": asked.ids if labelled else [], "targets": labels if labelled else []}
 
 
 def readable(row: Mapping[str, Any]) -> tuple[list[str], list[Label]]:
@@ -61,7 +72,7 @@ class Padded:
 
         there = torch.tensor([[t < len(row["input_ids"]) for t in range(width)] for row in rows])
         ids = table("input_ids", self.pad or 0).long()
-        return {"input_ids": ids, "attention_mask": there.long(), "labels": table("labels", UNKNOWN).float()}
+        return {"input_ids": ids, "attention_mask": there.long(), "labels": table("targets", UNKNOWN).float()}
 
 
 def cross_entropy(
@@ -88,7 +99,7 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
 
     assert stage.evaluation is not None
     state = processes()
-    judge, tokenizer = loaded(str(stage.output), state.device) if model is None else (model, stage.source.tokenizer())
+    judge, tokenizer = load(str(stage.output), state.device) if model is None else (model, stage.source.tokenizer())
     how: dict[str, Any] = {"separator": SEPARATOR, "words": ("+", "-"), "longest": LONGEST}
     grader = Grader(judge, tokenizer, **how, batch_size=stage.evaluation.batch_size)
     mine = list(rows)[state.process_index :: state.num_processes]

@@ -9,8 +9,10 @@ from typing import Any
 from jaxtyping import Bool, Float
 
 from rlm_plugins.errors import PartError, RecipeError, nearest
-from rlm_plugins.ingredients.borrowed import borrow_function, called
+from rlm_plugins.ingredients.borrowed import borrow_function, called, settled
 from rlm_plugins.lazy import torch
+from rlm_plugins.training.faults import Fault
+from rlm_plugins.training.scores import brief, number
 from rlm_process.knobs import Address, Steps
 from rlm_process.pieces import pieces
 from rlm_process.steps import cutter, own_steps, unpaid
@@ -124,9 +126,13 @@ def check_named(by: str, told: Collection[str], columns: Collection[str]) -> Non
 
 
 def _scores(function: Callable[..., Any], known: Mapping[str, Any], by: str, part: str) -> list[float]:
-    """What it says of each turn or step; 0 for one that it does not judge."""
-    count, scores = len(known["said"]), called(function, known)
-    found = list(scores) if isinstance(scores, Sequence) and not isinstance(scores, str) else None
-    if found is None or len(found) != count or not all(x is None or isinstance(x, int | float) for x in found):
-        raise PartError(f"'{by}' returned {scores!r:.80}", where=f"shapers: {part}.by", allowed=f"{count} numbers")
-    return [x or 0.0 for x in found]
+    """What it says of each turn or step, as a list, array or tensor; 0 for one that it does not judge."""
+    count, said = len(known["said"]), settled([called(function, known)])[0]
+    scores, problem = said.tolist() if hasattr(said, "tolist") else said, f"returned {brief(said)}"
+    if isinstance(scores, Sequence) and not isinstance(scores, str) and len(scores) == count:
+        try:
+            return [number(x) or 0.0 for x in scores]
+        except Fault as fault:
+            problem = fault.problem
+    allowed = f"{count} finite numbers (None: not judged), as many as `said` has texts"
+    raise PartError(f"'{by}' {problem}", where=f"shapers: {part}.by", allowed=allowed)

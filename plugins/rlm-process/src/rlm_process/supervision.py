@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.builtin.supervised import RUN, dataset
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.rows import Row
 from rlm_plugins.stage import Stage
@@ -37,13 +38,7 @@ class StepSupervision:
     columns = ("steps", "labels")
     leaves = "process_model"
     metrics = ("pairs", "step_accuracy")
-
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """Fields that the run decides, and what the examples are made of."""
-        from rlm_plugins.builtin.supervised import RUN
-
-        return {**RUN, "remove_unused_columns": "rows are turned into tokens here"}
+    refused: Mapping[str, str] = {**RUN, "remove_unused_columns": "rows are turned into tokens here"}
 
     def config_class(self) -> type[TrainingArguments]:
         """``transformers.TrainingArguments``."""
@@ -55,11 +50,10 @@ class StepSupervision:
         """Trains every weight and the head on every labelled step, and saves them."""
         from transformers import Trainer as Stock
 
-        from rlm_plugins.builtin.supervised import columns, dataset
         from rlm_plugins.training import engine
         from rlm_plugins.training.checkpoint import DurableCheckpoints
         from rlm_plugins.training.pairs import with_head
-        from rlm_process.labelled import Padded, cross_entropy, example
+        from rlm_process.labelled import Padded, cross_entropy, examples
         from rlm_process.reader import Reader
 
         class Trainer(DurableCheckpoints, Stock):  # type: ignore[misc]
@@ -71,13 +65,11 @@ class StepSupervision:
         args = engine.arguments(stage, remove_unused_columns=False)
         model, tokenizer, _ = engine.weights(stage)
         reader = Reader(tokenizer, separator=SEPARATOR, longest=LONGEST)
-        rows = dataset(stage.world.train)
-        data = rows.map(lambda row: example(reader, row), remove_columns=columns(stage.world.train))
         with engine.refusals(stage):
             trainer = Trainer(
                 model=with_head(model, "TokenClassification"),
                 args=args,
-                train_dataset=data.filter(lambda row: row["input_ids"]),
+                train_dataset=examples(reader, dataset(stage.world.train)),
                 processing_class=tokenizer,
                 data_collator=Padded(tokenizer.pad_token_id),
                 compute_loss_func=cross_entropy,
