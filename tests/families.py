@@ -33,6 +33,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 """Families that are read packed; everything else about them as transformers has it."""
 CLASSES = {"GPT2": "GPT2LMHeadModel"}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 16,
+    "rope_theta": 1e4,
+}
+"""Rotary angles that change for all rows once one of them is longer than 16 tokens."""
 
 
 def model(family: str, *, temperature: float = 1.0, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:

@@ -267,14 +267,6 @@ def test_the_adapter_that_is_off_is_not_added() -> None:
 
 # ------------------------------------------------------------------ what it does not do
 
-LONG = {
-    "rope_type": "longrope",
-    "short_factor": [1.0] * 4,
-    "long_factor": [4.0] * 4,
-    "original_max_position_embeddings": 16,
-    "rope_theta": 1e4,
-}
-"""Rotary angles that change for all rows once one of them is longer than 16 tokens."""
 FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
     "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer keeps"),
@@ -284,7 +276,7 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
     "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
-    "angles that change": ("Llama", {"rope_parameters": LONG}, {}, "longer than 16 tokens"),
+    "angles that change": ("Llama", {"rope_parameters": families.LONG}, {}, "longer than 16 tokens"),
     "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
 }
 

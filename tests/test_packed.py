@@ -249,13 +249,6 @@ def test_a_mask_of_its_own_is_found_out_before_it_matters() -> None:
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-LONG = {
-    "rope_type": "longrope",
-    "short_factor": [1.0] * 4,
-    "long_factor": [4.0] * 4,
-    "original_max_position_embeddings": 16,
-    "rope_theta": 1e4,
-}
 BENT = {
     "rope_type": "yarn",
     "factor": 4.0,
@@ -274,8 +267,8 @@ BENT = {
         ("Qwen2", {}, None),
         ("Llama", {}, None),
         ("Llama", {"rope_parameters": DYNAMIC}, 64),
-        ("Llama", {"rope_parameters": LONG}, 16),
-        ("Mistral", {"sliding_window": 12, "rope_parameters": LONG}, 12),
+        ("Llama", {"rope_parameters": families.LONG}, 16),
+        ("Mistral", {"sliding_window": 12, "rope_parameters": families.LONG}, 12),
         ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, None),
         ("Ministral3", {"rope_parameters": BENT}, 16),
     ],
