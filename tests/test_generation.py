@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import cache, decodes, decoding, portable, sampling
+from rlm_plugins.speed import cache, decodes, decoding, portable, products, sampling
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.foresight import foresee
@@ -307,13 +307,18 @@ def test_what_it_does_not_do_is_known_before_there_are_weights(
     assert {x.device.type for x in made.parameters()} == {"meta"}
 
 
+@pytest.mark.parametrize("small", [0, products.SMALL_WEIGHT], ids=["laid out", "as they are"])
 @pytest.mark.parametrize("family", families.CONFIGS)
-def test_the_copies_are_counted_before_there_are_weights(family: str) -> None:
+def test_the_copies_are_counted_before_there_are_weights(
+    family: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "SMALL_WEIGHT", small)
     model = families.adapted(families.model(family))
     with merged(model):
-        made = [layer.forward.__self__.weight for layer in model.modules() if hasattr(layer, "lora_A")]
-    real = sum(x.numel() * x.element_size() for x in made)
-    assert len(made) >= 8
+        made = [vars(layer)["forward"] for layer in model.modules() if "forward" in vars(layer)]
+    weights = [it.weight for it in made if isinstance(it, products.Product)]
+    real = sum(x.numel() * x.element_size() for x in weights)
+    assert len(weights) >= (8 if small else 9), "the head is laid out too"
     assert foresee(model.to("meta"), config()) == (None, real)
     assert foresee(model, config(), merge=False) == (None, 0)
     assert foresee(model.to(torch.bfloat16), config()) == (None, 0)

@@ -15,8 +15,9 @@ from transformers import DynamicCache
 
 from rlm_plugins.speed import same_step
 from rlm_plugins.speed.cache import keep, make_roomy, survivors
-from rlm_plugins.speed.merging import merged
+from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.speed.pieces import Other
+from rlm_plugins.speed.products import Product
 from rlm_plugins.speed.same_step import step_of
 from rlm_plugins.speed.stepping import Step
 
@@ -66,26 +67,37 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
     start = {"position_ids": places[:, : ids.shape[1]], "past_key_values": cache}
     model(ids, attention_mask=there, use_cache=True, **start)
     left = torch.arange(3)
-    with merged(model):
-        step, width = Step(model), ids.shape[1] + 1
-        given = step.first(
-            {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, 3
-        )
-        for t in range(6):
-            assert torch.allclose(step(words[left, t], **given), usual[left, t], atol=1e-5)
-            given = step.after(given)
-            if t == 2:
-                left = survivors(torch.tensor([True, False, False]))
-                keep(cache, left)
-                given = {name: x[left] if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+    step, width = Step(model), ids.shape[1] + 1
+    given = step.first(
+        {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, 3
+    )
+    for t in range(6):
+        assert torch.allclose(step(words[left, t], **given), usual[left, t], atol=1e-5)
+        given = step.after(given)
+        if t == 2:
+            left = survivors(torch.tensor([True, False, False]))
+            keep(cache, left)
+            given = {name: x[left] if isinstance(x, torch.Tensor) else x for name, x in given.items()}
 
 
-def test_no_weight_is_copied() -> None:
+def test_small_weights_without_an_adapter_are_not_copied() -> None:
     model = families.model("Qwen3").eval()
     own = {x.data_ptr() for x in model.parameters()}
-    layer = Step(model)._layers[0]
-    weights = [*(x[0] for x in (layer.q, layer.k, layer.v, layer.out, layer.gate, layer.up, layer.down))]
+    step = Step(model)
+    layer = step._layers[0]
+    weights = [x.weight for x in (layer.out, layer.down, step._head)]  # type: ignore[attr-defined]
     assert {x.data_ptr() for x in (*weights, layer.before[1], layer.of_heads[0][1])} <= own
+
+
+@pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])
+@torch.no_grad()
+def test_layers_that_read_the_same_are_one_product_where_all_are_copied(target: Any) -> None:
+    model = families.adapted(families.model("Qwen2"), target_modules=target).eval()
+    step, decoder = Step(model), causal_model(model).model
+    assert isinstance(step._layers[1].qkv, Product) == (target == "all-linear")
+    x, attention = torch.randn(3, 32), decoder.layers[1].self_attn
+    usual = torch.cat([layer(x) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)], -1)
+    assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
 
 
 # ------------------------------------------------------------------ who is written with it
@@ -189,10 +201,29 @@ def half(model: Any) -> Any:
     return model.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("make", [lambda: half(families.model("Llama")), lambda: made("Llama")], ids=["half", "apart"])
-def test_neither_half_precision_nor_an_adapter_apart_is_its_work(make: Callable[[], Any]) -> None:
+def off(model: Any) -> Any:
+    model.base_model.disable_adapter_layers()
+    return model
+
+
+NOT_ITS_WORK = {
+    "half": lambda: half(families.model("Llama")),
+    "off": lambda: off(made("Llama")),
+    "dora": lambda: families.adapted(families.model("Llama"), use_dora=True),
+}
+
+
+@pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
+def test_neither_half_precision_nor_an_adapter_that_cannot_be_added_is_its_work(make: Callable[[], Any]) -> None:
     with pytest.raises(Other):
         Step(make())
+
+
+def test_who_reads_otherwise_is_not_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = families.model("Granite", residual_multiplier=0.5).eval()
+    assert step_of(model) is None
+    monkeypatch.setattr(same_step, "Step", None)
+    assert step_of(model) is None
 
 
 def test_it_is_tried_once(read: list[int]) -> None:

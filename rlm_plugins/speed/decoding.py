@@ -16,6 +16,7 @@ from jaxtyping import Int
 from rlm_plugins.speed.decodes import why_not
 from rlm_plugins.speed.live import Live
 from rlm_plugins.speed.merging import merged
+from rlm_plugins.speed.same_step import step_of
 from rlm_plugins.speed.sampling import AsMultinomial, Draw, greedy
 from rlm_plugins.speed.written import Finished, Written, thoughts
 
@@ -57,10 +58,11 @@ def decode(
     """
     if reason := why_not(model, logits_processor, stopping_criteria, generation_config, model_kwargs):
         raise Unfit(reason)
-    live = Live(model, input_ids, generation_config, model_kwargs, logits_processor)
+    step = step_of(model) if merge else None
+    live = Live(model, input_ids, generation_config, model_kwargs, logits_processor, step)
     choose = (draw or AsMultinomial()) if generation_config.do_sample else greedy
     told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
-    with merged(model) if merge else nullcontext():
+    with merged(model) if merge and step is None else nullcontext():
         logits = live.read_prompts()
         while True:
             token = choose(live.filtered(logits), live.rows, live.count)

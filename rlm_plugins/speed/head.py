@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch.nn.functional import linear
 
+from rlm_plugins.speed.products import product
 from rlm_plugins.speed.sizes import LOGITS, LOGITS_GPU
 
 
@@ -67,11 +67,11 @@ class _ReadHead(torch.autograd.Function):
             logp[part] = z.gather(1, y).squeeze(1)
             entropy[part] = -torch.linalg.vecdot(p, z)
             if of_logp is not None:
-                mean = p.to(weight.dtype) @ weight
+                mean = product(p.to(weight.dtype), weight.T)
                 of_logp[part] = (weight[y.squeeze(1)].float() - mean.float()) / temperature
             if of_entropy is not None:
                 tilted = p * (z + entropy[part].unsqueeze(1))
-                of_entropy[part] = (tilted.to(weight.dtype) @ weight) / -temperature
+                of_entropy[part] = product(tilted.to(weight.dtype), weight.T) / -temperature
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(hidden, weight, bias, target, of_logp, of_entropy)
         return logp, entropy
@@ -105,7 +105,7 @@ class _ReadHead(torch.autograd.Function):
 def _log_softmax(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float
 ) -> torch.Tensor:
-    z = linear(hidden, weight, bias).float()
+    z = product(hidden, weight, bias).float()
     return torch.log_softmax(z if temperature == 1.0 else z.div_(temperature), -1)
 
 

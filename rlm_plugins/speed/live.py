@@ -8,7 +8,6 @@ import torch
 
 from rlm_plugins.speed.cache import keep, make_roomy, survivors
 from rlm_plugins.speed.decodes import BY_ROW
-from rlm_plugins.speed.same_step import step_of
 from rlm_plugins.speed.stepping import Step
 
 
@@ -21,6 +20,7 @@ class Live:
         config: transformers' GenerationConfig, prepared.
         given: What the model is called with beside token ids.
         processors: Of the logits.
+        step: Reads a token in the model's place, where positions are one line for a row.
 
     Attributes:
         count: All rows, B.
@@ -29,14 +29,20 @@ class Live:
     """
 
     def __init__(
-        self, model: Any, input_ids: torch.Tensor, config: Any, given: dict[str, Any], processors: Any
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        config: Any,
+        given: dict[str, Any],
+        processors: Any,
+        step: Step | None = None,
     ) -> None:
         self._model, self._config, self._given, self._processors = model, config, given, processors
         self._pad = 0 if config._pad_token_tensor is None else int(config._pad_token_tensor)
         self.ids, self.count = input_ids, len(input_ids)
         self.rows = torch.arange(self.count, device=input_ids.device)
         self._written: list[torch.Tensor] = [input_ids]
-        self._step: Step | None = None
+        self._step = step
         self._cache = given["past_key_values"]
         make_roomy(self._cache)
 
@@ -47,8 +53,10 @@ class Live:
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
         self._cache.batch_select_indices(twin)
         places = self._given.get("position_ids")
-        if places is not None and places.dim() == 2 and (step := step_of(self._model)):
-            self._step, self._given = step, step.first(self._given, self.count)
+        if self._step is not None and places is not None and places.dim() == 2:
+            self._given = self._step.first(self._given, self.count)
+        else:
+            self._step = None
         return output.logits[:, -1].float()[twin]
 
     def read_tokens(self) -> torch.Tensor:

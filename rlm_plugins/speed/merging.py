@@ -1,61 +1,92 @@
-"""A LoRA adapter added to its base while the policy writes: one product per layer instead of three.
+"""Linear layers as the policy writes with them: one product each, its weight laid out for few rows.
 
-No weight is touched: beside each layer stands a copy of its base with ``W + s · B A``, which does the layer's work for
-a while. So there is nothing to take back, and tied weights stay what they are. It is done in float32 only: in bfloat16
-the sum is rounded to eight bits, and a young adapter is lost in them.
+A LoRA adapter is added to its base, ``W + s · B A``, where a layer has one. No weight is touched: a copy does the
+layer's work for a while. So there is nothing to take back, and tied weights stay what they are. It is done in float32
+only: in bfloat16 the sum is rounded to eight bits, and a young adapter is lost in them.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from rlm_plugins.speed.products import Product, pays_to_lay
+
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
     """While it lasts, every layer whose adapter can be added to its base exactly works as their sum.
 
+    So do large layers without an adapter, where it pays to lay their weights out.
+
     Args:
-        model: Any; without adapters nothing happens.
+        model: Any.
     """
-    layers = [layer for layer in model.modules() if _is_mergeable(layer)]
+    layers = _with_copies(model)
     try:
         for layer in layers:
-            layer.forward = _sum(layer).forward
+            layer.forward = Product(*summed(layer))
         yield
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
 
 
-def linear(layer: Any) -> torch.nn.Linear | None:
-    """The linear layer that does the work of a module at this moment, if one alone does."""
-    work = layer.forward
-    return work.__self__ if getattr(work, "__func__", None) is torch.nn.Linear.forward else None
+def summed(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The weight (O, I) and the bias (O,) of a linear layer, its adapter added."""
+    base = _base(layer)
+    weight = base.weight.detach()
+    if base is not layer:
+        weight = weight + sum(layer.get_delta_weight(name) for name in adapters(layer))
+    return weight if type(base) is torch.nn.Linear else weight.T, base.bias  # a Conv1D holds it turned
+
+
+def is_alone(layer: Any) -> bool:
+    """Whether a product does all that a layer does at this moment, once its adapter is added, if it has one."""
+    return is_plain(layer) or is_mergeable(layer)
+
+
+def is_copied(layer: Any) -> bool:
+    """Whether that product has a weight of its own."""
+    return is_mergeable(layer) or pays_to_lay(layer.weight)
 
 
 def bytes_of_copies(model: Any) -> int:
     """What the copies hold while they stand there."""
-    weights = [layer.base_layer.weight for layer in model.modules() if _is_mergeable(layer)]
+    weights = [_base(layer).weight for layer in _with_copies(model)]
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _is_mergeable(layer: Any) -> bool:
+def _with_copies(model: Any) -> list[Any]:
+    bases = {layer.base_layer for layer in model.modules() if is_mergeable(layer)}
+    alone = (layer for layer in model.modules() if layer not in bases and is_alone(layer))
+    return [layer for layer in alone if is_copied(layer)]
+
+
+def _base(layer: Any) -> Any:
+    return getattr(layer, "base_layer", layer)
+
+
+def is_mergeable(layer: Any) -> bool:
     """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
     from peft.tuners.lora.layer import Linear
 
-    if type(layer) is not Linear or layer.disable_adapters or layer.merged or "forward" in vars(layer):
+    from rlm_plugins.speed.lora import FusedLinear
+
+    if type(layer) not in (Linear, FusedLinear) or layer.disable_adapters or layer.merged or "forward" in vars(layer):
         return False
-    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    active = adapters(layer)
     odd = any(name in layer.lora_variant or layer.lora_bias[name] or _drops(layer, name) for name in active)
     base = layer.base_layer
-    return (
-        bool(active) and not odd and _is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
-    )
+    return bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
+
+
+def adapters(layer: Any) -> list[str]:
+    """Those of a LoRA layer that are on."""
+    return [name for name in layer.active_adapters if name in layer.lora_A]
 
 
 def _drops(layer: Any, name: str) -> bool:
@@ -63,12 +94,12 @@ def _drops(layer: Any, name: str) -> bool:
     return dropout.training and not isinstance(dropout, torch.nn.Identity)
 
 
-def _is_plain(base: Any) -> bool:
+def is_plain(layer: Any) -> bool:
     """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
     from transformers.pytorch_utils import Conv1D
 
-    watched = base._forward_pre_hooks or base._forward_hooks or "forward" in vars(base)
-    return type(base) in (torch.nn.Linear, Conv1D) and not watched
+    watched = layer._forward_pre_hooks or layer._forward_hooks or "forward" in vars(layer)
+    return type(layer) in (torch.nn.Linear, Conv1D) and not watched
 
 
 def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
@@ -78,11 +109,3 @@ def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
 def _is_float(x: torch.Tensor) -> bool:
     casts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
     return x.dtype == torch.float32 and not casts
-
-
-def _sum(layer: Any) -> Any:
-    """A copy of the base of a LoRA layer, with the sum in place of its weight."""
-    base = copy.copy(layer.base_layer)
-    change = sum(layer.get_delta_weight(name) for name in layer.active_adapters if name in layer.lora_A)
-    base._parameters = {**base._parameters, "weight": base.weight.detach() + change}
-    return base

@@ -6,13 +6,14 @@ waits for one of them to be called.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any
 
 import torch
 
-from rlm_plugins.speed.merging import linear
+from rlm_plugins.speed.merging import is_alone, is_copied, summed
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.products import Product
 
 PIECES = {
     "model": {"model", "lm_head"},
@@ -26,8 +27,6 @@ OF_HEADS = ("q_norm", "k_norm")
 CAPTURING = "transformers.utils.output_capturing"
 """Its hooks do nothing unless a call asks for hidden states."""
 
-Product = tuple[torch.Tensor, torch.Tensor | None]
-"""What `linear` is given beside x."""
 Norm = tuple[Any, torch.Tensor, float]
 """What `rms_norm` is given beside x."""
 
@@ -85,9 +84,18 @@ def norm(module: Any) -> Norm:
     return module.weight.shape, module.weight, module.variance_epsilon
 
 
-def product(layer: Any) -> Product:
-    """Of a linear layer in float32, or of one that has its adapter added to it."""
-    found = linear(unwatched(layer))
-    if found is None or found.weight.dtype != torch.float32:
+def product(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Of linear layers in float32 that read the same, one after the other; an adapter is added to its base.
+
+    It is a single product where all of them have copies anyway.
+    """
+    if not all(is_alone(unwatched(layer)) for layer in layers):
         raise Other
-    return found.weight, found.bias
+    each = [summed(layer) for layer in layers]
+    biases = [bias for _, bias in each if bias is not None]
+    if any(weight.dtype != torch.float32 for weight, _ in each) or len(biases) not in (0, len(each)):
+        raise Other
+    if len(layers) > 1 and all(is_copied(layer) for layer in layers):
+        return Product(torch.cat([weight for weight, _ in each]), torch.cat(biases) if biases else None)
+    apart = [Product(*it) for it in each]
+    return apart[0] if len(apart) == 1 else lambda x: torch.cat([it(x) for it in apart], -1)

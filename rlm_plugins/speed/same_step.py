@@ -24,8 +24,10 @@ def step_of(model: Any) -> Step | None:
     """The step of a model that is of the kind, and gives its logits; None: of any other. Draws no random number.
 
     Args:
-        model: With or without adapters; these must have been added to their base.
+        model: With or without adapters, which the step adds to their base.
     """
+    if not _SAME.get(model, True):
+        return None
     try:
         step = Step(model)
     except Other:

@@ -3,7 +3,7 @@
     h = x + O · attention(RoPE(Q n), RoPE(K n), V n),    n = norm(x)
     y = h + D · (act(G m) ⊙ U m),                        m = norm(h)
 
-No weight is copied. What is of another kind (`pieces.py`), or does not give the model's own logits (`same_step.py`), is
+What is of another kind (`pieces.py`), or does not give the model's own logits (`same_step.py`), is
 called module by module, as ever.
 """
 
@@ -24,7 +24,7 @@ class Step:
     """Reads one token of each row, with the weights as they are now.
 
     Args:
-        model: With or without adapters; these must have been added to their base (`merging.merged`).
+        model: With or without adapters, which are added to their base (`merging.summed`).
 
     Raises:
         Other: It is of another kind.
@@ -57,7 +57,7 @@ class Step:
         sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)  # x₁ gets -x₂ sin, x₂ gets x₁ sin
         for layer, kept in zip(self._layers, cache.layers, strict=True):
             x = layer(x, cos, sin, mask, kept)
-        return F.linear(F.rms_norm(x, *self._norm), *self._head)
+        return self._head(F.rms_norm(x, *self._norm))
 
     @staticmethod
     def first(given: dict[str, Any], rows: int) -> dict[str, Any]:
@@ -85,31 +85,35 @@ class Layer:
     def __init__(self, layer: Any) -> None:
         attention, mlp = made_of(made_of(layer, "layer").self_attn, "attention", {*OF_HEADS}), made_of(layer.mlp, "mlp")
         self.before, self.after = norm(layer.input_layernorm), norm(layer.post_attention_layernorm)
-        self.q, self.k, self.v, self.out = (product(getattr(attention, f"{x}_proj")) for x in "qkvo")
+        self.qkv, self.out = product(*(getattr(attention, f"{x}_proj") for x in "qkv")), product(attention.o_proj)
         self.of_heads = [norm(getattr(attention, x)) for x in OF_HEADS if hasattr(attention, x)]
-        self.scale, self.d, self.groups = attention.scaling, attention.head_dim, len(self.k[0]) // attention.head_dim
-        self.gate, self.up, self.down = (product(getattr(mlp, f"{x}_proj")) for x in ("gate", "up", "down"))
-        self.act = plain(mlp.act_fn)
+        self.scale, self.d = attention.scaling, attention.head_dim
+        self.groups = attention.k_proj.out_features // self.d
+        self.gate_up, self.down, self.act = (
+            product(mlp.gate_proj, mlp.up_proj),
+            product(mlp.down_proj),
+            plain(mlp.act_fn),
+        )
 
     def __call__(
         self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None, kept: RoomyLayer
     ) -> torch.Tensor:
         """y (L, D) from x (L, D)."""
         h = x + self._attended(F.rms_norm(x, *self.before), cos, sin, mask, kept)
-        m = F.rms_norm(h, *self.after)
-        return h + F.linear(self.act(F.linear(m, *self.gate)) * F.linear(m, *self.up), *self.down)
+        gate, up = self.gate_up(F.rms_norm(h, *self.after)).chunk(2, -1)
+        return h + self.down(self.act(gate) * up)
 
     def _attended(
         self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None, kept: RoomyLayer
     ) -> torch.Tensor:
-        rows, d = n.shape[0], self.d
-        q, k, v = (F.linear(n, *it).view(rows, -1, d) for it in (self.q, self.k, self.v))
+        rows, d, shared = n.shape[0], self.d, self.groups
+        heads, v = self.qkv(n).view(rows, -1, d).tensor_split([-shared], 1)
         if self.of_heads:
-            q, k = (F.rms_norm(it, *how) for it, how in zip((q, k), self.of_heads, strict=True))
-        heads = torch.cat([q, k], 1)
+            parts = zip(heads.tensor_split([-shared], 1), self.of_heads, strict=True)
+            heads = torch.cat([F.rms_norm(it, *how) for it, how in parts], 1)
         heads = torch.addcmul(heads * cos, heads.roll(d // 2, -1), sin)
-        count = q.shape[1]
-        keys, values = kept.update(heads[:, count:].unsqueeze(2), v.unsqueeze(2))
-        asked = heads[:, :count].view(rows, self.groups, -1, d)  # heads that share keys stand where tokens do
+        q, k = heads.tensor_split([-shared], 1)
+        keys, values = kept.update(k.unsqueeze(2), v.unsqueeze(2))
+        asked = q.reshape(rows, shared, -1, d)  # heads that share keys stand where tokens do
         seen = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, scale=self.scale)
-        return F.linear(seen.reshape(rows, -1), *self.out)
+        return self.out(seen.reshape(rows, -1))

@@ -1,0 +1,192 @@
+"""Products by either library are the same, and each is made by the one that is quicker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import families
+import peft
+import pytest
+import torch
+from test_generation import config, prompts, same
+from torch.nn.functional import linear
+
+from rlm_plugins.speed import lora, products
+from rlm_plugins.speed.products import Product, pays_to_lay, product
+
+
+@pytest.fixture(params=["usual", "oneDNN"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which one makes every product."""
+    if request.param == "oneDNN":
+        for name in ("FEW_ROWS", "SMALL_PRODUCT", "SMALL_WEIGHT"):
+            monkeypatch.setattr(products, name, 0)
+    else:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    return str(request.param)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+# ------------------------------------------------------------------ one product
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 3, 70])
+def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bias: bool) -> None:
+    x, weight, b = drawn(rows, 48), drawn(40, 48), drawn(40) if bias else None
+    truth = linear(x.double(), weight.double(), None if b is None else b.double()).float()
+    turned = weight.T.contiguous().T
+    for found in (product(x, weight, b), product(x, turned, b), Product(weight, b)(x), Product(turned, b)(x)):
+        torch.testing.assert_close(found, truth, rtol=1e-5, atol=1e-5)
+    x = x.view(1, rows, 48)
+    torch.testing.assert_close(Product(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
+
+
+def test_each_is_made_by_whom_it_pays() -> None:
+    large = torch.empty(2**9, 2**8)
+    assert pays_to_lay(large)
+    assert pays_to_lay(large.to("meta")) != torch.accelerator.is_available()
+    assert not pays_to_lay(large[:-1]), "small"
+    assert not pays_to_lay(large.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not pays_to_lay(large)
+
+
+def test_who_has_no_onednn_makes_them_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
+    assert not torch.equal(product(x, weight), linear(x, weight)), "the order of the sum is another"
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert torch.equal(product(x, weight), linear(x, weight))
+    assert torch.equal(Product(weight, None)(x), linear(x, weight))
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_the_samples_are_those_of_transformers(family: str, library: str) -> None:
+    """With adapters that are added, and with them off, where bases are laid out as they are."""
+    model = families.adapted(families.model(family)).eval()
+    same(model, prompts(7, 4, 2, times=3), config())
+    with model.disable_adapter():
+        same(model, prompts(7, 4, times=2), config())
+
+
+# ------------------------------------------------------------------ a LoRA layer
+
+
+def pair(family: str, **said: Any) -> tuple[Any, Any]:
+    """A model with an adapter, and the same fused."""
+    usual, fused = (families.adapted(families.model(family), **said) for _ in range(2))
+    lora.fuse(fused)
+    return usual, fused
+
+
+def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a forward pass came to our product."""
+    calls = []
+    forward = lora._Fused.forward
+
+    def counted(*given: Any) -> torch.Tensor:
+        calls.append(given)
+        return forward(*given)
+
+    monkeypatch.setattr(lora._Fused, "forward", counted)
+    model(ids)
+    monkeypatch.undo()
+    return bool(calls)
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_a_fused_layer_gives_the_gradients_of_the_modules(family: str, library: str) -> None:
+    """Held to PEFT's own layers in double precision; those in float32 are as far away."""
+    ids = prompts(12, 12, 12)["input_ids"]
+    usual, fused = pair(family, r=4, lora_alpha=12)
+    exact = pair(family, r=4, lora_alpha=12)[0].double()
+    found = []
+    for model in (exact, usual, fused):
+        logits = model(ids).logits
+        weight = drawn(*logits.shape).to(logits.dtype)
+        found.append((logits.detach().double(), families.gradient(model, (logits * weight).sum()).double()))
+    for should, by_modules, by_us in zip(*found, strict=True):
+        assert (by_modules - should).norm() <= 5e-6 * should.norm()
+        assert (by_us - should).norm() <= 5e-6 * should.norm()
+
+
+def test_a_fused_layer_keeps_no_more_for_the_backward_pass() -> None:
+    sizes = []
+    for model in pair("Qwen3"):
+        kept: dict[int, torch.UntypedStorage] = {}
+
+        def keep(x: torch.Tensor, kept: dict[int, torch.UntypedStorage] = kept) -> torch.Tensor:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            model(prompts(12, 12)["input_ids"])
+        own = {x.untyped_storage().data_ptr() for x in model.parameters()}
+        sizes.append(sum(storage.nbytes() for place, storage in kept.items() if place not in own))
+    assert sizes[0] == sizes[1] > 0
+
+
+def test_its_base_alone_is_read_where_the_adapter_is_off(library: str) -> None:
+    usual, fused = pair("Qwen2")
+    ids = prompts(9)["input_ids"]
+    with torch.no_grad(), usual.disable_adapter(), fused.disable_adapter():
+        torch.testing.assert_close(fused(ids).logits, usual(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+OTHERS: dict[str, Any] = {
+    "dropout": lambda: pair("Llama", lora_dropout=0.5)[1].train(),
+    "dora": lambda: pair("Llama", use_dora=True)[1],
+    "merged": lambda: merged_in(pair("Llama")[1]),
+    "a trained base": lambda: pair("Llama")[1].requires_grad_(True),
+    "half": lambda: pair("Llama")[1].to(torch.bfloat16),
+    "two at once": lambda: two(pair("Llama")[0]),
+}
+
+
+def merged_in(model: Any) -> Any:
+    model.merge_adapter()
+    return model
+
+
+def two(model: Any) -> Any:
+    model.add_adapter("second", model.peft_config["default"])
+    model.base_model.set_adapter(["default", "second"])
+    lora.fuse(model)
+    return model
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = make(), prompts(5)["input_ids"]
+    torch.manual_seed(0)
+    found = model(ids).logits
+    assert not is_fused(model, ids, monkeypatch)
+    for layer in model.modules():
+        if type(layer) is lora.FusedLinear:
+            layer.__class__ = peft.tuners.lora.layer.Linear
+    torch.manual_seed(0)
+    assert torch.equal(model(ids).logits, found)
+
+
+def test_plain_ones_are_fused_with_checkpointing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fused = pair("Llama")
+    ids = prompts(6)["input_ids"]
+    assert is_fused(fused, ids, monkeypatch)
+    straight = families.gradient(fused, fused(ids).logits.square().sum())
+    fused.gradient_checkpointing_enable({"use_reentrant": False})
+    fused.enable_input_require_grads()
+    again = families.gradient(fused.train(), fused(ids).logits.square().sum())
+    torch.testing.assert_close(again, straight, rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_saved_and_unloaded_as_ever(tmp_path: Any) -> None:
+    usual, fused = pair("Llama")
+    for name, model in (("usual", usual), ("fused", fused)):
+        model.save_pretrained(tmp_path / name)
+    written = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("usual", "fused")]
+    assert written[0] == written[1]
+    ids = prompts(5)["input_ids"]
+    torch.testing.assert_close(fused.merge_and_unload()(ids).logits, usual(ids).logits, rtol=1e-4, atol=1e-5)
