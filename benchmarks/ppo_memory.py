@@ -57,7 +57,7 @@ TIMED = {"max_steps": 2, "max_completion_length": 48}
 
 AS_TRL = {
     "generator": "transformers",
-    "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap", "join"), False),
+    "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap", "join", "fuse"), False),
 }
 """What the page was measured with: rows read padded and written by transformers, for GRPO and every kind of critic."""
 

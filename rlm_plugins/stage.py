@@ -89,6 +89,7 @@ class Speed:
             or what was thought while it was written.
         overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
         join: Micro-batches of an optimiser step are read together while they are small even for a CPU.
+        fuse: Products of a LoRA layer in float32 are added to its base's while these are made.
         token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
             ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of rows.
     """
@@ -99,12 +100,13 @@ class Speed:
     reuse: bool = False
     overlap: bool = False
     join: bool = False
+    fuse: bool = False
     token_budget: int | str | None = None
 
 
 NO_SPEED = Speed()
 """As TRL does it."""
-EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True, join=True)
+EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True, join=True, fuse=True)
 """What a recipe takes where it says nothing: what costs no memory."""
 
 

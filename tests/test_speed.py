@@ -29,7 +29,7 @@ from rlm_plugins.trainer import EquationTrainer, dealing
 from rlm_plugins.training.engine import arguments
 
 REGISTRY = Registry()
-ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, join=True, token_budget="auto")
+ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, join=True, fuse=True, token_budget="auto")
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -241,9 +241,8 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ what rlm check says of it
 
-OFF = (
-    "speed={packed: false, skip: false, regroup: false, reuse: false, overlap: false, join: false, token_budget: null}"
-)
+EACH = ("packed", "skip", "regroup", "reuse", "overlap", "join", "fuse")
+OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, token_budget: null}}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]
@@ -299,9 +298,12 @@ trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulat
 def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
+    fused = "`speed.fuse` is off" if said.startswith("speed") else "added to its base within a product"
+    fused = "`lora_dropout` makes it more" if "dropout" in said else fused
     off = OFF if said.startswith("speed") else "speed={}"
     (stage,) = compose(recipe.load(file, [off, *(said.split() if said.startswith("speed") else [said])]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
+    told = [told[0], fused, *told[1:]]
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
 
 

@@ -29,6 +29,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
     padded = padded_because(stage, args)
     return [
         _read(stage, padded),
+        *_fuse(stage, args),
         _skip(stage, stage.equation, args, padded),
         _regroup(stage, stage.equation, args),
         *_budget(stage, stage.equation, args, padded),
@@ -66,6 +67,16 @@ def _read(stage: Stage, padded: str | None) -> str:
     most = longest_packed(stage)
     told = "rows are read without padding, each prompt once for its group"
     return told if most is None else f"{told}, in batches no wider than {most} tokens; wider ones are read padded"
+
+
+def _fuse(stage: Stage, args: Any) -> list[str]:
+    """Nothing where there is no LoRA."""
+    if stage.lora is None:
+        return []
+    odd = next((name for name in ("lora_dropout", "use_dora", "lora_bias") if stage.lora.get(name)), None)
+    if reason := reasons.apart(stage.speed, args, sharded=False) or (odd and f"`{odd}` makes it more than a product"):
+        return [f"LoRA stays beside its base in the update: {reason}"]
+    return ["LoRA is added to its base within a product in the update, where weights are float32"]
 
 
 def _skip(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:

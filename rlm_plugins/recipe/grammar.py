@@ -155,6 +155,7 @@ class Speed(Keys):
     reuse: bool = True
     overlap: bool = True
     join: bool = True
+    fuse: bool = True
     token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 

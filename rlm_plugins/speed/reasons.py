@@ -30,6 +30,21 @@ def padded(speed: Speed, args: Any, *, sharded: bool, balanced: bool) -> str | N
     return "the loss counts which experts every token takes (`router_aux_loss_coef`)" if balanced else None
 
 
+def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
+    """Why a LoRA layer computes as PEFT has it.
+
+    Args:
+        speed: As the recipe has it.
+        args: The engine's config.
+        sharded: Whether the weights are spread over processes.
+    """
+    if not speed.fuse:
+        return "`speed.fuse` is off"
+    if args.bf16 or args.fp16:
+        return "products are made in half precision"
+    return "the weights are spread over processes" if sharded else None
+
+
 def at_random(speed: Speed, equation: Equation, args: Any) -> str | None:
     """Why micro-batches stay as TRL deals them out."""
     if not speed.regroup:

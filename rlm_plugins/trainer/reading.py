@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed import reasons
+from rlm_plugins.speed.lora import fuse
 from rlm_plugins.speed.reader import PackedReader
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
@@ -31,6 +32,8 @@ class Reading(Playing):
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
         super().__init__(**rest)
+        if reasons.apart(speed, self.args, sharded=self._is_sharded()) is None:
+            fuse(self.model)
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""
@@ -90,10 +93,12 @@ class Reading(Playing):
 
     def _reads_packed(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> bool:
         """Whether rows of text are read without padding: weights are whole on each device, the head is the model's."""
-        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if reasons.padded(self._speed, self.args, sharded=sharded, balanced=self.aux_loss_enabled):
+        if reasons.padded(self._speed, self.args, sharded=self._is_sharded(), balanced=self.aux_loss_enabled):
             return False
         return self._reader().takes(ids, there, width)
+
+    def _is_sharded(self) -> bool:
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     def _read_padded(self, ids: torch.Tensor, there: torch.Tensor, width: int) -> torch.Tensor:
         model = self.accelerator.unwrap_model(self.model)
