@@ -41,6 +41,8 @@ def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bi
     turned = weight.T.contiguous().T
     for found in (product(x, weight, b), product(x, turned, b), Product(weight, b)(x), Product(turned, b)(x)):
         torch.testing.assert_close(found, truth, rtol=1e-5, atol=1e-5)
+    for odd in (drawn(rows, 96)[:, ::2], drawn(48, rows).T, drawn(48).expand(rows, 48)):
+        torch.testing.assert_close(product(odd, weight, b), linear(odd, weight, b), rtol=1e-5, atol=1e-5)
     x = x.view(1, rows, 48)
     torch.testing.assert_close(Product(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
 
