@@ -143,6 +143,7 @@ OTHERS: dict[str, Any] = {
     "dora": lambda: pair("Llama", use_dora=True)[1],
     "merged": lambda: merged_in(pair("Llama")[1]),
     "a trained base": lambda: pair("Llama")[1].requires_grad_(True),
+    "trained biases": lambda: pair("Qwen2", bias="all", target_modules=["q_proj", "v_proj"])[1],
     "half": lambda: pair("Llama")[1].to(torch.bfloat16),
     "two at once": lambda: two(pair("Llama")[0]),
 }

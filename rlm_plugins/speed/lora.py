@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from peft.tuners.lora.layer import Linear
 from torch.autograd.function import once_differentiable
+from transformers.pytorch_utils import Conv1D
 
-from rlm_plugins.speed.merging import adapters, is_mergeable, is_plain
 from rlm_plugins.speed.products import product
 
 
@@ -32,9 +32,10 @@ class FusedLinear(Linear):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """(…, O) from (…, I). What is not plain float32, or has a trained base, is left to PEFT."""
-        if args or kwargs or x.dtype != torch.float32 or self.base_layer.weight.requires_grad:
+        base = self.base_layer
+        if args or kwargs or x.dtype != torch.float32 or any(it.requires_grad for it in base.parameters()):
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
-        base, flat = self.base_layer, x.reshape(-1, x.shape[-1])
+        flat = x.reshape(-1, x.shape[-1])
         weight = base.weight if isinstance(base, torch.nn.Linear) else base.weight.T  # a Conv1D holds it turned
         if is_mergeable(self) and len(names := adapters(self)) == 1:
             a, b, scale = self.lora_A[names[0]].weight, self.lora_B[names[0]].weight, self.scaling[names[0]]
@@ -75,3 +76,38 @@ class _Fused(torch.autograd.Function):
         if ctx.needs_input_grad[4]:
             g_b = (u.T @ g).mul_(ctx.scale).T  # twice as quick as gᵀ u
         return g_x, None, None, g_a, g_b, None
+
+
+def is_mergeable(layer: Any) -> bool:
+    """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
+    if type(layer) not in (Linear, FusedLinear) or layer.disable_adapters or layer.merged or "forward" in vars(layer):
+        return False
+    active = adapters(layer)
+    odd = any(name in layer.lora_variant or layer.lora_bias[name] or _drops(layer, name) for name in active)
+    base = layer.base_layer
+    return bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
+
+
+def adapters(layer: Any) -> list[str]:
+    """Those of a LoRA layer that are on."""
+    return [name for name in layer.active_adapters if name in layer.lora_A]
+
+
+def _drops(layer: Any, name: str) -> bool:
+    dropout = layer.lora_dropout[name]
+    return dropout.training and not isinstance(dropout, torch.nn.Identity)
+
+
+def is_plain(layer: Any) -> bool:
+    """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
+    watched = layer._forward_pre_hooks or layer._forward_hooks or "forward" in vars(layer)
+    return type(layer) in (torch.nn.Linear, Conv1D) and not watched
+
+
+def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
+    return [side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active]
+
+
+def _is_float(x: torch.Tensor) -> bool:
+    casts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+    return x.dtype == torch.float32 and not casts
