@@ -43,9 +43,9 @@ class AsMultinomial:
         shape = of, like.shape[-1]
         if like.device.type != "cpu" or not exponential_is_inverse():
             noise = torch.empty(shape, device=like.device).exponential_()
-            return noise if len(rows) == of else noise[rows]
+            return noise if len(rows) == of else noise.index_select(0, rows)
         u = torch.rand(shape, dtype=torch.float64, out=self._room)
-        return _exponential(u if len(rows) == of else u[rows])
+        return _exponential(u if len(rows) == of else u.index_select(0, rows))
 
 
 def _exponential(u: torch.Tensor) -> torch.Tensor:
