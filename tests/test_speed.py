@@ -17,7 +17,7 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.commands.shortcuts import shortcuts
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
@@ -224,6 +224,20 @@ def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
 
     regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
     assert not silent(row_of("dr_grpo", penalties=[regret]), 0)
+
+
+def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
+    """The question is asked on the CPU; `meta` is a device that every machine has."""
+
+    there = torch.ones(1, 1, device="meta")
+
+    def elsewhere(logp: torch.Tensor) -> torch.Tensor:
+        return logp * there
+
+    part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
+    with pytest.raises(PartError, match="elsewhere"):
+        objective(drawn(0)[0], replace(row_of("dr_grpo"), policy_loss=part.bind({})))
+    assert not silent(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
 
 
 def test_a_coefficient_that_comes_later_counts_later() -> None:
