@@ -226,6 +226,12 @@ def test_a_gradient_of_each_row_is_that_of_the_modules() -> None:
     torch.testing.assert_close(*found)
 
 
+def test_a_compiler_sees_one_graph() -> None:
+    (layer,) = layers_of(pair("Llama")[1])
+    found = torch.compile(layer, backend="eager", fullgraph=True)(x := drawn(4, 32))
+    torch.testing.assert_close(found, layer(x), rtol=1e-5, atol=1e-5)
+
+
 def test_a_second_derivative_is_refused_and_not_left_out() -> None:
     (layer,) = layers_of(pair("Llama")[1])
     x = drawn(4, 32).requires_grad_()

@@ -33,7 +33,7 @@ class FusedLinear(Linear):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """(…, O) from (…, I). What is not plain float32, or has a trained base, is left to PEFT."""
         base, found = self.base_layer, None
-        if args or kwargs or x.dtype != torch.float32 or torch._C._are_functorch_transforms_active():
+        if args or kwargs or x.dtype != torch.float32 or _is_traced():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         flat = x.reshape(-1, x.shape[-1])
         if is_fusible(self):
@@ -75,6 +75,11 @@ class _Fused(torch.autograd.Function):
         if ctx.needs_input_grad[4]:
             g_b = (u.T @ g).mul_(ctx.scale).T  # twice as quick as gᵀ u
         return g_x, None, None, g_a, g_b, None
+
+
+def _is_traced() -> bool:
+    """Whether torch rewrites what is called: torch.compile, torch.func."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def is_fusible(layer: Any) -> bool:

@@ -53,7 +53,7 @@ def pays_to_lay(weight: torch.Tensor) -> bool:
 
 def _is_onednns(weight: torch.Tensor) -> bool:
     library = torch.backends.mkldnn
-    if weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+    if torch.compiler.is_compiling() or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
     if not library.is_available() or not library.enabled:  # type: ignore[attr-defined]
         return False
