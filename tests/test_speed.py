@@ -321,6 +321,23 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("model.lora.target_modules=[embed_tokens]", "none of its layers is plain"),
+        ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
+        ("model.lora.use_dora=true", "`use_dora` makes it more than a product"),
+        ("trainer.torch_compile=true", "`torch_compile` makes the products"),
+        ("trainer.bf16=true", "half precision"),
+    ],
+)
+def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: str) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file, [said]), REGISTRY)
+    assert told in next(line for line in shortcuts(stage, arguments(stage)) if line.startswith("LoRA stays"))
+
+
 @pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
 def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
