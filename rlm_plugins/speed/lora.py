@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from peft.tuners.lora.layer import Linear
-from torch.autograd.function import once_differentiable
 from transformers.pytorch_utils import Conv1D
 
+from rlm_plugins.errors import RlmError
 from rlm_plugins.speed.products import product
 
 
@@ -32,19 +32,17 @@ class FusedLinear(Linear):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """(…, O) from (…, I). What is not plain float32, or has a trained base, is left to PEFT."""
-        base = self.base_layer
-        if args or kwargs or x.dtype != torch.float32 or any(it.requires_grad for it in base.parameters()):
+        base, found = self.base_layer, None
+        if args or kwargs or x.dtype != torch.float32 or torch._C._are_functorch_transforms_active():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         flat = x.reshape(-1, x.shape[-1])
-        weight = base.weight if isinstance(base, torch.nn.Linear) else base.weight.T  # a Conv1D holds it turned
-        if is_mergeable(self) and len(names := adapters(self)) == 1:
-            a, b, scale = self.lora_A[names[0]].weight, self.lora_B[names[0]].weight, self.scaling[names[0]]
-            found = _Fused.apply(flat, weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+        if is_fusible(self):
+            (name,) = adapters(self)
+            a, b, scale = self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
+            found = _Fused.apply(flat, _weight(base), base.bias, a, b, scale)  # type: ignore[no-untyped-call]
         elif self.disable_adapters and not self.merged and is_plain(base) and not torch.is_grad_enabled():
-            found = product(flat, weight, base.bias)
-        else:
-            return super().forward(x)  # type: ignore[no-any-return]
-        return found.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
+            found = product(flat, _weight(base), base.bias)
+        return super().forward(x) if found is None else found.view(*x.shape[:-1], found.shape[-1])  # type: ignore[no-any-return]
 
 
 class _Fused(torch.autograd.Function):
@@ -64,8 +62,9 @@ class _Fused(torch.autograd.Function):
         return product(x, weight, bias).addmm_(u, b.T, alpha=scale)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        if torch.is_grad_enabled():  # else torch would leave these terms out where it is asked for some gradients only
+            raise RlmError("a fused LoRA layer has no second derivative", hint="say `speed: {fuse: false}`")
         x, weight, a, b, u = ctx.saved_tensors
         g_x = g_a = g_b = None
         v = product(g, b.T)
@@ -78,12 +77,18 @@ class _Fused(torch.autograd.Function):
         return g_x, None, None, g_a, g_b, None
 
 
+def is_fusible(layer: Any) -> bool:
+    """Whether a LoRA layer is computed as one product at this moment, in float32."""
+    trained = any(x.requires_grad for x in layer.base_layer.parameters())
+    return is_mergeable(layer) and len(adapters(layer)) == 1 and not trained
+
+
 def is_mergeable(layer: Any) -> bool:
     """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
     if type(layer) not in (Linear, FusedLinear) or layer.disable_adapters or layer.merged or "forward" in vars(layer):
         return False
     active = adapters(layer)
-    odd = any(name in layer.lora_variant or layer.lora_bias[name] or _drops(layer, name) for name in active)
+    odd = any(name in layer.lora_variant or layer.lora_bias[name] or _is_odd(layer, name) for name in active)
     base = layer.base_layer
     return bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
 
@@ -93,15 +98,24 @@ def adapters(layer: Any) -> list[str]:
     return [name for name in layer.active_adapters if name in layer.lora_A]
 
 
-def _drops(layer: Any, name: str) -> bool:
+def _is_odd(layer: Any, name: str) -> bool:
     dropout = layer.lora_dropout[name]
-    return dropout.training and not isinstance(dropout, torch.nn.Identity)
+    drops = dropout.training and not isinstance(dropout, torch.nn.Identity)
+    return drops or any(_is_watched(it[name]) for it in (layer.lora_dropout, layer.lora_A, layer.lora_B))
 
 
 def is_plain(layer: Any) -> bool:
     """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
-    watched = layer._forward_pre_hooks or layer._forward_hooks or "forward" in vars(layer)
-    return type(layer) in (torch.nn.Linear, Conv1D) and not watched
+    return type(layer) in (torch.nn.Linear, Conv1D) and not _is_watched(layer)
+
+
+def _is_watched(module: Any) -> bool:
+    forward = module._forward_pre_hooks or module._forward_hooks or "forward" in vars(module)
+    return bool(forward or module._backward_pre_hooks or module._backward_hooks)
+
+
+def _weight(base: Any) -> torch.Tensor:
+    return base.weight if isinstance(base, torch.nn.Linear) else base.weight.T  # a Conv1D holds it turned
 
 
 def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:

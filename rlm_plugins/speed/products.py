@@ -52,7 +52,10 @@ def pays_to_lay(weight: torch.Tensor) -> bool:
 
 
 def _is_onednns(weight: torch.Tensor) -> bool:
-    if weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+    library = torch.backends.mkldnn
+    if weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    if not library.is_available() or not library.enabled:  # type: ignore[attr-defined]
         return False
     return weight.device.type == "cpu" or (weight.is_meta and not torch.accelerator.is_available())
 
