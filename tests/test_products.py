@@ -16,6 +16,11 @@ from rlm_plugins.speed import lora, products
 from rlm_plugins.speed.products import Product, pays_to_lay, product
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora, "SMALL", 0)
+
+
 @pytest.fixture(params=["usual", "oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which one makes every product."""
@@ -187,6 +192,14 @@ def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.Monkey
             layer.__class__ = peft.tuners.lora.layer.Linear
     torch.manual_seed(0)
     assert torch.equal(model(ids).logits, found)
+
+
+def test_what_is_small_is_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fused = pair("Llama")
+    ids = prompts(6)["input_ids"]
+    assert is_fused(fused, ids, monkeypatch)
+    monkeypatch.setattr(lora, "SMALL", 6 * 48 * 32 + 1)
+    assert not is_fused(fused, ids, monkeypatch), "the largest of its layers has one product fewer"
 
 
 def test_plain_ones_are_fused_with_checkpointing_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
+from rlm_plugins.speed import lora
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
@@ -44,6 +45,12 @@ SPOKEN = {
     "grad_norm",
     "critic/value",
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fused in large models is fused here."""
+    monkeypatch.setattr(lora, "SMALL", 0)
 
 
 def seldom(completions: list[str]) -> list[float]:

@@ -79,7 +79,7 @@ def _fuse(stage: Stage, args: Any) -> list[str]:
         reason = f"`{odd[0]}` makes it more than a product" if odd else "none of its layers is plain, in float32"
     if reason:
         return [f"LoRA stays beside its base in the update: {reason}"]
-    return ["LoRA is added to its base within a product in the update, where weights are float32"]
+    return ["LoRA is added to its base within a product in the update, where that is large and in float32"]
 
 
 def _skip(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:

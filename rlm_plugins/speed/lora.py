@@ -19,9 +19,12 @@ from transformers.pytorch_utils import Conv1D
 from rlm_plugins.errors import RlmError
 from rlm_plugins.speed.products import product
 
+SMALL = 2**24
+"""Products of two numbers in a call: with fewer, what it takes to ask is more than what is saved."""
+
 
 def fuse(model: Any) -> None:
-    """Makes the LoRA layers of a model compute so, as long as they are plain: without dropout, DoRA, casts, …"""
+    """Makes the LoRA layers of a model compute so, while they are plain (no dropout, DoRA, casts, …) and read much."""
     for layer in model.modules():
         if type(layer) is Linear:
             layer.__class__ = FusedLinear
@@ -31,17 +34,18 @@ class FusedLinear(Linear):  # type: ignore[misc]
     """PEFT's layer, which stays what it is to everybody else."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """(…, O) from (…, I). What is not plain float32, or has a trained base, is left to PEFT."""
-        base, found = self.base_layer, None
-        if args or kwargs or x.dtype != torch.float32 or _is_traced():
+        """(…, O) from (…, I). What is small, not plain float32, or has a trained base, is left to PEFT."""
+        few = x.numel() * self.out_features < SMALL
+        if few or args or kwargs or x.dtype != torch.float32 or _is_traced():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
-        flat = x.reshape(-1, x.shape[-1])
+        base, found = self.base_layer, None
+        weight, flat = upright(base, base.weight), x.reshape(-1, x.shape[-1])
         if is_fusible(self):
             (name,) = adapters(self)
             a, b, scale = self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
-            found = _Fused.apply(flat, _weight(base), base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+            found = _Fused.apply(flat, weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
         elif self.disable_adapters and not self.merged and is_plain(base) and not torch.is_grad_enabled():
-            found = product(flat, _weight(base), base.bias)
+            found = product(flat, weight, base.bias)
         return super().forward(x) if found is None else found.view(*x.shape[:-1], found.shape[-1])  # type: ignore[no-any-return]
 
 
@@ -95,7 +99,9 @@ def is_mergeable(layer: Any) -> bool:
     active = adapters(layer)
     odd = any(name in layer.lora_variant or layer.lora_bias[name] or _is_odd(layer, name) for name in active)
     base = layer.base_layer
-    return bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
+    return (
+        bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_sides(layer, active)))
+    )
 
 
 def adapters(layer: Any) -> list[str]:
@@ -119,11 +125,12 @@ def _is_watched(module: Any) -> bool:
     return bool(forward or module._backward_pre_hooks or module._backward_hooks)
 
 
-def _weight(base: Any) -> torch.Tensor:
-    return base.weight if isinstance(base, torch.nn.Linear) else base.weight.T  # a Conv1D holds it turned
+def upright(base: Any, weight: torch.Tensor) -> torch.Tensor:
+    """(O, I) of the weight of a plain layer, as that holds it: a Conv1D has (I, O)."""
+    return weight if isinstance(base, torch.nn.Linear) else weight.T
 
 
-def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
+def _sides(layer: Any, active: list[str]) -> list[torch.Tensor]:
     return [side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active]
 
 

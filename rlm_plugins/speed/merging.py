@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed.lora import adapters, is_mergeable, is_plain
+from rlm_plugins.speed.lora import adapters, is_mergeable, is_plain, upright
 from rlm_plugins.speed.products import Product, pays_to_lay
 
 
@@ -42,7 +42,7 @@ def summed(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     weight = base.weight.detach()
     if base is not layer:
         weight = weight + sum(layer.get_delta_weight(name) for name in adapters(layer))
-    return weight if type(base) is torch.nn.Linear else weight.T, base.bias  # a Conv1D holds it turned
+    return upright(base, weight), base.bias
 
 
 def is_alone(layer: Any) -> bool:

@@ -47,7 +47,7 @@ def product(
 
 
 def pays_to_lay(weight: torch.Tensor) -> bool:
-    """Whether a `Product` makes a copy of its weight. One on the meta device is thought to come to this machine."""
+    """Whether a `Product` makes a copy of its weight. One on the meta device counts as if it were on this CPU."""
     return weight.numel() >= SMALL_WEIGHT and _is_onednns(weight)
 
 
