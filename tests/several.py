@@ -5,6 +5,7 @@ A process takes longer to start than a tiny run to train; so whoever compares ru
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ def train_all(jobs: Iterable[Job]) -> None:
 
 
 if __name__ == "__main__":
+    from rlm_plugins import trainer  # noqa: F401  # what is imported stays: see conftest.py
+
+    gc.freeze()
     try:
         train_all(json.loads(Path(sys.argv[1]).read_text()))
     finally:

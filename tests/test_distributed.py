@@ -55,6 +55,9 @@ OF_THE_STEP = {
 }
 TWICE = ("trainer.num_iterations=2", "trainer.optim=sgd", "trainer.learning_rate=0.1")
 """Each generation is used twice: on policy KL-Cov is 0."""
+ONCE = ("trainer.max_steps=1",)
+TWO_STEPS = ("refilled", "not-full")
+"""What the first step drew and left over decides the second."""
 QUARTERS = ("trainer.per_device_train_batch_size=16", "trainer.gradient_accumulation_steps=2")
 
 CUT = (REFILLED, "trainer.num_generations=16")
@@ -89,7 +92,7 @@ GENERATORS = {
     "inverse": "{name: portable, sampling: inverse_cdf}",
 }
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    **{name: (said, (), HALVES) for name, said in FIRST_STEP.items()},
+    **{name: (said if name in TWO_STEPS else (*said, *ONCE), (), HALVES) for name, said in FIRST_STEP.items()},
     **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
     "refilled-cut": (CUT, ("trainer.per_device_train_batch_size=48",), ("trainer.per_device_train_batch_size=24",)),
     "spo": (SPO, (), HALVES),

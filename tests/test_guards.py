@@ -354,10 +354,10 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     texts = ["1", "2", "hang", "3", "exit", "4", "raise", "5", "nan", "6"]
     given = {"prompts": list("aabbccddee"), "completions": texts, "answer": [1.0] * 10, "completion_ids": [[1]] * 10}
     book = Faults()
-    reward = Reward("heavy", bound, on_error="skip", timeout=20.0, processes=2)
+    reward = Reward("heavy", bound, on_error="skip", timeout=8.0, processes=2)
     assert trl_reward(reward, book)(**given) == [3.0, 3.0, *[None] * 7, 3.0]
     told = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
-    assert {(2, "gave no answer within 20 s, and was killed"), (8, "returned nan")} <= told
+    assert {(2, "gave no answer within 8 s, and was killed"), (8, "returned nan")} <= told
     assert (4, "ended its process: out of memory, a crash, or an exit") in told
     (raised,) = [said for sample, said in told if sample == 6]
     assert raised.startswith("raised ValueError: ")
