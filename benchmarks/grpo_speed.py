@@ -49,7 +49,7 @@ PLAN: dict[str, tuple[Sequence[str], int]] = {
     "B1d": (EACH, 4),
     "B2": (MAIN, 2),
     "B3": (MAIN, 2),
-    "B4": (MAIN, 1),
+    "B4": (MAIN, 2),
     "U0": (MAIN, 1),
     **{f"U{25 * dead}": ((DEFAULT, OURS), 1) for dead in range(1, 4)},
 }

@@ -24,7 +24,8 @@ class Reward:
         part: The reward part with its knobs.
         weight: Its coefficient in the sum.
         on_error: Where it fails the run stops (``stop``), its rows score 0 (``zero``) or teach nothing (``skip``).
-        timeout: Seconds one call may take; None: any number.
+        timeout: Seconds one call may take: with all rows, with those of a group where it has `processes`, with one
+            where it is asynchronous and of one completion; None: any number.
         processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
         overlap: Whether it may be asked early, group by group, where it is asynchronous or has `processes`.
     """

@@ -191,11 +191,11 @@ def test_who_writes(tmp_path: Path) -> None:
         return said[0]
 
     assert told(grpo) == "rows are written by portable, unless its trial at the start of the run fails"
-    assert examine(grpo, registry)["memory"]["writing"]["layers with their adapters added"] > 0
+    assert examine(grpo, registry)["memory"]["writing"]["layers to write with"] > 0
     window = MistralConfig(**SIZES, vocab_size=grpo.source.config.vocab_size, sliding_window=4)
     other = replace(grpo, source=replace(grpo.source, config=window))
     assert "by transformers, not by portable: not every layer keeps keys and values of all tokens" in told(other)
-    assert examine(other, registry)["memory"]["writing"]["layers with their adapters added"] == 0
+    assert examine(other, registry)["memory"]["writing"]["layers to write with"] == 0
     assert "no wider than 4 tokens; wider ones are read padded" in examine(other, registry)["speed"][1]
     assert examine(other, registry)["memory"]["load"]["trees"] == 0
     assert examine(grpo, registry)["memory"]["load"]["trees"] > 0

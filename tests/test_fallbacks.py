@@ -34,8 +34,8 @@ SIZES = {
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
 IN_ORDER = replace(EVERY_SHORTCUT, regroup=False, fuse=False)
-"""Rows that are dealt out in another order are added up in another one, and have other numbers dropped; so are the terms
-of fused products."""
+"""Rows that are dealt out in another order are added up in another one, and have other numbers dropped; the terms of
+fused products are added in another order too."""
 Made = dict[str, Any]
 
 

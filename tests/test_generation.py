@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from rlm_plugins.speed import cache, decodes, decoding, portable, products, sampling
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
+from rlm_plugins.speed.decoding import Unfit
 from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
@@ -343,25 +344,30 @@ def test_weights_that_are_spread_are_written_by_transformers(monkeypatch: pytest
     assert "spread over processes" in (why_not_model(families.model("Llama")) or "")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("what", ["otherwise", "fails"])
-def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
-    what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One that remembers its first rows: those that are dropped shift what it adds, or make it fall."""
-    portable._say.cache_clear()
-    model = families.model("Llama", dtype=dtype).eval()
+def remembering(model: Any, *, falls: bool = False) -> Any:
+    """The model, that adds to its rows what it remembers of the first ones."""
     rows: list[torch.Tensor] = []
 
     def remembers(_: Any, __: Any, given: dict[str, Any], output: Any) -> Any:
         ids = given["input_ids"]
         if ids.shape[1] > 1:
             rows[:] = [torch.linspace(-3, 3, len(ids))[:, None, None] * torch.linspace(-1, 1, families.WORDS)]
-        known = rows[0] if what == "fails" else rows[0].repeat(9, 1, 1)[: len(ids)]
+        known = rows[0] if falls else rows[0].repeat(9, 1, 1)[: len(ids)]
         output.logits = output.logits + known
         return output
 
     model.register_forward_hook(remembers, with_kwargs=True)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("what", ["otherwise", "fails"])
+def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
+    what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of its rows that are dropped shift what it adds, or make it fall."""
+    portable._say.cache_clear()
+    model = remembering(families.model("Llama", dtype=dtype).eval(), falls=what == "fails")
     same(model, prompts(6, 3, times=2), config())
     (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
     assert "the decoding loop" in line
@@ -390,6 +396,17 @@ def test_a_model_whose_own_settings_forbid_the_trial_is_written_by_transformers(
     same(model, prompts(6, 3, times=2), config())
     (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
     assert "cannot be tried" in line
+
+
+def test_a_trial_that_was_not_made_is_not_passed() -> None:
+    """While the model's own settings ask for beams nothing can be tried; it is as soon as they do not."""
+    model = remembering(families.model("Llama").eval())
+    model.generation_config.num_beams = 2
+    for _ in range(2):
+        with pytest.raises(Unfit, match="beam"):
+            fails(model, model.generate)
+    model.generation_config.num_beams = 1
+    assert "otherwise" in str(fails(model, model.generate))
 
 
 def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
@@ -451,6 +468,18 @@ def test_the_inverse_draws_the_same_distribution() -> None:
     possible = expected > 0
     assert found[~possible].sum() == 0
     assert ((found - expected)[possible] ** 2 / expected[possible]).sum() < 24.3
+
+
+def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 000 words of 10⁻⁹ each behind a likely one: 64 levels among them are 64 words, and 1 − 2⁻⁵³ is the last."""
+    scores = torch.full((1, 20_001), 1e-9).log()
+    scores[0, 0] = 0.0
+    p = scores.softmax(-1).double()[0]
+    words = torch.linspace(1, 20_000, 64).long()
+    levels = (p.cumsum(0)[words] - p[words] / 2) / p.sum()
+    levels[-1] = 1 - 2**-53
+    monkeypatch.setattr(torch, "rand", lambda *_, dtype=torch.float32, device=None: levels[:, None].to(dtype))
+    assert torch.equal(by_inverse(scores.expand(64, -1), torch.arange(64), 64), words)
 
 
 def test_who_left_changes_nothing_for_the_inverse_either() -> None:

@@ -168,6 +168,24 @@ def test_a_reward_of_one_completion_fails_for_one_row(reward: Any) -> None:
     assert (record["text"], record["columns"]["answer"]) == ("bad", 3)
 
 
+def test_a_reward_of_one_completion_that_fails_for_every_row_is_not_asked_twice() -> None:
+    """Which sample it was is known."""
+    asked: list[str] = []
+
+    def it(completion: str) -> float:
+        asked.append(completion)
+        raise ValueError(completion)
+
+    async def it_async(completion: str) -> float:
+        return it(completion)
+
+    for reward in (it, it_async):
+        asked.clear()
+        assert judged(reward, book := Faults(), on_error="zero") == [0.0] * 4
+        assert asked == BATCH["completions"]
+        assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(asked)]
+
+
 def test_a_reward_is_of_one_completion_or_of_all() -> None:
     def both(completion: str, prompts: list[str]) -> float:
         return 0.0
@@ -380,6 +398,10 @@ def test_the_recipe_says_it(tmp_path: Path) -> None:
     for wrong in ("overlap: 3", "on_error: ignore", "timeout: 0", "timeout: soon"):
         with pytest.raises(RecipeError, match=re.escape(wrong.partition(":")[0])):
             planned(tmp_path, wrong)
+    for wrong, allowed in (("timeout: -1", "more than 0"), ("processes: 65", "64 or less")):
+        with pytest.raises(RecipeError) as told:
+            planned(tmp_path, wrong)
+        assert told.value.allowed == allowed
 
 
 def test_components() -> None:

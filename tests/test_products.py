@@ -11,8 +11,14 @@ import torch
 from test_generation import config, prompts, same
 from torch.nn.functional import linear
 
+from rlm_plugins.errors import RlmError
 from rlm_plugins.speed import lora, products
 from rlm_plugins.speed.products import Product, pays_to_lay, product
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora, "SMALL", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN"])
@@ -41,6 +47,8 @@ def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bi
     turned = weight.T.contiguous().T
     for found in (product(x, weight, b), product(x, turned, b), Product(weight, b)(x), Product(turned, b)(x)):
         torch.testing.assert_close(found, truth, rtol=1e-5, atol=1e-5)
+    for odd in (drawn(rows, 96)[:, ::2], drawn(48, rows).T, drawn(48).expand(rows, 48)):
+        torch.testing.assert_close(product(odd, weight, b), linear(odd, weight, b), rtol=1e-5, atol=1e-5)
     x = x.view(1, rows, 48)
     torch.testing.assert_close(Product(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
 
@@ -61,6 +69,9 @@ def test_who_has_no_onednn_makes_them_as_usual(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert torch.equal(product(x, weight), linear(x, weight))
     assert torch.equal(Product(weight, None)(x), linear(x, weight))
+    monkeypatch.undo()
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert torch.equal(product(x, weight), linear(x, weight)), "who turned it off"
 
 
 @pytest.mark.parametrize("family", families.CONFIGS)
@@ -141,9 +152,21 @@ OTHERS: dict[str, Any] = {
     "dora": lambda: pair("Llama", use_dora=True)[1],
     "merged": lambda: merged_in(pair("Llama")[1]),
     "a trained base": lambda: pair("Llama")[1].requires_grad_(True),
+    "trained biases": lambda: pair("Qwen2", bias="all", target_modules=["q_proj", "v_proj"])[1],
     "half": lambda: pair("Llama")[1].to(torch.bfloat16),
     "two at once": lambda: two(pair("Llama")[0]),
+    "a watched lora_A": lambda: watched(pair("Llama")[1], "lora_A"),
+    "a watched lora_B": lambda: watched(pair("Llama")[1], "lora_B"),
+    "a watched dropout": lambda: watched(pair("Llama")[1], "lora_dropout"),
 }
+
+
+def watched(model: Any, part: str) -> Any:
+    """Somebody doubles what a part of each layer gives."""
+    for layer in model.modules():
+        if type(layer) is lora.FusedLinear:
+            getattr(layer, part)["default"].register_forward_hook(lambda *given: given[-1] * 2)
+    return model
 
 
 def merged_in(model: Any) -> Any:
@@ -171,6 +194,14 @@ def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.Monkey
     assert torch.equal(model(ids).logits, found)
 
 
+def test_what_is_small_is_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fused = pair("Llama")
+    ids = prompts(6)["input_ids"]
+    assert is_fused(fused, ids, monkeypatch)
+    monkeypatch.setattr(lora, "SMALL", 6 * 48 * 32 + 1)
+    assert not is_fused(fused, ids, monkeypatch), "the largest of its layers has one product fewer"
+
+
 def test_plain_ones_are_fused_with_checkpointing_too(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fused = pair("Llama")
     ids = prompts(6)["input_ids"]
@@ -180,6 +211,45 @@ def test_plain_ones_are_fused_with_checkpointing_too(monkeypatch: pytest.MonkeyP
     fused.enable_input_require_grads()
     again = families.gradient(fused.train(), fused(ids).logits.square().sum())
     torch.testing.assert_close(again, straight, rtol=1e-5, atol=1e-6)
+
+
+def layers_of(*models: Any) -> list[Any]:
+    return [next(it for it in model.modules() if isinstance(it, peft.tuners.lora.layer.Linear)) for model in models]
+
+
+def test_who_watches_the_gradient_of_a_base_sees_it() -> None:
+    x, found = drawn(2, 3, 32).requires_grad_(), []
+    for layer in layers_of(*pair("Llama")):
+        layer.base_layer.register_full_backward_hook(lambda module, inside, outside: (inside[0] * 2,))
+        found.append(torch.autograd.grad(layer(x).square().sum(), x)[0])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 32), (4, 0, 32), (0, 32), (32,), (2, 3, 4, 32)])
+def test_any_number_of_rows(shape: tuple[int, ...]) -> None:
+    usual, fused = (layer(drawn(*shape)) for layer in layers_of(*pair("Llama")))
+    torch.testing.assert_close(fused, usual, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gradient_of_each_row_is_that_of_the_modules() -> None:
+    found = []
+    for layer in layers_of(*pair("Llama")):
+        of_x = torch.func.grad(lambda x, layer=layer: layer(x).square().sum())
+        found.append(torch.func.vmap(of_x)(drawn(4, 32)))
+    torch.testing.assert_close(*found)
+
+
+def test_a_compiler_sees_one_graph() -> None:
+    (layer,) = layers_of(pair("Llama")[1])
+    found = torch.compile(layer, backend="eager", fullgraph=True)(x := drawn(4, 32))
+    torch.testing.assert_close(found, layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_derivative_is_refused_and_not_left_out() -> None:
+    (layer,) = layers_of(pair("Llama")[1])
+    x = drawn(4, 32).requires_grad_()
+    with pytest.raises(RlmError, match="fuse: false"):
+        torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
 
 
 def test_it_is_saved_and_unloaded_as_ever(tmp_path: Any) -> None:

@@ -17,11 +17,12 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.commands.shortcuts import shortcuts
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
+from rlm_plugins.speed import lora
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
@@ -44,6 +45,12 @@ SPOKEN = {
     "grad_norm",
     "critic/value",
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fused in large models is fused here."""
+    monkeypatch.setattr(lora, "SMALL", 0)
 
 
 def seldom(completions: list[str]) -> list[float]:
@@ -226,6 +233,20 @@ def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
     assert not silent(row_of("dr_grpo", penalties=[regret]), 0)
 
 
+def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
+    """The question is asked on the CPU; `meta` is a device that every machine has."""
+
+    there = torch.ones(1, 1, device="meta")
+
+    def elsewhere(logp: torch.Tensor) -> torch.Tensor:
+        return logp * there
+
+    part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
+    with pytest.raises(PartError, match="elsewhere"):
+        objective(drawn(0)[0], replace(row_of("dr_grpo"), policy_loss=part.bind({})))
+    assert not silent(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
+
+
 def test_a_coefficient_that_comes_later_counts_later() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
     made = row_of("dr_grpo", penalties=[late])
@@ -305,6 +326,23 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     lines = shortcuts(stage, arguments(stage))
     told = [told[0], fused, *told[1:]]
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("model.lora.target_modules=[embed_tokens]", "none of its layers is plain"),
+        ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
+        ("model.lora.use_dora=true", "`use_dora` makes it more than a product"),
+        ("trainer.torch_compile=true", "`torch_compile` makes the products"),
+        ("trainer.bf16=true", "half precision"),
+    ],
+)
+def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: str) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file, [said]), REGISTRY)
+    assert told in next(line for line in shortcuts(stage, arguments(stage)) if line.startswith("LoRA stays"))
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])

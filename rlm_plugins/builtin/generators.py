@@ -34,8 +34,9 @@ def portable(
 
     With ``as_transformers`` they are the samples transformers would have drawn, and the random generator is left as it
     would have left it; ``inverse_cdf`` draws one number a row in place of one a word: other samples of the same
-    distribution. ``merge: false`` leaves LoRA beside its base, and so saves the memory of a copy of those weights. What
-    the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log says so once.
+    distribution. ``merge: false`` leaves LoRA beside its base and every weight as it lies, and so saves the memory of
+    copies. What the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log says
+    so once.
     """
     from rlm_plugins.speed.portable import write
 

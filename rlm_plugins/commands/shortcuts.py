@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.micro_batch import joined_tokens
-from rlm_plugins.estimate.paths import longest_packed, padded_because, writing
+from rlm_plugins.estimate.paths import fuses, longest_packed, padded_because, writing
 from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
@@ -73,10 +73,13 @@ def _fuse(stage: Stage, args: Any) -> list[str]:
     """Nothing where there is no LoRA."""
     if stage.lora is None:
         return []
-    odd = next((name for name in ("lora_dropout", "use_dora", "lora_bias") if stage.lora.get(name)), None)
-    if reason := reasons.apart(stage.speed, args, sharded=False) or (odd and f"`{odd}` makes it more than a product"):
+    odd = [name for name in ("lora_dropout", "use_dora", "lora_bias") if stage.lora.get(name)]
+    reason = reasons.apart(stage.speed, args, sharded=False)
+    if reason is None and not fuses(stage):
+        reason = f"`{odd[0]}` makes it more than a product" if odd else "none of its layers is plain, in float32"
+    if reason:
         return [f"LoRA stays beside its base in the update: {reason}"]
-    return ["LoRA is added to its base within a product in the update, where weights are float32"]
+    return ["LoRA is added to its base within a product in the update, where that is large and in float32"]
 
 
 def _skip(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:

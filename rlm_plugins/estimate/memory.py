@@ -36,7 +36,8 @@ class Load:
         state: Bytes of optimiser state per byte of trained weights: AdamW keeps two moments.
         reference: Whether a second, frozen copy of the weights is held.
         fused: Whether Triton scores the tokens (a GPU).
-        copies: Bytes of the layers that stand beside the model's while rows are written, adapters added to them.
+        copies: Bytes of the layers that stand beside the model's while rows are written, adapters added to them,
+            weights laid out.
         others: Bytes of the models that parts hold beside the policy.
         trees: Prompts of a micro-batch that is read packed, each once for its completions; 0: it is read padded.
     """
@@ -120,7 +121,7 @@ def estimate(
             "keys and values": block.cache(load.rows * (load.prompt + load.completion)),
             "a layer reading the prompts": block.reading(load.rows * load.prompt),
             "next-token probabilities": block.choosing(load.rows),
-            "layers with their adapters added": load.copies if load.rows else 0,
+            "layers to write with": load.copies if load.rows else 0,
         },
         learning={
             "activations": block.activations(load),

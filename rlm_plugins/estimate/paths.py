@@ -40,6 +40,20 @@ def longest_packed(stage: Stage) -> int | None:
     return longest(stage.source.config)
 
 
+def fuses(stage: Stage) -> bool:
+    """Whether some LoRA layer is what `speed.lora` computes.
+
+    Args:
+        stage: With its source built.
+    """
+    from peft.tuners.lora.layer import Linear
+
+    from rlm_plugins.speed.lora import is_fusible
+
+    layers = skeleton(stage.source.config, stage.lora).train().modules()
+    return any(type(layer) is Linear and is_fusible(layer) for layer in layers)
+
+
 def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     """Of each way a stage writes: why transformers will instead of its generator, and the bytes that this holds.
 

@@ -68,7 +68,9 @@ _ALLOWED = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "greater_than": "more than {gt:g}",
     "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le:g} or less",
     "too_short": "at least one entry",
     "literal_error": "{expected}",
 }

@@ -37,7 +37,12 @@ _BESIDE_KNOBS: dict[str, Schema] = {
             "default": "stop",
             "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
         },
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds one call may take; default: any"},
+        "timeout": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "seconds one call may take, with all rows; with those of a group where it has `processes`, "
+            "with one where it is asynchronous and of one completion; default: any",
+        },
         "processes": {
             "type": "integer",
             "minimum": 1,

@@ -70,4 +70,5 @@ def _address(data: Any, loc: tuple[str | int, ...]) -> str:
 def _hint(value: object, wanted: str) -> str:
     if value in ("yes", "no", "on", "off") and "boolean" in wanted:
         return "write true or false"
-    return text_number(value) or nearest(str(value), re.findall(r"'([^']*)'", wanted))
+    quoted = [word for word in re.findall(r"'([^']*)'", wanted) if word != value]
+    return text_number(value) or nearest(str(value), quoted)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.speed.lora import adapters, is_mergeable, is_plain, upright
 from rlm_plugins.speed.products import Product, pays_to_lay
 
 
@@ -41,7 +42,7 @@ def summed(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     weight = base.weight.detach()
     if base is not layer:
         weight = weight + sum(layer.get_delta_weight(name) for name in adapters(layer))
-    return weight if type(base) is torch.nn.Linear else weight.T, base.bias  # a Conv1D holds it turned
+    return upright(base, weight), base.bias
 
 
 def is_alone(layer: Any) -> bool:
@@ -68,44 +69,3 @@ def _with_copies(model: Any) -> list[Any]:
 
 def _base(layer: Any) -> Any:
     return getattr(layer, "base_layer", layer)
-
-
-def is_mergeable(layer: Any) -> bool:
-    """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
-    from peft.tuners.lora.layer import Linear
-
-    from rlm_plugins.speed.lora import FusedLinear
-
-    if type(layer) not in (Linear, FusedLinear) or layer.disable_adapters or layer.merged or "forward" in vars(layer):
-        return False
-    active = adapters(layer)
-    odd = any(name in layer.lora_variant or layer.lora_bias[name] or _drops(layer, name) for name in active)
-    base = layer.base_layer
-    return bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_of(layer, active)))
-
-
-def adapters(layer: Any) -> list[str]:
-    """Those of a LoRA layer that are on."""
-    return [name for name in layer.active_adapters if name in layer.lora_A]
-
-
-def _drops(layer: Any, name: str) -> bool:
-    dropout = layer.lora_dropout[name]
-    return dropout.training and not isinstance(dropout, torch.nn.Identity)
-
-
-def is_plain(layer: Any) -> bool:
-    """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
-    from transformers.pytorch_utils import Conv1D
-
-    watched = layer._forward_pre_hooks or layer._forward_hooks or "forward" in vars(layer)
-    return type(layer) in (torch.nn.Linear, Conv1D) and not watched
-
-
-def _of(layer: Any, active: list[str]) -> list[torch.Tensor]:
-    return [side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active]
-
-
-def _is_float(x: torch.Tensor) -> bool:
-    casts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
-    return x.dtype == torch.float32 and not casts

@@ -84,7 +84,7 @@ def norm(module: Any) -> Norm:
     return module.weight.shape, module.weight, module.variance_epsilon
 
 
-def product(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+def product_of(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """Of linear layers in float32 that read the same, one after the other; an adapter is added to its base.
 
     It is a single product where all of them have copies anyway.

@@ -47,12 +47,15 @@ def product(
 
 
 def pays_to_lay(weight: torch.Tensor) -> bool:
-    """Whether a `Product` makes a copy of its weight. One on the meta device is thought to come to this machine."""
+    """Whether a `Product` makes a copy of its weight. One on the meta device counts as if it were on this CPU."""
     return weight.numel() >= SMALL_WEIGHT and _is_onednns(weight)
 
 
 def _is_onednns(weight: torch.Tensor) -> bool:
-    if weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+    library = torch.backends.mkldnn
+    if torch.compiler.is_compiling() or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    if not library.is_available() or not library.enabled:  # type: ignore[attr-defined]
         return False
     return weight.device.type == "cpu" or (weight.is_meta and not torch.accelerator.is_available())
 

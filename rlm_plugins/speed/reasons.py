@@ -42,6 +42,8 @@ def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
         return "`speed.fuse` is off"
     if args.bf16 or args.fp16:
         return "products are made in half precision"
+    if args.torch_compile:
+        return "`torch_compile` makes the products"
     return "the weights are spread over processes" if sharded else None
 
 

@@ -43,9 +43,9 @@ class AsMultinomial:
         shape = of, like.shape[-1]
         if like.device.type != "cpu" or not exponential_is_inverse():
             noise = torch.empty(shape, device=like.device).exponential_()
-            return noise if len(rows) == of else noise[rows]
+            return noise if len(rows) == of else noise.index_select(0, rows)
         u = torch.rand(shape, dtype=torch.float64, out=self._room)
-        return _exponential(u if len(rows) == of else u[rows])
+        return _exponential(u if len(rows) == of else u.index_select(0, rows))
 
 
 def _exponential(u: torch.Tensor) -> torch.Tensor:
@@ -66,11 +66,14 @@ def exponential_is_inverse() -> bool:
 
 
 def by_inverse(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
-    """The first token whose cumulated probability exceeds a uniform number: one number a row instead of V."""
+    """The first token whose cumulated probability exceeds a uniform number: one number a row instead of V.
+
+    In float64: beside 1 a float32 has no room for the unlikely words of a large vocabulary.
+    """
     p = scores.softmax(-1)
-    reached = p.cumsum(-1)
+    reached = p.cumsum(-1, dtype=torch.float64)
     whole = reached[:, -1:].contiguous()
-    level = torch.rand(of, 1, device=p.device)[rows] * whole
+    level = torch.rand(of, 1, dtype=torch.float64, device=p.device)[rows] * whole
     level = level.minimum(whole.nextafter(torch.zeros_like(whole)))  # else rounding could step over the last one
     token = torch.searchsorted(reached, level, right=True).squeeze(1).clamp(max=p.shape[-1] - 1)
     return _possible(p, token)

@@ -14,6 +14,7 @@ from itertools import product
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.errors import PartError
 from rlm_plugins.speed.regroup import counts_by_row
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.training.sharing import POLICY
@@ -30,10 +31,16 @@ def silent(equation: Equation, step: int, sources: Iterable[str] = ()) -> bool:
         equation: The parts, with their coefficients as they are now.
         step: Optimiser steps done.
         sources: Labels of those who write.
+
+    A term that cannot be asked, say because it holds a tensor on another device, is taken for one that sees them.
     """
-    if not counts_by_row(equation):
+    try:
+        return counts_by_row(equation) and _adds_nothing(equation, *_made_up(step, sources))
+    except (PartError, RuntimeError):
         return False
-    made, dead = _made_up(step, sources)
+
+
+def _adds_nothing(equation: Equation, made: Batch, dead: torch.Tensor) -> bool:
     before = _gradients(equation, made)
     if any(x[dead].any() for x in before):
         return False

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed.past import Past
-from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product, words
+from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product_of, words
 
 
 class Step:
@@ -33,7 +33,7 @@ class Step:
         decoder, head = parts_of(model)
         self._words, self._angles = words(decoder.embed_tokens), plain(decoder.rotary_emb)
         self._layers = [Layer(layer, number) for number, layer in enumerate(decoder.layers)]
-        self._norm, self._head = norm(decoder.norm), product(head)
+        self._norm, self._head = norm(decoder.norm), product_of(head)
 
     def __call__(self, token: Int[torch.Tensor, "L"], past: Past) -> Float[torch.Tensor, "L V"]:  # noqa: F821
         """Logits of the token after these.
@@ -63,13 +63,13 @@ class Layer:
     def __init__(self, layer: Any, number: int) -> None:
         attention, mlp = made_of(made_of(layer, "layer").self_attn, "attention", {*OF_HEADS}), made_of(layer.mlp, "mlp")
         self.before, self.after = norm(layer.input_layernorm), norm(layer.post_attention_layernorm)
-        self.qkv, self.out = product(*(getattr(attention, f"{x}_proj") for x in "qkv")), product(attention.o_proj)
+        self.qkv, self.out = product_of(*(getattr(attention, f"{x}_proj") for x in "qkv")), product_of(attention.o_proj)
         self.of_heads = [norm(getattr(attention, x)) for x in OF_HEADS if hasattr(attention, x)]
         self.number, self.scale, self.d = number, attention.scaling, attention.head_dim
         self.groups = attention.k_proj.out_features // self.d
         self.gate_up, self.down, self.act = (
-            product(mlp.gate_proj, mlp.up_proj),
-            product(mlp.down_proj),
+            product_of(mlp.gate_proj, mlp.up_proj),
+            product_of(mlp.down_proj),
             plain(mlp.act_fn),
         )
 

@@ -49,7 +49,7 @@ class Guard:
         began = time.perf_counter()
         scores, faults = await self._answers(columns, range(len(texts)))
         if not hasattr(self._reward.part.target, "state_dict"):  # asking again would go into its memory
-            if faults and faults[0].narrow and not scores:
+            if faults and faults[0].narrow and not (scores or self._is_sure(faults)):
                 scores, faults = await self._group_by_group(columns, faults[0])
             else:
                 faults = [await self._closer(fault, columns) for fault in faults]
@@ -59,6 +59,10 @@ class Guard:
             self._see_to([fault.seen(self._reward.label, columns, texts) for fault in faults])
         instead = None if self._reward.on_error == "skip" else 0.0
         return [scores.get(row, instead) for row in range(len(texts))]
+
+    def _is_sure(self, faults: Sequence[Fault]) -> bool:
+        """Whether each row was asked about alone, and failed."""
+        return self._reward.part.part.by_row and all(fault.sample is not None for fault in faults)
 
     async def _answers(self, columns: Columns, rows: Sequence[int]) -> Said:
         """What it says about some rows."""

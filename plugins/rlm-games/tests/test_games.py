@@ -11,6 +11,7 @@ from rlm_games import guess, nim, tictactoe, walk
 from rlm_games.game import Game, shown
 
 from rlm_plugins.environment import Environment
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.testing import conformance
 from rlm_plugins.training.tools import named
 from rlm_plugins.world import World
@@ -29,6 +30,13 @@ GAMES: dict[str, tuple[Callable[..., World], int]] = {
     "tictactoe": (tictactoe, 801),
 }
 """Name → the game, and how many starts it has."""
+
+
+def test_more_guesses_than_there_are_numbers_for() -> None:
+    with pytest.raises(RecipeError, match="are enough for 1023 numbers, and from 0 to 40 there are 41") as told:
+        guess(guesses=10)
+    assert told.value.where == "environment.guesses"
+    assert guess(guesses=5).train
 
 
 def begun(world: World, row: Any) -> Game:

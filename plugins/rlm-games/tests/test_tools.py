@@ -81,6 +81,12 @@ def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> N
     assert whole[: len(prompt["input_ids"])] == prompt["input_ids"], "what it is shown is what it will meet"
 
 
+def test_a_question_asks_for_the_sum() -> None:
+    with pytest.raises(RecipeError, match="asks the same of every row") as told:
+        calculator(question="sum?")
+    assert (told.value.where, told.value.allowed) == ("environment.question", "text with {sum} in it")
+
+
 def test_the_tools_can_be_shown_to_a_model() -> None:
     (tool,) = tools_of(calculator(train_rows=9, test_rows=1).environment())  # type: ignore[misc]
     assert "expression" in get_json_schema(tool)["function"]["parameters"]["properties"]

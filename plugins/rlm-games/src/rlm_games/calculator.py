@@ -11,6 +11,8 @@ from rlm_games.game import Count, Share, Show
 from rlm_games.interpreter import Interpreter, require_sandbox
 from rlm_games.sums import computed
 from rlm_plugins.environment import Environment
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.wording import found
 from rlm_plugins.world import World
 
 Digits = Annotated[int, Field(ge=1, le=9)]
@@ -53,6 +55,9 @@ def calculator(
     `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are (2187 of one
     digit) are made.
     """
+    if "{sum}" not in question:
+        problem = f"found {found(question)}, which asks the same of every row"
+        raise RecipeError(problem, where="environment.question", allowed="text with {sum} in it")
     if tool == "python":
         require_sandbox()
     chance = random.Random(f"calculator {seed}")

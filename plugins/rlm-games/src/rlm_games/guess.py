@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rlm_games.game import Count, Game, Share, Show, world
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.world import World
 
 Turns = Annotated[int, Field(ge=1, le=10)]
@@ -79,6 +80,10 @@ def guess(
     (['15'], ('+', 0.0, False), ['17'], ('', 1.0, True))
     """
     size = 2**guesses - 1
+    if size > highest + 1:
+        problem = f"{guesses} guesses are enough for {size} numbers, and from 0 to {highest} there are {highest + 1}"
+        hint = f"fewer guesses, or a `highest` of {2 * size} or so"
+        raise RecipeError(problem, where="environment.guesses", hint=hint)
     ranges = [(low, low + size - 1) for low in range(highest - size + 2)]
     starts = [(f"{a}-{b}", {"low": a, "high": b, "secret": n}) for a, b in ranges for n in range(a, b + 1)]
     return world(partial(Guess, guesses, evasive), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

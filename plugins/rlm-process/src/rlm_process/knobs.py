@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError
@@ -33,12 +33,16 @@ def _there(address: str) -> str:
     return address
 
 
-def _a_rule(steps: str) -> str:
+def _a_rule(steps: Any, otherwise: ValidatorFunctionWrapHandler) -> Any:
+    """Of a text one thing is said, and not one by each branch of the union."""
+    if not isinstance(steps, str) or steps in PATTERNS:
+        return otherwise(steps)
     try:
         return _there(steps)
     except PydanticCustomError as error:
-        said = {"names": f"{', '.join(PATTERNS)}, {{pattern: …}}, {{every: …}}", "why": error.message()}
-        raise PydanticCustomError("steps", "{names}, or {why}", said) from None
+        names = ", ".join(f"'{name}'" for name in PATTERNS)
+        said = {"names": f"{names}, {{pattern: …}}, {{every: …}}", "why": error.message()}
+        raise PydanticCustomError("steps", "Input should be {names} or {why}", said) from None
 
 
 Address = Annotated[str, AfterValidator(_there)]
@@ -59,5 +63,5 @@ class Every(pydantic.BaseModel):
     every: Annotated[int, Field(ge=1)]
 
 
-Steps = Literal["lines", "paragraphs", "sentences"] | Pattern | Every | Annotated[str, AfterValidator(_a_rule)]
+Steps = Annotated[Literal["lines", "paragraphs", "sentences"] | Pattern | Every | str, WrapValidator(_a_rule)]
 """A knob that says what a step is: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a rule."""

@@ -78,12 +78,15 @@ def right_lines(
 ) -> list[float]:
     """Whether an answer is right line by line: 1 if all lines are and there is no other, or the share of them that is.
 
+    What is blank is no line, as it is no step.
+
     >>> right_lines(["12,13\\n11,05", "12,13\\n11,04"], [["12,13", "11,05"]] * 2)
     [1.0, 0.0]
     >>> right_lines(["12,13\\n", "12,13\\n11,05\\n0"], [["12,13", "11,05"]] * 2, pay="share")
     [0.5, 0.6666666666666666]
     """
-    verdicts = [each_line(said.split("\n"), gold) for said, gold in zip(completions, lines, strict=True)]
+    written = [[line for line in said.split("\n") if line.strip()] for said in completions]
+    verdicts = [each_line(said, gold) for said, gold in zip(written, lines, strict=True)]
     shares = [sum(row) / max(len(row), len(gold)) for row, gold in zip(verdicts, lines, strict=True)]
     return [float(share == 1) if pay == "all" else share for share in shares]
 
@@ -94,4 +97,4 @@ def each_line(said: Sequence[str], lines: Sequence[str]) -> list[float]:
     >>> each_line(["12,13\\n", "11,04", "1"], ["12,13", "11,05"])
     [1.0, 0.0, 0.0]
     """
-    return [float(line.rstrip("\n") == right) for line, right in zip(said, [*lines, *[None] * len(said)], strict=False)]
+    return [float(line.strip() == right) for line, right in zip(said, [*lines, *[None] * len(said)], strict=False)]
