@@ -180,6 +180,14 @@ def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[
     assert read
 
 
+def test_with_checkpointing_it_is_written_as_ever(read: list[int]) -> None:
+    """What lets gradients into frozen words is no matter to one who writes."""
+    model = made("Llama")
+    model.enable_input_require_grads()
+    same(model, prompts(4, times=2), config())
+    assert read
+
+
 def test_who_is_made_of_the_same_and_reads_otherwise_is_found_out(
     read: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:

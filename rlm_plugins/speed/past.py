@@ -75,6 +75,6 @@ class Past:
 
     def _copy(self, prompts: Prompts) -> None:
         """To each row its own."""
-        for layer, pair in zip(self._cache.layers, prompts.kept, strict=True):
-            layer.put_before(*(x[prompts.twin] for x in pair))
         self._prompts = None
+        for layer in self._cache.layers:
+            layer.put_before(*(x[prompts.twin] for x in prompts.kept.pop(0)))
