@@ -14,8 +14,9 @@ from test_generation import config, prompts, same
 from transformers import DynamicCache
 
 from rlm_plugins.speed import same_step
-from rlm_plugins.speed.cache import keep, make_roomy, survivors
+from rlm_plugins.speed.cache import make_roomy, survivors
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.past import Past
 from rlm_plugins.speed.pieces import Other
 from rlm_plugins.speed.products import Product
 from rlm_plugins.speed.same_step import step_of
@@ -31,9 +32,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rows: list[int] = []
     call = Step.__call__
 
-    def counted(self: Step, token: torch.Tensor, **given: Any) -> torch.Tensor:
+    def counted(self: Step, token: torch.Tensor, past: Past) -> torch.Tensor:
         rows.append(len(token))
-        return call(self, token, **given)
+        return call(self, token, past)
 
     monkeypatch.setattr(Step, "__call__", counted)
     return rows
@@ -68,16 +69,12 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
     model(ids, attention_mask=there, use_cache=True, **start)
     left = torch.arange(3)
     step, width = Step(model), ids.shape[1] + 1
-    given = step.first(
-        {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, 3
-    )
+    past = Past({"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left)
     for t in range(6):
-        assert torch.allclose(step(words[left, t], **given), usual[left, t], atol=1e-5)
-        given = step.after(given)
+        assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         if t == 2:
             left = survivors(torch.tensor([True, False, False]))
-            keep(cache, left)
-            given = {name: x[left] if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+            past.keep(left)
 
 
 def test_small_weights_without_an_adapter_are_not_copied() -> None:
@@ -179,6 +176,14 @@ def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[
     model = families.model("Llama").eval()
     model(torch.tensor([[3, 4]]), output_hidden_states=True)
     assert any(module._forward_hooks for module in model.modules())
+    same(model, prompts(4, times=2), config())
+    assert read
+
+
+def test_with_checkpointing_it_is_written_as_ever(read: list[int]) -> None:
+    """What lets gradients into frozen words is no matter to one who writes."""
+    model = made("Llama")
+    model.enable_input_require_grads()
     same(model, prompts(4, times=2), config())
     assert read
 

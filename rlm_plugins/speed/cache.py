@@ -46,6 +46,18 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
             self._whole = [x[:count] for x in self._whole]
             self._show(tokens)
 
+    def take_out(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Its keys and values, which it has no longer; the next may be of other rows."""
+        self.is_initialized = False
+        return self.keys, self.values
+
+    def put_before(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Puts those of earlier tokens before its own."""
+        own = self.take_out() if self.is_initialized else None
+        self.update(keys, values)
+        if own is not None:
+            self.update(*own)
+
     def _show(self, tokens: int) -> None:
         self.keys, self.values = (x.narrow(2, 0, tokens) for x in self._whole)
 

@@ -8,6 +8,7 @@ import torch
 
 from rlm_plugins.speed.cache import keep, make_roomy, survivors
 from rlm_plugins.speed.decodes import BY_ROW
+from rlm_plugins.speed.past import Past
 from rlm_plugins.speed.stepping import Step
 
 
@@ -43,6 +44,7 @@ class Live:
         self.rows = torch.arange(self.count, device=input_ids.device)
         self._written: list[torch.Tensor] = [input_ids]
         self._step = step
+        self._past: Past | None = None
         self._cache = given["past_key_values"]
         make_roomy(self._cache)
 
@@ -51,20 +53,17 @@ class Live:
         first, twin = distinct(self.ids, self._given.get("attention_mask"))
         output = self._model._prefill(self.ids[first], self._config, _picked(self._given, first, self.count))
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
-        self._cache.batch_select_indices(twin)
         places = self._given.get("position_ids")
         if self._step is not None and places is not None and places.dim() == 2:
-            self._given = self._step.first(self._given, self.count)
+            self._past = Past(self._given, twin)
         else:
-            self._step = None
+            self._cache.batch_select_indices(twin)
         return output.logits[:, -1].float()[twin]
 
     def read_tokens(self) -> torch.Tensor:
         """Logits of the next token (L, V), in float32."""
-        if self._step is not None:
-            logits = self._step(self.ids[:, -1], **self._given)
-            self._given = self._step.after(self._given)
-            return logits
+        if self._step is not None and self._past is not None:
+            return self._step(self.ids[:, -1], self._past)
         inputs = self._model.prepare_inputs_for_generation(self.ids, next_sequence_length=1, **self._given)
         output = self._model(**inputs, return_dict=True)
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
@@ -86,8 +85,11 @@ class Live:
         if not done.any():
             return
         places = survivors(done)
-        keep(self._cache, places)
-        self._given = _picked(self._given, places, len(self.rows))
+        if self._past is not None:
+            self._past.keep(places)
+        else:
+            keep(self._cache, places)
+            self._given = _picked(self._given, places, len(self.rows))
         for processor in self._processors:
             for name in BY_ROW & vars(processor).keys():
                 if isinstance(x := getattr(processor, name), torch.Tensor):

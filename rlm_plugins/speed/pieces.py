@@ -58,9 +58,16 @@ def made_of(module: Any, kind: str, may: Set[str] = frozenset()) -> Any:
 def unwatched(module: Any) -> Any:
     """The module, once no hook waits for it to be called."""
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    if any(getattr(hook, "__module__", None) != CAPTURING for hook in hooks):
+    if any(getattr(hook, "__module__", None) != CAPTURING and not _is_for_gradients(hook) for hook in hooks):
         raise Other
     return module
+
+
+def _is_for_gradients(hook: Any) -> bool:
+    """Whether a hook only lets gradients into frozen words, as it does wherever there is gradient checkpointing."""
+    home = (getattr(hook, "__module__", None) or "").partition(".")[0]
+    name = getattr(hook, "__name__", "")
+    return home in ("transformers", "peft", "trl") and name.startswith("make_inputs_require_grad")
 
 
 def plain(module: Any) -> Any:

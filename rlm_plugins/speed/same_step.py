@@ -11,6 +11,7 @@ from transformers import DynamicCache
 
 from rlm_plugins.speed.cache import make_roomy
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.past import Past
 from rlm_plugins.speed.pieces import Other
 from rlm_plugins.speed.stepping import Step
 
@@ -55,7 +56,7 @@ def _is_same(step: Step, model: Any) -> bool:
     usual = model(input_ids=ids[:, -1:], use_cache=True, **given).logits[:, -1]
     cache.crop(-1)
     try:
-        found = step(ids[:, -1], **Step.first(given, len(ids)))
+        found = step(ids[:, -1], Past(given, torch.arange(len(ids), device=ids.device)))
     except (RuntimeError, ValueError, TypeError):
         return False
     return usual.shape == found.shape and bool((usual - found).abs().max() <= ROUNDING * usual.abs().max())

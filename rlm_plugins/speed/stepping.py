@@ -14,9 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from transformers.cache_utils import DynamicCache
 
-from rlm_plugins.speed.cache import RoomyLayer
+from rlm_plugins.speed.past import Past
 from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product_of, words
 
 
@@ -33,46 +32,24 @@ class Step:
     def __init__(self, model: Any) -> None:
         decoder, head = parts_of(model)
         self._words, self._angles = words(decoder.embed_tokens), plain(decoder.rotary_emb)
-        self._layers = [Layer(layer) for layer in decoder.layers]
+        self._layers = [Layer(layer, number) for number, layer in enumerate(decoder.layers)]
         self._norm, self._head = norm(decoder.norm), product_of(head)
 
-    def __call__(
-        self,
-        token: Int[torch.Tensor, "L"],  # noqa: F821
-        place: Int[torch.Tensor, "L 1"],
-        mask: Float[torch.Tensor, "L 1 1 T"] | None,
-        cache: DynamicCache,
-    ) -> Float[torch.Tensor, "L V"]:
+    def __call__(self, token: Int[torch.Tensor, "L"], past: Past) -> Float[torch.Tensor, "L V"]:  # noqa: F821
         """Logits of the token after these.
 
         Args:
             token: The last of each row.
-            place: Its position.
-            mask: Added where tokens are attended to: -∞ on padding; None: there is none.
-            cache: The tokens before, in layers that keep room; takes these in.
+            past: The tokens before; takes these in.
         """
         x = F.embedding(token, self._words)
-        cos, sin = self._angles(x, place)
+        cos, sin = self._angles(x, past.place)
         half = sin.shape[-1] // 2
         sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)  # x₁ gets -x₂ sin, x₂ gets x₁ sin
-        for layer, kept in zip(self._layers, cache.layers, strict=True):
-            x = layer(x, cos, sin, mask, kept)
+        for layer in self._layers:
+            x = layer(x, cos, sin, past)
+        past.go_on()
         return self._head(F.rms_norm(x, *self._norm))
-
-    @staticmethod
-    def first(given: dict[str, Any], rows: int) -> dict[str, Any]:
-        """What it is called with after the prompts of rows, from what the model would be."""
-        there, mask = given.get("attention_mask"), None
-        if there is not None and not there.all():
-            mask = torch.zeros(there.shape, device=there.device).masked_fill_(there == 0, -torch.inf)[:, None, None]
-        place = given["position_ids"][:, -1:].expand(rows, 1)
-        return {"place": place, "mask": mask, "cache": given["past_key_values"]}
-
-    @staticmethod
-    def after(given: dict[str, Any]) -> dict[str, Any]:
-        """And a token later."""
-        mask = given["mask"]
-        return {**given, "place": given["place"] + 1, "mask": None if mask is None else F.pad(mask, (0, 1))}
 
 
 class Layer:
@@ -80,14 +57,15 @@ class Layer:
 
     Args:
         layer: As transformers made it.
+        number: Of it.
     """
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, number: int) -> None:
         attention, mlp = made_of(made_of(layer, "layer").self_attn, "attention", {*OF_HEADS}), made_of(layer.mlp, "mlp")
         self.before, self.after = norm(layer.input_layernorm), norm(layer.post_attention_layernorm)
         self.qkv, self.out = product_of(*(getattr(attention, f"{x}_proj") for x in "qkv")), product_of(attention.o_proj)
         self.of_heads = [norm(getattr(attention, x)) for x in OF_HEADS if hasattr(attention, x)]
-        self.scale, self.d = attention.scaling, attention.head_dim
+        self.number, self.scale, self.d = number, attention.scaling, attention.head_dim
         self.groups = attention.k_proj.out_features // self.d
         self.gate_up, self.down, self.act = (
             product_of(mlp.gate_proj, mlp.up_proj),
@@ -95,17 +73,13 @@ class Layer:
             plain(mlp.act_fn),
         )
 
-    def __call__(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None, kept: RoomyLayer
-    ) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
         """y (L, D) from x (L, D)."""
-        h = x + self._attended(F.rms_norm(x, *self.before), cos, sin, mask, kept)
+        h = x + self._attended(F.rms_norm(x, *self.before), cos, sin, past)
         gate, up = self.gate_up(F.rms_norm(h, *self.after)).chunk(2, -1)
         return h + self.down(self.act(gate) * up)
 
-    def _attended(
-        self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor | None, kept: RoomyLayer
-    ) -> torch.Tensor:
+    def _attended(self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
         rows, d, shared = n.shape[0], self.d, self.groups
         heads, v = self.qkv(n).view(rows, -1, d).tensor_split([-shared], 1)
         if self.of_heads:
@@ -113,7 +87,6 @@ class Layer:
             heads = torch.cat([F.rms_norm(it, *how) for it, how in parts], 1)
         heads = torch.addcmul(heads * cos, heads.roll(d // 2, -1), sin)
         q, k = heads.tensor_split([-shared], 1)
-        keys, values = kept.update(k.unsqueeze(2), v.unsqueeze(2))
         asked = q.reshape(rows, shared, -1, d)  # heads that share keys stand where tokens do
-        seen = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, scale=self.scale)
+        seen = past.seen(self.number, asked, k.unsqueeze(2), v.unsqueeze(2), self.scale)
         return self.out(seen.reshape(rows, -1))
