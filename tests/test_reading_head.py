@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlm_plugins.speed import head
+from rlm_plugins.speed import head, sizes
 
 ROWS, WIDTH, WORDS = 11, 6, 17
 
@@ -24,7 +24,8 @@ def plain(
 def test_equals_the_plain_formula(
     monkeypatch: pytest.MonkeyPatch, chunk: int, biased: bool, entropy_gradient: bool
 ) -> None:
-    monkeypatch.setattr(head, "LOGITS", chunk * WORDS)
+    monkeypatch.setattr(sizes, "LOGITS", chunk * WORDS)
+    monkeypatch.setattr(sizes, "TOKENS", 1)
     torch.manual_seed(0)
     leaves = [torch.randn(ROWS, WIDTH), torch.randn(WORDS, WIDTH), torch.randn(WORDS)]
     leaves = [leaf.requires_grad_() for leaf in leaves[: 2 + biased]]
@@ -40,6 +41,29 @@ def test_equals_the_plain_formula(
     if entropy_gradient:
         loss = loss + (found[1] * of_entropy).sum()
     torch.testing.assert_close(torch.autograd.grad(loss, leaves), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3])
+def test_is_exact_where_the_policy_is_all_but_certain(shift: float) -> None:
+    """Logits that are large, or far apart, lose nothing: the plain formula in double precision says the same."""
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(ROWS, WIDTH) * 8, torch.randn(WORDS, WIDTH)
+    bias, target = torch.full((WORDS,), shift), torch.randint(WORDS, (ROWS,))
+    logits = torch.nn.functional.linear(hidden, weight, bias)  # rounded as they are
+    said = torch.distributions.Categorical(logits=logits.double())
+    logp, entropy = head.read_head(hidden, weight, bias, target)
+    torch.testing.assert_close(logp.double(), said.log_prob(target), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(entropy.double(), said.entropy(), rtol=1e-5, atol=1e-6)
+
+
+def test_entropies_nobody_asks_for_are_zero() -> None:
+    hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(WORDS, WIDTH)
+    target = torch.randint(WORDS, (ROWS,))
+    wanted = head.read_head(hidden, weight, None, target)[0]
+    logp, entropy = head.read_head(hidden, weight, None, target, with_entropy=False)
+    assert torch.equal(logp, wanted)
+    assert not entropy.any()
+    assert torch.equal(*(torch.autograd.grad(x.sum(), hidden)[0] for x in (logp, wanted)))
 
 
 def test_a_frozen_head_keeps_no_logits() -> None:

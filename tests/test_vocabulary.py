@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.registry.parts import Part
-from rlm_plugins.speed import head
+from rlm_plugins.speed import sizes
 from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.reading import padded_rows
@@ -42,7 +42,8 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
     trainer.model.eval()
     trainer._speed = Speed(packed=packed)
     assert trainer._reads_packed(*padded_rows(critical.rows(trainer))) is packed
-    monkeypatch.setattr(head, "LOGITS", 100)  # a few at a time
+    for name in ("LOGITS", "TOKENS"):
+        monkeypatch.setattr(sizes, name, 1)  # one at a time
     out |= critical.rows(trainer)
     stock, entropy, _ = trainer._read(trainer.model, out, compute_entropy=True)
     passes = []

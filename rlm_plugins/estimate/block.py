@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.speed.sizes import LOGITS, LOGITS_GPU, PAIRS, PAIRS_GPU, runs
+from rlm_plugins.speed.sizes import PAIRS, PAIRS_GPU, logits, runs
 
 if TYPE_CHECKING:
     import torch
@@ -143,9 +143,9 @@ class Block:
         product = 2 if load.half else self.weight
         if load.trees:
             scored = load.micro_rows * load.completion
-            logits = min(scored * self.vocabulary, LOGITS_GPU if load.fused else LOGITS)
+            tile = min(scored * self.vocabulary, logits(self.vocabulary, gpu=load.fused))
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
-            return states + logits * (4 + 4 + 4)
+            return states + tile * (4 + 4 + 4)
         tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
         tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
         return tile * (product if load.fused else 4 * TILES) + self.hidden_states(tokens, load.half)

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed.products import product
-from rlm_plugins.speed.sizes import LOGITS, LOGITS_GPU
+from rlm_plugins.speed.sizes import logits
 
 
 def read_head(
@@ -28,6 +28,7 @@ def read_head(
     target: Int[torch.Tensor, "N"],  # noqa: F821
     *,
     temperature: float = 1.0,
+    with_entropy: bool = True,
     entropy_gradient: bool = False,
 ) -> tuple[Float[torch.Tensor, "N"], Float[torch.Tensor, "N"]]:  # noqa: F821
     """Log-probability of each target (nats) and entropy of the distribution it comes from, in float32.
@@ -38,9 +39,11 @@ def read_head(
         bias: Of the language head.
         target: Token ids.
         temperature: The logits are divided by it.
+        with_entropy: Whether the entropy is asked for; else it is 0.
         entropy_gradient: Whether the entropy carries a gradient; that costs one more product with `weight`.
     """
-    logp, entropy = _ReadHead.apply(hidden, weight, bias, target, temperature, entropy_gradient)  # type: ignore[no-untyped-call]
+    asked = with_entropy or entropy_gradient, entropy_gradient
+    logp, entropy = _ReadHead.apply(hidden, weight, bias, target, temperature, *asked)  # type: ignore[no-untyped-call]
     return logp, entropy if entropy_gradient else entropy.detach()
 
 
@@ -53,24 +56,25 @@ class _ReadHead(torch.autograd.Function):
         bias: torch.Tensor | None,
         target: torch.Tensor,
         temperature: float,
+        with_entropy: bool,
         entropy_gradient: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         logp = torch.empty(len(hidden), device=hidden.device)
-        entropy = torch.empty_like(logp)
+        entropy = torch.zeros_like(logp)
         moves = ctx.needs_input_grad[0]
         of_logp = torch.empty_like(hidden, dtype=torch.float32) if moves else None
         of_entropy = torch.empty_like(hidden, dtype=torch.float32) if moves and entropy_gradient else None
         for part in chunks(hidden, weight):
             y = target[part].unsqueeze(1)
-            z = _log_softmax(hidden[part], weight, bias, temperature)
-            p = z.exp()
-            logp[part] = z.gather(1, y).squeeze(1)
-            entropy[part] = -torch.linalg.vecdot(p, z)
+            p, z, top = _distribution(hidden[part], weight, bias, temperature)
+            logp[part] = (z.gather(1, y) + top).squeeze(1)
+            if with_entropy:
+                entropy[part] = -torch.linalg.vecdot(p, z) - top.squeeze(1)
             if of_logp is not None:
                 mean = product(p.to(weight.dtype), weight.T)
                 of_logp[part] = (weight[y.squeeze(1)].float() - mean.float()) / temperature
             if of_entropy is not None:
-                tilted = p * (z + entropy[part].unsqueeze(1))
+                tilted = p * (z + (top + entropy[part].unsqueeze(1)))
                 of_entropy[part] = product(tilted.to(weight.dtype), weight.T) / -temperature
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(hidden, weight, bias, target, of_logp, of_entropy)
@@ -86,12 +90,11 @@ class _ReadHead(torch.autograd.Function):
             g_hidden = g_hidden + of_entropy * g_entropy.unsqueeze(1)
         g_hidden = None if g_hidden is None else g_hidden.to(hidden.dtype)
         if not any(ctx.needs_input_grad[1:3]):
-            return g_hidden, None, None, None, None, None
+            return g_hidden, *[None] * 6
         g_weight = torch.zeros_like(weight, dtype=torch.float32)
         g_bias = torch.zeros(len(weight), device=weight.device)
         for part in chunks(hidden, weight):
-            z = _log_softmax(hidden[part], weight, bias, ctx.temperature)
-            p = z.exp()
+            p, z, _ = _distribution(hidden[part], weight, bias, ctx.temperature)
             g_z = -p * g_logp[part].unsqueeze(1)
             g_z.scatter_add_(1, target[part].unsqueeze(1), g_logp[part].unsqueeze(1))
             if ctx.entropy_gradient:
@@ -99,18 +102,22 @@ class _ReadHead(torch.autograd.Function):
             g_z /= ctx.temperature
             g_weight += (g_z.to(hidden.dtype).T @ hidden[part]).float()
             g_bias += g_z.sum(0)
-        return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), None, None, None
+        return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), *[None] * 4
 
 
-def _log_softmax(
+def _distribution(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """p (N, V), and log p as a sum: the logits less the largest of their row (N, V), and log p of that one (N, 1)."""
     z = product(hidden, weight, bias).float()
-    return torch.log_softmax(z if temperature == 1.0 else z.div_(temperature), -1)
+    z = z if temperature == 1.0 else z.div_(temperature)
+    largest, where = z.max(-1, keepdim=True)
+    z -= largest
+    p = z.softmax(-1)
+    return p, z, p.gather(1, where).log()
 
 
 def chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
     """Pieces of the hidden states, each with few enough logits to be there at a time."""
-    most = LOGITS_GPU if hidden.is_cuda else LOGITS
-    size = max(1, most // len(weight))
+    size = logits(len(weight), gpu=hidden.is_cuda) // len(weight)
     return (slice(first, first + size) for first in range(0, len(hidden), size))

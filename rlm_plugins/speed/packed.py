@@ -17,7 +17,12 @@ Head = Callable[..., tuple[torch.Tensor, ...]]
 
 
 def read(
-    model: Any, layout: Layout, *, temperature: float = 1.0, entropy_gradient: bool = False
+    model: Any,
+    layout: Layout,
+    *,
+    temperature: float = 1.0,
+    with_entropy: bool = True,
+    entropy_gradient: bool = False,
 ) -> tuple[Float[torch.Tensor, "N"], Float[torch.Tensor, "N"]]:  # noqa: F821
     """Log-probability and entropy (nats, float32) of what the layout asks for.
 
@@ -25,9 +30,16 @@ def read(
         model: A causal language model in which `attention.install` was called; it may be wrapped (PEFT, DDP).
         layout: The rows.
         temperature: Logits are divided by it.
+        with_entropy: Whether the entropy is asked for; else it is 0.
         entropy_gradient: Whether the entropy carries a gradient.
     """
-    head = partial(read_head, target=layout.target, temperature=temperature, entropy_gradient=entropy_gradient)
+    head = partial(
+        read_head,
+        target=layout.target,
+        temperature=temperature,
+        with_entropy=with_entropy,
+        entropy_gradient=entropy_gradient,
+    )
     logp, entropy = through(model, layout, head)
     return logp, entropy
 

@@ -55,10 +55,11 @@ class PackedReader:
         width: int,
         *,
         temperature: float,
+        with_entropy: bool = True,
         live: Sequence[bool] | None = None,
         budget: int | None = None,
     ) -> tuple[Float[torch.Tensor, "B width"], Float[torch.Tensor, "B width"]]:
-        """Log-probabilities and entropies; 0 at padding, and of rows that are not live.
+        """Log-probabilities and entropies; 0 at padding, of rows that are not live, and where it is not asked for.
 
         Args:
             model: The policy or its reference, as the trainer holds it.
@@ -66,6 +67,7 @@ class PackedReader:
             there: 1 where a token is no padding.
             width: Of the completions.
             temperature: Logits are divided by it.
+            with_entropy: Whether entropies are asked for.
             live: Whether a row is asked for; None: all are.
             budget: Most tokens at once, but for a longer tree.
         """
@@ -73,6 +75,6 @@ class PackedReader:
         learns = self._entropy_gradient and torch.is_grad_enabled()
         logp = entropy = ids.new_zeros((), dtype=torch.float32)
         for layout in layouts(ids, there, width, live=live, budget=budget):
-            found = read(model, layout, temperature=temperature, entropy_gradient=learns)
+            found = read(model, layout, temperature=temperature, with_entropy=with_entropy, entropy_gradient=learns)
             logp, entropy = logp + layout.padded(found[0]), entropy + layout.padded(found[1])
         return logp, entropy

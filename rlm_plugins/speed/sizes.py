@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-LOGITS, LOGITS_GPU = 2**22, 2**27
+LOGITS, LOGITS_GPU = 2**21, 2**27
 """Most logits that exist at a time; a GPU wants larger pieces."""
+TOKENS = 64
+"""But of so many tokens at least: a product with fewer spends its time on taking a large head in."""
 PAIRS, PAIRS_GPU = 2**12, 2**18
 """Most pairs of tokens that attention may look at in vain, before two calls are cheaper than one."""
 
 PRODUCTS = 2**30
 """Most products of a token and a weight that micro-batches read together have: so few that a CPU spends much of a
 micro-batch's time on calls."""
+
+
+def logits(vocabulary: int, *, gpu: bool) -> int:
+    """How many logits exist at a time at most.
+
+    >>> logits(151_936, gpu=False) // 151_936
+    64
+    """
+    return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocabulary)
 
 
 def runs(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:

@@ -73,7 +73,9 @@ class Reading(Playing):
             )
         budget = None if batch_size is None else batch_size * input_ids.shape[1]
         with self.accelerator.autocast():
-            logp, entropy = self._reader()(model, *rows, temperature=self.temperature, live=live, budget=budget)
+            logp, entropy = self._reader()(
+                model, *rows, temperature=self.temperature, with_entropy=compute_entropy, live=live, budget=budget
+            )
         return logp, entropy if compute_entropy else None, None
 
     def _reader(self) -> PackedReader:
