@@ -17,7 +17,7 @@ from rlm_plugins.speed import same_step
 from rlm_plugins.speed.cache import make_roomy, survivors
 from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.speed.past import Past
-from rlm_plugins.speed.pieces import Other
+from rlm_plugins.speed.pieces import Norm, Other
 from rlm_plugins.speed.products import Product
 from rlm_plugins.speed.same_step import step_of
 from rlm_plugins.speed.stepping import Step
@@ -82,8 +82,17 @@ def test_small_weights_without_an_adapter_are_not_copied() -> None:
     own = {x.data_ptr() for x in model.parameters()}
     step = Step(model)
     layer = step._layers[0]
-    weights = [x.weight for x in (layer.out, layer.down, step._head)]  # type: ignore[attr-defined]
-    assert {x.data_ptr() for x in (*weights, layer.before[1], layer.of_heads[0][1])} <= own
+    assert {x.weight.data_ptr() for x in (layer.out, layer.down, step._head)} <= own  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
+@torch.no_grad()
+def test_a_norm_is_the_models_whatever_the_size_of_what_it_reads(size: float) -> None:
+    """Where x is small the ε decides."""
+    module = families.model("Qwen3").eval().model.norm
+    module.weight.copy_(torch.randn_like(module.weight))
+    x = torch.randn(5, module.weight.shape[0]) * size
+    torch.testing.assert_close(Norm(module)(x), module(x), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])

@@ -39,10 +39,11 @@ def merged(model: Any) -> Iterator[None]:
 def summed(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The weight (O, I) and the bias (O,) of a linear layer, its adapter added."""
     base = _base(layer)
-    weight = base.weight.detach()
-    if base is not layer:
-        weight = weight + sum(layer.get_delta_weight(name) for name in adapters(layer))
-    return upright(base, weight), base.bias
+    weight = upright(base, base.weight.detach())
+    for name in adapters(layer) if base is not layer else ():
+        a, b = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
+        weight = torch.addmm(weight, b, a, alpha=layer.scaling[name])
+    return weight, base.bias
 
 
 def is_alone(layer: Any) -> bool:

@@ -6,6 +6,7 @@ waits for one of them to be called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Set
 from typing import Any
 
@@ -26,9 +27,6 @@ OF_HEADS = ("q_norm", "k_norm")
 """What attention may have beside them."""
 CAPTURING = "transformers.utils.output_capturing"
 """Its hooks do nothing unless a call asks for hidden states."""
-
-Norm = tuple[Any, torch.Tensor, float]
-"""What `rms_norm` is given beside x."""
 
 
 class Other(Exception):
@@ -84,11 +82,24 @@ def words(module: Any) -> torch.Tensor:
     return module.weight
 
 
-def norm(module: Any) -> Norm:
-    """Of a module that is some family's RMSNorm, and no wrapper around one."""
-    if "variance_epsilon" not in vars(plain(module)) or module._parameters.keys() != {"weight"}:
-        raise Other
-    return module.weight.shape, module.weight, module.variance_epsilon
+class Norm:
+    """RMSNorm, in half the calls that torch makes of it: √D w x / √(|x|² + D ε).
+
+    Args:
+        module: Some family's, and no wrapper around one.
+    """
+
+    def __init__(self, module: Any) -> None:
+        if "variance_epsilon" not in vars(plain(module)) or module._parameters.keys() != {"weight"}:
+            raise Other
+        size = module.weight.shape[-1]
+        self._weight = module.weight.detach() * math.sqrt(size)
+        self._least = self._weight.new_tensor(math.sqrt(size * module.variance_epsilon))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """(…, D) from (…, D). No gradient flows."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div(length.hypot_(self._least)).mul_(self._weight)
 
 
 def product_of(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:

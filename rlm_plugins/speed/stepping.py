@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed.past import Past
-from rlm_plugins.speed.pieces import OF_HEADS, made_of, norm, parts_of, plain, product_of, words
+from rlm_plugins.speed.pieces import OF_HEADS, Norm, made_of, parts_of, plain, product_of, words
 
 
 class Step:
@@ -33,7 +33,7 @@ class Step:
         decoder, head = parts_of(model)
         self._words, self._angles = words(decoder.embed_tokens), plain(decoder.rotary_emb)
         self._layers = [Layer(layer, number) for number, layer in enumerate(decoder.layers)]
-        self._norm, self._head = norm(decoder.norm), product_of(head)
+        self._norm, self._head = Norm(decoder.norm), product_of(head)
 
     def __call__(self, token: Int[torch.Tensor, "L"], past: Past) -> Float[torch.Tensor, "L V"]:  # noqa: F821
         """Logits of the token after these.
@@ -49,7 +49,7 @@ class Step:
         for layer in self._layers:
             x = layer(x, cos, sin, past)
         past.go_on()
-        return self._head(F.rms_norm(x, *self._norm))
+        return self._head(self._norm(x))
 
 
 class Layer:
@@ -62,9 +62,9 @@ class Layer:
 
     def __init__(self, layer: Any, number: int) -> None:
         attention, mlp = made_of(made_of(layer, "layer").self_attn, "attention", {*OF_HEADS}), made_of(layer.mlp, "mlp")
-        self.before, self.after = norm(layer.input_layernorm), norm(layer.post_attention_layernorm)
+        self.before, self.after = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
         self.qkv, self.out = product_of(*(getattr(attention, f"{x}_proj") for x in "qkv")), product_of(attention.o_proj)
-        self.of_heads = [norm(getattr(attention, x)) for x in OF_HEADS if hasattr(attention, x)]
+        self.of_heads = [Norm(getattr(attention, x)) for x in OF_HEADS if hasattr(attention, x)]
         self.number, self.scale, self.d = number, attention.scaling, attention.head_dim
         self.groups = attention.k_proj.out_features // self.d
         self.gate_up, self.down, self.act = (
@@ -75,8 +75,8 @@ class Layer:
 
     def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
         """y (L, D) from x (L, D)."""
-        h = x + self._attended(F.rms_norm(x, *self.before), cos, sin, past)
-        gate, up = self.gate_up(F.rms_norm(h, *self.after)).chunk(2, -1)
+        h = x + self._attended(self.before(x), cos, sin, past)
+        gate, up = self.gate_up(self.after(h)).chunk(2, -1)
         return h + self.down(self.act(gate) * up)
 
     def _attended(self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
@@ -84,7 +84,7 @@ class Layer:
         heads, v = self.qkv(n).view(rows, -1, d).tensor_split([-shared], 1)
         if self.of_heads:
             parts = zip(heads.tensor_split([-shared], 1), self.of_heads, strict=True)
-            heads = torch.cat([F.rms_norm(it, *how) for it, how in parts], 1)
+            heads = torch.cat([how(it) for it, how in parts], 1)
         heads = torch.addcmul(heads * cos, heads.roll(d // 2, -1), sin)
         q, k = heads.tensor_split([-shared], 1)
         asked = q.reshape(rows, shared, -1, d)  # heads that share keys stand where tokens do
