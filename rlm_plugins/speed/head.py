@@ -111,10 +111,9 @@ def _distribution(
     """p (N, V), and log p as a sum: the logits less the largest of their row (N, V), and log p of that one (N, 1)."""
     z = product(hidden, weight, bias).float()
     z = z if temperature == 1.0 else z.div_(temperature)
-    largest, where = z.max(-1, keepdim=True)
-    z -= largest
+    z -= z.amax(-1, keepdim=True)
     p = z.softmax(-1)
-    return p, z, p.gather(1, where).log()
+    return p, z, p.amax(-1, keepdim=True).log()
 
 
 def chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
