@@ -32,7 +32,7 @@ os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go bac
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
-from speed_arms import ARMS, DEFAULT, FEW, OURS, SPARED, STOCK
+from speed_arms import ARMS, BUDGET, DEFAULT, FEW, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe
 from speed_memory import HELD, held
@@ -42,14 +42,14 @@ from speed_workloads import WORKLOADS, Workload
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
-MAIN = (DEFAULT, STOCK, FEW, OURS)
+MAIN = (DEFAULT, STOCK, FEW, OURS, BUDGET)
 EACH = tuple(name for name in ARMS if name != SPARED)
 PLAN: dict[str, tuple[Sequence[str], int]] = {
     "B1": (EACH, 4),
     "B1d": (EACH, 4),
     "B2": (MAIN, 2),
     "B3": (MAIN, 2),
-    "B4": (MAIN, 2),
+    "B4": (MAIN, 3),
     "U0": (MAIN, 1),
     **{f"U{25 * dead}": ((DEFAULT, OURS), 1) for dead in range(1, 4)},
 }

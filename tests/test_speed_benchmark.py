@@ -11,7 +11,7 @@ import grpo_speed
 import pytest
 import speed_report
 import torch
-from speed_arms import ARMS, DEFAULT, FEW, OFF, OURS, SPARED, STOCK
+from speed_arms import ARMS, BUDGET, DEFAULT, FEW, OFF, OURS, SPARED, STOCK
 from speed_gate import apart, check, half_precision, refusal
 from speed_limit import Machine, least
 from speed_run import PARTS, Run, run
@@ -108,7 +108,7 @@ def test_relative_distance() -> None:
 
 def whole() -> dict[str, Any]:
     """Numbers as `--full` would find them, of two rounds."""
-    took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, OFF: 6.0}
+    took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, BUDGET: 1.5, OFF: 6.0}
     parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x, "once": k}  # noqa: E731
     work = {
         "about": "small",
@@ -133,10 +133,10 @@ def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     readme.write_text(f"before\n{speed_report.BEGIN}\nstale\n{speed_report.END}\nafter\n")
     grpo_speed.write(whole(), tmp_path / "results", readme)
     page = (tmp_path / "results/grpo_speed.md").read_text()
-    line = "| B1 | small | 8.00 s | 6.00 s | 2.00 s | **4.0** | 3.0 | 20% |"
+    line = "| B1 | small | 8.00 s | 6.00 s | 2.00 s | 1.50 s | **4.0** | 4.0 | 20% |"
     assert line in page
-    assert "| M | peak memory over the loaded model | 1024 MiB | 2048 MiB | 512 MiB | 1/2.0 | 1/4.0 | |" in page
-    assert "B1, × stock, checkpointing: 4.00 (4.00–4.00), goal 2.8: reached" in page
+    assert "| M | peak memory over the loaded model | 1024 MiB | 2048 MiB | 512 MiB |  | 1/2.0 | 1/4.0 | |" in page
+    assert "B1, ours, × stock, checkpointing: 4.00 (4.00–4.00), goal 2.8: reached" in page
     assert "checkpointing on both sides: 8.00 (8.00–8.00), goal 6: reached" in page
     assert json.loads((tmp_path / "results/grpo_speed.json").read_text()) == whole()
     text = readme.read_text()
