@@ -514,6 +514,21 @@ def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
     assert torch.allclose(found.entropy * live, -(z.exp() * z).sum(-1) * live, atol=1e-5)
 
 
+def test_what_it_gives_can_be_learned_from() -> None:
+    """Calls cost less where torch knows that nothing is learned; nothing that is made there gets out."""
+    model, inputs, modes = families.adapted(families.model("Llama")).eval(), prompts(6, 3, times=4), []
+
+    def finished(*_: Any) -> None:
+        modes.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+
+    _, found = both(model, inputs, config(), tell=True, finished=finished)
+    assert set(modes) == {(False, False)}
+    assert not any(x.is_inference() for x in (found.ids, found.logp, found.entropy))
+    weight = torch.ones((), requires_grad=True)
+    (weight * found.logp * found.entropy).sum().backward()
+    assert not any(x.is_inference() for x in (*model.parameters(), *model.buffers()))
+
+
 def test_the_cache_of_transformers_is_what_we_think() -> None:
     """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
     empty = DynamicCache(config=families.model("Llama").config)

@@ -64,16 +64,18 @@ def decode(
     told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
     with merged(model) if merge and step is None else nullcontext():
         logits = live.read_prompts()
-        while True:
-            token = choose(live.filtered(logits), live.rows, live.count)
-            if told is not None:
-                told.append((live.rows, *thoughts(logits, token, generation_config)))
-            live.write(token)
-            done = stopping_criteria(live.ids, None)
-            if finished is not None and done.any():
-                finished(live.rows[done].tolist(), live.ids[done, input_ids.shape[1] :].tolist())
-            if done.all():
-                break
-            live.let_go(done)
-            logits = live.read_tokens()
+        with nullcontext() if step is None else torch.inference_mode():  # not for a model: it may keep what it makes
+            while True:
+                token = choose(live.filtered(logits), live.rows, live.count)
+                if told is not None:
+                    told.append((live.rows, *thoughts(logits, token, generation_config)))
+                live.write(token)
+                done = stopping_criteria(live.ids, None)
+                if finished is not None and done.any():
+                    with torch.inference_mode(False), torch.no_grad():
+                        finished(live.rows[done].tolist(), live.ids[done, input_ids.shape[1] :].tolist())
+                if done.all():
+                    break
+                live.let_go(done)
+                logits = live.read_tokens()
     return live.all_ids if told is None else Written.of(live.all_ids, told)

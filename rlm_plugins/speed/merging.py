@@ -63,9 +63,9 @@ def bytes_of_copies(model: Any) -> int:
 
 
 def _with_copies(model: Any) -> list[Any]:
-    bases = {layer.base_layer for layer in model.modules() if is_mergeable(layer)}
-    alone = (layer for layer in model.modules() if layer not in bases and is_alone(layer))
-    return [layer for layer in alone if is_copied(layer)]
+    alone = [layer for layer in model.modules() if is_alone(layer)]
+    bases = {_base(layer) for layer in alone if _base(layer) is not layer}
+    return [layer for layer in alone if layer not in bases and is_copied(layer)]
 
 
 def _base(layer: Any) -> Any:
