@@ -29,21 +29,26 @@ def merged(model: Any) -> Iterator[None]:
     layers = _with_copies(model)
     try:
         for layer in layers:
-            layer.forward = Product(*summed(layer))
+            layer.forward = Product(summed(layer), base_of(layer).bias)
         yield
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
 
 
-def summed(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The weight (O, I) and the bias (O,) of a linear layer, its adapter added."""
-    base = _base(layer)
+def summed(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The weight (O, I) of a linear layer, its adapter added.
+
+    Args:
+        layer: `is_alone`.
+        out: (O, I) to be written to; None: where there is no adapter it is the layer's own.
+    """
+    base = base_of(layer)
     weight = upright(base, base.weight.detach())
     for name in adapters(layer) if base is not layer else ():
         a, b = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
-        weight = torch.addmm(weight, b, a, alpha=layer.scaling[name])
-    return weight, base.bias
+        weight = torch.addmm(weight, b, a, alpha=layer.scaling[name], out=out)
+    return weight if out is None or weight is out else out.copy_(weight)
 
 
 def is_alone(layer: Any) -> bool:
@@ -58,15 +63,16 @@ def is_copied(layer: Any) -> bool:
 
 def bytes_of_copies(model: Any) -> int:
     """What the copies hold while they stand there."""
-    weights = [_base(layer).weight for layer in _with_copies(model)]
+    weights = [base_of(layer).weight for layer in _with_copies(model)]
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
 def _with_copies(model: Any) -> list[Any]:
     alone = [layer for layer in model.modules() if is_alone(layer)]
-    bases = {_base(layer) for layer in alone if _base(layer) is not layer}
+    bases = {base_of(layer) for layer in alone if base_of(layer) is not layer}
     return [layer for layer in alone if layer not in bases and is_copied(layer)]
 
 
-def _base(layer: Any) -> Any:
+def base_of(layer: Any) -> Any:
+    """The linear layer that an adapter stands beside; one without is its own."""
     return getattr(layer, "base_layer", layer)

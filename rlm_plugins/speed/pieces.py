@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed.merging import is_alone, is_copied, summed
+from rlm_plugins.speed.lora import upright
+from rlm_plugins.speed.merging import base_of, is_alone, is_copied, summed
 from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.speed.products import Product
 
@@ -109,11 +110,15 @@ def product_of(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """
     if not all(is_alone(unwatched(layer)) for layer in layers):
         raise Other
-    each = [summed(layer) for layer in layers]
-    biases = [bias for _, bias in each if bias is not None]
-    if any(weight.dtype != torch.float32 for weight, _ in each) or len(biases) not in (0, len(each)):
+    bases = [base_of(layer) for layer in layers]
+    biases = [base.bias for base in bases if base.bias is not None]
+    if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
         raise Other
     if len(layers) > 1 and all(is_copied(layer) for layer in layers):
-        return Product(torch.cat([weight for weight, _ in each]), torch.cat(biases) if biases else None)
-    apart = [Product(*it) for it in each]
+        sizes = [upright(base, base.weight).shape for base in bases]
+        whole = bases[0].weight.new_empty(sum(rows for rows, _ in sizes), sizes[0][1])
+        for layer, rows in zip(layers, whole.split([rows for rows, _ in sizes]), strict=True):
+            summed(layer, rows)
+        return Product(whole, torch.cat(biases) if biases else None)
+    apart = [Product(summed(layer), base.bias) for layer, base in zip(layers, bases, strict=True)]
     return apart[0] if len(apart) == 1 else lambda x: torch.cat([it(x) for it in apart], -1)

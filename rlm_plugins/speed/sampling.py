@@ -50,7 +50,7 @@ class AsMultinomial:
 
 def _exponential(u: torch.Tensor) -> torch.Tensor:
     """Of uniform numbers in float64, which are lost."""
-    return u.neg_().log1p_().neg_().float()
+    return u.neg_().log1p_().float().neg_()
 
 
 @cache
