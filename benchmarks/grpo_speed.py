@@ -1,4 +1,4 @@
-"""How much faster than stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (about ten).
+"""How much faster than stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (a quarter of an hour).
 
 Arms that differ in nothing but who trains (`speed_arms.py`) take the same steps of the same workloads
 (`speed_workloads.py`) in one process, in rounds whose order turns. First comes the gate (`speed_gate.py`): samples,
