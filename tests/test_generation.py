@@ -529,6 +529,26 @@ def test_what_it_gives_can_be_learned_from() -> None:
     assert not any(x.is_inference() for x in (*model.parameters(), *model.buffers()))
 
 
+def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is of the kind whose step is written down: here nobody says where its tokens stand."""
+    model, modes = families.model("Llama").eval(), []
+    forward, update = model.forward, model._update_model_kwargs_for_generation
+
+    def watched(*given: Any, **named: Any) -> Any:
+        modes.append(torch.is_inference_mode_enabled())
+        return forward(*given, **named)
+
+    def placeless(*given: Any, **named: Any) -> dict[str, Any]:
+        return {name: x for name, x in update(*given, **named).items() if name != "position_ids"}
+
+    monkeypatch.setattr(model, "forward", watched)
+    monkeypatch.setattr(model, "_update_model_kwargs_for_generation", placeless)
+    with by_the_loop():
+        portable.write(model.generate, model, prompts(4, times=2), config())
+    assert len(modes) > 2
+    assert not any(modes)
+
+
 def test_the_cache_of_transformers_is_what_we_think() -> None:
     """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
     empty = DynamicCache(config=families.model("Llama").config)

@@ -64,7 +64,7 @@ def decode(
     told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
     with merged(model) if merge and step is None else nullcontext():
         logits = live.read_prompts()
-        with nullcontext() if step is None else torch.inference_mode():  # not for a model: it may keep what it makes
+        with torch.inference_mode() if live.is_stepping else nullcontext():  # a model may keep what it makes
             while True:
                 token = choose(live.filtered(logits), live.rows, live.count)
                 if told is not None:

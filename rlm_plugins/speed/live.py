@@ -62,12 +62,17 @@ class Live:
 
     def read_tokens(self) -> torch.Tensor:
         """Logits of the next token (L, V), in float32."""
-        if self._step is not None and self._past is not None:
-            return self._step(self.ids[:, -1], self._past)
+        if self._past is not None:
+            return self._step(self.ids[:, -1], self._past)  # type: ignore[misc]  # it made the past
         inputs = self._model.prepare_inputs_for_generation(self.ids, next_sequence_length=1, **self._given)
         output = self._model(**inputs, return_dict=True)
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
         return output.logits[:, -1].float()
+
+    @property
+    def is_stepping(self) -> bool:
+        """Whether tokens are read by the step; else the model is called, as are its prompts."""
+        return self._past is not None
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
         """What the processors make of the logits (L, V)."""

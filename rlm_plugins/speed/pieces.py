@@ -115,9 +115,10 @@ def product_of(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
         raise Other
     if len(layers) > 1 and all(is_copied(layer) for layer in layers):
-        sizes = [upright(base, base.weight).shape for base in bases]
-        whole = bases[0].weight.new_empty(sum(rows for rows, _ in sizes), sizes[0][1])
-        for layer, rows in zip(layers, whole.split([rows for rows, _ in sizes]), strict=True):
+        weights = [upright(base, base.weight) for base in bases]
+        sizes = [len(weight) for weight in weights]
+        whole = weights[0].new_empty(sum(sizes), weights[0].shape[1])
+        for layer, rows in zip(layers, whole.split(sizes), strict=True):
             summed(layer, rows)
         return Product(whole, torch.cat(biases) if biases else None)
     apart = [Product(summed(layer), base.bias) for layer, base in zip(layers, bases, strict=True)]

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch.nn.functional import linear
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "48")
-"""Kernels that oneDNN keeps: it makes one, of half a MiB, for every number of rows, and would keep a thousand."""
+"""Kernels that oneDNN keeps: it makes one for every number of rows, and would keep a thousand."""
 FEW_ROWS, SMALL_PRODUCT = 64, 2**22
 """Fewer rows, or products of two numbers in all, do not pay for laying W out within a call."""
 SMALL_WEIGHT = 2**17
