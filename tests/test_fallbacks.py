@@ -18,7 +18,7 @@ from trainers import REGISTRY, trainer
 
 from rlm_plugins.speed import portable
 from rlm_plugins.speed.fits import why_not
-from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 
 WORDS = len(tiny.tokenizer())
@@ -105,6 +105,19 @@ def test_what_falls_back_is_stock(
     moved = (weights(slow) - start).norm()
     assert moved > 0
     assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
+
+
+def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:
+    """How evenly experts are used is a product of means over a micro-batch: with other rows it is another loss."""
+
+    def run(folder: str, speed: Speed) -> torch.Tensor:
+        pieces = {"speed": speed, "model": of("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
+        made = trainer(tmp_path / folder, pieces=pieces, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2)
+        assert made.aux_loss_enabled
+        made.train()
+        return weights(made)
+
+    assert torch.equal(run("quick", replace(EVERY_SHORTCUT, fuse=False)), run("slow", NO_SPEED))
 
 
 def test_who_sees_images_is_read_padded() -> None:

@@ -12,6 +12,7 @@ import torch
 from by_hand import row_of
 from critical import KINDS, critic
 from trainers import trainer
+from transformers import MixtralConfig
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
@@ -23,6 +24,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.speed import lora
+from rlm_plugins.speed.reasons import BALANCED
 from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
@@ -271,6 +273,7 @@ model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 4}}
 algorithm: dr_grpo
 trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulation_steps: 2}
 """
+EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
 
 
 @pytest.mark.parametrize(
@@ -343,6 +346,29 @@ def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: 
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file, [said]), REGISTRY)
     assert told in next(line for line in shortcuts(stage, arguments(stage)) if line.startswith("LoRA stays"))
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "balanced"),
+    [
+        (MixtralConfig(**EXPERTS), "null", True),
+        (MixtralConfig(**EXPERTS), "0.0", False),
+        (MixtralConfig(**EXPERTS, router_aux_loss_coef=0.0), "null", False),
+        (MixtralConfig(**EXPERTS, router_aux_loss_coef=0.0), "0.1", True),
+    ],
+)
+def test_a_check_knows_whether_the_loss_counts_experts(
+    tmp_path: Path, config: MixtralConfig, said: str, balanced: bool
+) -> None:
+    """The recipe says how much that counts, else the model's config does."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    changes = [f"trainer.router_aux_loss_coef={said}", "model.lora.target_modules=[q_proj]"]
+    (stage,) = compose(recipe.load(file, changes), REGISTRY)
+    stage.source.config = config
+    lines = shortcuts(stage, arguments(stage))
+    for about in ("rows are read padded", "micro-batches are dealt out at random"):
+        assert (f"{about}: {BALANCED}" in lines) is balanced, lines
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.micro_batch import joined_tokens
-from rlm_plugins.estimate.paths import fuses, longest_packed, padded_because, writing
+from rlm_plugins.estimate.paths import fuses, is_balanced, longest_packed, padded_because, writing
 from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
@@ -128,7 +128,7 @@ def _overlap(stage: Stage) -> list[str]:
 
 
 def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
-    if reason := reasons.at_random(stage.speed, equation, args):
+    if reason := reasons.at_random(stage.speed, equation, args, balanced=is_balanced(stage, args)):
         return f"micro-batches are dealt out at random: {reason}"
     return "micro-batches are dealt out group by group, rows without advantage last"
 

@@ -23,10 +23,20 @@ def padded_because(stage: Stage, args: Any) -> str | None:
     from rlm_plugins.speed import reasons
     from rlm_plugins.speed.fits import why_not
 
-    has_experts = hasattr(stage.source.config.get_text_config(), "output_router_logits")
-    balanced = has_experts and args.router_aux_loss_coef != 0
-    said = reasons.padded(stage.speed, args, sharded=_is_sharded(args), balanced=balanced)
+    said = reasons.padded(stage.speed, args, sharded=_is_sharded(args), balanced=is_balanced(stage, args))
     return said or why_not(skeleton(stage.source.config, stage.lora))
+
+
+def is_balanced(stage: Stage, args: Any) -> bool:
+    """Whether TRL adds a term to the loss for how a model uses its experts.
+
+    Args:
+        stage: With its source built.
+        args: The engine's config.
+    """
+    config, said = stage.source.config.get_text_config(), args.router_aux_loss_coef
+    weight = getattr(config, "router_aux_loss_coef", 0.0) if said is None else said
+    return hasattr(config, "output_router_logits") and weight != 0
 
 
 def longest_packed(stage: Stage) -> int | None:

@@ -11,6 +11,8 @@ from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
 from rlm_plugins.stage import Speed
 from rlm_plugins.step import Equation
 
+BALANCED = "the loss counts which experts every token takes (`router_aux_loss_coef`)"
+
 
 def padded(speed: Speed, args: Any, *, sharded: bool, balanced: bool) -> str | None:
     """Why rows are read padded.
@@ -27,7 +29,7 @@ def padded(speed: Speed, args: Any, *, sharded: bool, balanced: bool) -> str | N
         return "`cast_lm_head_to_fp32` has a language head of its own"
     if sharded:
         return "the weights are spread over processes"
-    return "the loss counts which experts every token takes (`router_aux_loss_coef`)" if balanced else None
+    return BALANCED if balanced else None
 
 
 def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
@@ -47,22 +49,29 @@ def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
     return "the weights are spread over processes" if sharded else None
 
 
-def at_random(speed: Speed, equation: Equation, args: Any) -> str | None:
-    """Why micro-batches stay as TRL deals them out."""
+def at_random(speed: Speed, equation: Equation, args: Any, *, balanced: bool) -> str | None:
+    """Why micro-batches stay as TRL deals them out.
+
+    Args:
+        speed: As the recipe has it.
+        equation: The parts.
+        args: The engine's config.
+        balanced: As in `padded`. What that term counts, it counts by micro-batch.
+    """
     if not speed.regroup:
         return "`speed.regroup` is off"
     if not counts_by_step(equation):
         return "the loss is averaged over micro-batches"
     if args.steps_per_generation % args.gradient_accumulation_steps:
         return "an optimiser step spans generations"
-    return None
+    return BALANCED if balanced else None
 
 
 def by_number(speed: Speed, equation: Equation, args: Any) -> str | None:
     """Why micro-batches that are read packed have as many rows as the recipe says, whatever these weigh."""
     if speed.token_budget is None and not (speed.join and args.gradient_accumulation_steps > 1):
         return "the recipe has no `token_budget`, and nothing is joined"
-    if at_random(speed, equation, args):
+    if at_random(speed, equation, args, balanced=False):  # where there is such a term they are read padded
         return "they are dealt out at random"
     return None if counts_by_row(equation) else "a part looks at all those of a step"
 

@@ -63,7 +63,8 @@ class Dealing(Stopping):
 
     def _may_regroup(self, inputs: dict[str, Any]) -> bool:
         """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
-        return "pixel_values" not in inputs and reasons.at_random(self._speed, self.equation, self.args) is None
+        reason = reasons.at_random(self._speed, self.equation, self.args, balanced=self.aux_loss_enabled)
+        return "pixel_values" not in inputs and reason is None
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""
