@@ -12,11 +12,12 @@ import pytest
 import tiny
 import torch
 import transformers
-from peft import LoraConfig, PromptTuningConfig
+from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
 from rlm_plugins.speed import portable
+from rlm_plugins.speed.draws import DRAWS
 from rlm_plugins.speed.fits import why_not
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
@@ -71,17 +72,22 @@ KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
         "dropout is on, and which tokens it hits depends on the padding",
         "dropout is on, and what it hits depends on who stands beside a row",
     ),
+    "random numbers that no module owns to": (
+        lambda: {"peft_config": LoHaConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "down_proj"])},
+        DRAWS,
+        DRAWS,
+    ),
     "dora": (lambda: {"peft_config": lora(use_dora=True)}, "", ""),
 }
 """What is trained, and why it is read padded and written by transformers; empty: it is not."""
 
 
-def trained(folder: Path, quick: bool, make: Callable[[], Made]) -> EquationTrainer:
+def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any) -> EquationTrainer:
     """Two steps, with every short cut or with none."""
     made = make()
     made |= {"generator": REGISTRY.find("rlm_generators", "portable").bind({})} if quick else {}
     pieces = {"speed": IN_ORDER if quick else NO_SPEED, **made}
-    it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3)
+    it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3, **settings)
     it.train()
     return it
 
@@ -105,6 +111,13 @@ def test_what_falls_back_is_stock(
     moved = (weights(slow) - start).norm()
     assert moved > 0
     assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
+
+
+def test_where_an_old_policy_might_be_recalled_dropout_is_stock(tmp_path: Path) -> None:
+    """Whether a row is read the same wherever it stands is tried, and takes no number from those that drop."""
+    make, settings = KINDS["dropout"][0], {"steps_per_generation": 2, "num_generations": 4}
+    slow, quick = (trained(tmp_path / str(quick), quick, make, **settings) for quick in (False, True))
+    assert torch.equal(weights(quick), weights(slow))
 
 
 def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:

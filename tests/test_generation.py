@@ -21,6 +21,7 @@ from rlm_plugins.speed import cache, decodes, decoding, portable, products, samp
 from rlm_plugins.speed.cache import RoomyLayer, survivors
 from rlm_plugins.speed.decodes import why_not_model
 from rlm_plugins.speed.decoding import Unfit
+from rlm_plugins.speed.draws import DRAWS
 from rlm_plugins.speed.foresight import foresee
 from rlm_plugins.speed.live import distinct
 from rlm_plugins.speed.merging import merged
@@ -336,6 +337,17 @@ def test_virtual_tokens_are_written_by_transformers() -> None:
     assert reason is not None
     assert "virtual tokens" in reason
     same(model, prompts(4, times=2), config())
+
+
+def test_what_draws_numbers_only_while_it_trains_is_written_by_transformers_only_then() -> None:
+    """OPT drops without a module for it. The trial takes nothing from the numbers after it (`both` asks for them)."""
+    sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
+    model, given = families.model("OPT", **sizes), prompts(4, 3, times=2)
+    assert why_not_model(model) is None
+    same(model.eval(), given, config())
+    assert fails(model, model.generate) is None
+    same(model.train(), given, config())
+    assert fails(model, model.generate) == DRAWS
 
 
 def test_weights_that_are_spread_are_written_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed import attention
+from rlm_plugins.speed.draws import DRAWS, restored
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.reach import reach
@@ -76,7 +77,7 @@ def longest(config: Any) -> int | None:
 
 
 def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
-    """Reads made-up rows both ways and says how far they are apart, if they are."""
+    """Reads made-up rows both ways and says how far they are apart, if they are. No random number is drawn."""
     base = causal_model(model)
     device = next(base.parameters()).device
     words = base.config.get_text_config().vocab_size
@@ -84,8 +85,10 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
     ids[1, :4], ids[3, :4] = ids[0, :4], ids[2, :4]
     there = torch.ones_like(ids)
     there[2:, :2], there[1, 6:], there[2, 5:] = 0, 0, 0
-    with torch.no_grad():
+    with torch.no_grad(), restored(device) as drawn:
         usual = padded(ids, there, 5)
+        if drawn():
+            return DRAWS
         (layout,) = layouts(ids, there, 5)
         try:
             found = layout.padded(read(model, layout, temperature=temperature)[0])

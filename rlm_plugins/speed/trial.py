@@ -1,4 +1,4 @@
-"""Whether the decoding loop writes what transformers writes with a model: tried once, before it is trusted.
+"""Whether the decoding loop writes what transformers writes with a model: tried before it is trusted.
 
 What is known to differ is said in words (`decodes`); the trial is for all else. A model that keeps something of a row
 outside its cache, or a cache in another shape, fails here, and is written with by transformers from then on.
@@ -15,11 +15,13 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed.decoding import decode
+from rlm_plugins.speed.draws import DRAWS, restored
 
 _FAILS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError)
 HALF = 0.05
 """Of the range of logits, by which a word is as good: beside others a row's are rounded otherwise, by a hundredth."""
-_FOUND: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Any, dict[bool, str | None]] = WeakKeyDictionary()
+"""What was found of a model while it trained, and while it did not: then nothing is dropped."""
 
 
 def fails(model: Any, generate: Callable[..., Any], *, merge: bool = True) -> str | None:
@@ -33,12 +35,14 @@ def fails(model: Any, generate: Callable[..., Any], *, merge: bool = True) -> st
     Raises:
         Unfit: By its own settings it asks for what the loop does not do; nothing was tried, so the next call will.
     """
-    if model not in _FOUND:
-        _FOUND[model] = _try(model, generate, merge)
-    return _FOUND[model]
+    found = _FOUND.setdefault(model, {})
+    if model.training not in found:
+        with restored(model.device) as drawn:
+            found[model.training] = _try(model, generate, drawn, merge)
+    return found[model.training]
 
 
-def _try(model: Any, generate: Callable[..., Any], merge: bool) -> str | None:
+def _try(model: Any, generate: Callable[..., Any], drawn: Callable[[], bool], merge: bool) -> str | None:
     """Five rows, two of them twins; what the first one writes as its second token ends a row."""
     device, words = model.device, model.config.get_text_config().vocab_size
     ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % words
@@ -52,6 +56,8 @@ def _try(model: Any, generate: Callable[..., Any], merge: bool) -> str | None:
         usual = say(generation_config=_config(5, end, return_dict_in_generate=True, output_logits=True))
     except _FAILS as error:  # what its own settings ask for may not go with being greedy
         return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
+    if drawn():
+        return DRAWS
     try:
         found = say(generation_config=_config(5, end), custom_generate=partial(decode, merge=merge))
     except _FAILS as error:

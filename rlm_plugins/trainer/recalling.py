@@ -10,6 +10,7 @@ from accelerate.utils import gather_object
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed import reasons
+from rlm_plugins.speed.draws import restored
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.trainer.reading import Reading, loss_mask, padded_rows
 from rlm_plugins.trainer.vocabulary import TOLD, read_packed, read_vocabulary
@@ -75,7 +76,7 @@ class Recalling(Reading):
             ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
             there = torch.ones_like(ids)
             there[:, :3] = 0
-            with torch.no_grad():
+            with torch.no_grad(), restored(ids.device):
                 shifted, alone = self._read_padded(ids, there, 4), self._read_padded(ids[:, 3:], there[:, 3:], 4)
             self._stands_anywhere = torch.allclose(shifted, alone, rtol=0, atol=1e-4)
         return self._stands_anywhere
