@@ -3,7 +3,7 @@
 #   make test   lints, checks types, runs every test
 # and one that takes about half an hour on two cores:
 #   make bench-rows   measures the rows of the algorithm table that have not been measured yet
-# and two that say how much faster than stock TRL a step is: a minute, and ten with every table written anew
+# and two that say how much faster than stock TRL a step is: a minute, and a quarter of an hour with every table written anew
 #   make bench        make bench-full
 # and one, minutes long, that says what it saves to ask slow rewards while the model writes
 #   make bench-overlap

@@ -70,8 +70,8 @@ ARMS: dict[str, Arm] = {
     BUDGET: Arm({**EVERY, "token_budget": "auto"}, FASTEST),
     OFF: Arm(OPTIONS),
 }
-"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take fewer rows at a time. Ours is
-tuned by a budget of tokens, which reads more rows at a time."""
+"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and takes fewer rows at a time where
+the workload says so. Ours is tuned by a budget of tokens, which reads more rows at a time."""
 
 
 def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -> Any:

@@ -136,6 +136,7 @@ def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     line = "| B1 | small | 8.00 s | 6.00 s | 2.00 s | 1.50 s | **4.0** | 4.0 | 20% |"
     assert line in page
     assert "| M | peak memory over the loaded model | 1024 MiB | 2048 MiB | 512 MiB |  | 1/2.0 | 1/4.0 | |" in page
+    assert "at the better of two micro-batches where both were tried (nowhere)" in page
     assert "B1, ours, × stock, checkpointing: 4.00 (4.00–4.00), goal 2.8: reached" in page
     assert "checkpointing on both sides: 8.00 (8.00–8.00), goal 6: reached" in page
     assert json.loads((tmp_path / "results/grpo_speed.json").read_text()) == whole()
