@@ -387,6 +387,13 @@ def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken:
     assert stage.speed == taken
 
 
+@pytest.mark.parametrize("section", ["speed", "generator"])
+def test_who_takes_none_otherwise_is_told_how(tmp_path: Path, section: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RecipeError, match=rf"{section} (.|\n)*found false\n  allowed: a mapping or none$"):
+        recipe.load(tmp_path / "recipe.yaml", [f"{section}=false"])
+
+
 def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)

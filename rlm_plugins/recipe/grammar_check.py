@@ -17,6 +17,8 @@ from rlm_plugins.wording import found, text_number
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
 _OFF = ("speed",)
 """Sections that may be switched off as a whole."""
+_NONE = (*_OFF, "generator")
+"""Where ``none`` may stand in place of a mapping."""
 
 
 def spell_out(draft: Draft) -> None:
@@ -94,6 +96,8 @@ def _in_words(draft: Draft, errors: list[Any]) -> RecipeError:
         hint = mistyped(str(path[-1]), map(str, value)) if isinstance(value, dict) else ""
         return draft.error(f"the key '{path[-1]}' is missing", path, hint=hint)
     allowed = " or ".join(dict.fromkeys(_allowed(other) for other in errors if _address(draft.data, other) == path))
+    if allowed == "a mapping" and path[-1] in _NONE:
+        allowed = "a mapping or none"
     hint = "write a list: `- {name: …}`" if allowed == "a list" and isinstance(value, dict) else text_number(value)
     return draft.error(f"found {found(value)}", path, allowed=allowed, hint=hint)
 
