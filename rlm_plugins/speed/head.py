@@ -3,8 +3,8 @@
 The logits of a chunk are needed three times: for the value, for its gradient in h, and, where the head is trained, for
 that in W. The gradient in h is made at once, while they are there::
 
-    z = (W h + b) / τ        log π(y) = log softmax(z)[y]        ∂/∂h = (W[y] − Σ_v p_v W[v]) / τ
-                             H = −Σ_v p_v log p_v                ∂/∂h = −Σ_v p_v (log p_v + H) W[v] / τ
+    z = (W h + b) / τ        log π(y) = log softmax(z)[y]     ∂/∂h = ((1 − p_y) W[y] − Σ_{v≠y} p_v W[v]) / τ
+                             H = −Σ_v p_v log p_v             ∂/∂h = −Σ_v p_v (log p_v + H) W[v] / τ
 
 so that backward neither keeps logits nor computes them again. Only a trained head recomputes them, chunk by chunk.
 """
@@ -70,12 +70,13 @@ class _ReadHead(torch.autograd.Function):
             logp[part] = (z.gather(1, y) + top).squeeze(1)
             if with_entropy:
                 entropy[part] = -torch.linalg.vecdot(p, z) - top.squeeze(1)
-            if of_logp is not None:
-                mean = product(p.to(weight.dtype), weight.T)
-                of_logp[part] = (weight[y.squeeze(1)].float() - mean.float()) / temperature
             if of_entropy is not None:
                 tilted = p * (z + (top + entropy[part].unsqueeze(1)))
                 of_entropy[part] = product(tilted.to(weight.dtype), weight.T) / -temperature
+            if of_logp is not None:
+                own = (1 - p.gather(1, y)) * weight[y.squeeze(1)]  # apart: in two bytes a likely word leaves nothing
+                others = product(p.scatter_(1, y, 0.0).to(weight.dtype), weight.T)
+                of_logp[part] = (own - others) / temperature
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(hidden, weight, bias, target, of_logp, of_entropy)
         return logp, entropy
