@@ -470,6 +470,20 @@ def test_a_build_that_draws_noise_otherwise_is_found_out(monkeypatch: pytest.Mon
     exponential_is_inverse.cache_clear()
 
 
+@pytest.mark.parametrize("words", [2**13, 2**13 + 1])
+def test_the_largest_is_where_torch_finds_it(words: int) -> None:
+    x = torch.randn(9, words)
+    x[1, [4000, 300, 8000]] = 9.0  # equals: the first
+    x[2, [200, 199]] = 9.0
+    x[3], x[4] = -torch.inf, torch.inf
+    x[5, 700:] = -torch.inf
+    x[6, 5000], x[6, 8] = torch.nan, torch.inf
+    x[7, 1000:] = torch.nan
+    x[8, -1] = 9.0
+    assert torch.equal(sampling.largest(x), x.argmax(-1))
+    assert torch.equal(sampling.largest(x[:, :128]), x[:, :128].argmax(-1))
+
+
 def test_the_inverse_draws_the_same_distribution() -> None:
     """10⁵ draws, χ² of 7 degrees of freedom: 24.3 is exceeded once in a thousand; what is impossible never comes."""
     scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
