@@ -225,6 +225,18 @@ def test_what_needs_padding_is_said_in_words(make: Any, reason: str) -> None:
     assert reason in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
+def test_a_head_somebody_has_a_hand_on_is_left_to_them() -> None:
+    """Say accelerate, which carries its input to another device: the packed pass would take its forward away."""
+    made, seen = families.model("Llama"), []
+    made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
+    assert "its language head is watched" in str(fits.prepare(made, reader(made), temperature=1.0))
+    made(input_ids=torch.ones(1, 2, dtype=torch.long))
+    assert seen == [1]
+    watched = families.model("Llama")
+    watched.lm_head.register_forward_hook(lambda *_: None)
+    assert "its language head is watched" in str(fits.prepare(watched, reader(watched), temperature=1.0))
+
+
 def test_virtual_tokens_need_padding() -> None:
     import peft
 

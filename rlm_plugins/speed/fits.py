@@ -13,6 +13,7 @@ import torch
 
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.draws import DRAWS, restored
+from rlm_plugins.speed.lora import is_plain
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.reach import reach
@@ -52,7 +53,10 @@ def why_not(model: Any) -> str | None:
             f"its attention is '{base.config._attn_implementation}', and only {' and '.join(attention.USUAL)} are known"
         )
     if type(head) is not torch.nn.Linear:
-        return f"its language head is no plain linear layer but a {type(head).__name__}"
+        kind = f"{type(head).__module__}.{type(head).__name__}"  # PEFT has a Linear too
+        return f"its language head is no plain linear layer but a {kind}"
+    if not is_plain(head):
+        return "its language head is watched, or has a forward of its own"
     if any(kind not in ("full_attention", "sliding_attention") for kind in getattr(config, "layer_types", None) or ()):
         return "it has layers that are no attention"
     if any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout)) or drops(config):
