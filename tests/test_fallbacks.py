@@ -16,9 +16,10 @@ from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
-from rlm_plugins.speed import portable
+from rlm_plugins.speed import portable, products
 from rlm_plugins.speed.draws import DRAWS
 from rlm_plugins.speed.fits import why_not
+from rlm_plugins.speed.merging import is_cast
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 
@@ -111,6 +112,18 @@ def test_what_falls_back_is_stock(
     moved = (weights(slow) - start).norm()
     assert moved > 0
     assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
+
+
+def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No weight is laid out for float32, no step written down: nothing is tried in vain, and nothing told."""
+    monkeypatch.setattr(products, "SMALL_WEIGHT", 0)
+    portable._say.cache_clear()
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
+    assert is_cast(made.model)
+    assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
 
 
 def test_where_an_old_policy_might_be_recalled_dropout_is_stock(tmp_path: Path) -> None:

@@ -67,7 +67,14 @@ def bytes_of_copies(model: Any) -> int:
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
+def is_cast(model: Any) -> bool:
+    """Whether accelerate has a model compute in half precision when it is called; to whoever looks it is float32."""
+    return "_original_forward" in vars(model)
+
+
 def _with_copies(model: Any) -> list[Any]:
+    if is_cast(model):
+        return []
     alone = [layer for layer in model.modules() if is_alone(layer)]
     bases = {base_of(layer) for layer in alone if base_of(layer) is not layer}
     return [layer for layer in alone if layer not in bases and is_copied(layer)]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed.lora import upright
-from rlm_plugins.speed.merging import base_of, is_alone, is_copied, summed
+from rlm_plugins.speed.merging import base_of, is_alone, is_cast, is_copied, summed
 from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.speed.products import Product
 
@@ -41,7 +41,7 @@ def parts_of(model: Any) -> tuple[Any, Any]:
         Other: It is of another kind; so say all functions here.
     """
     whole = made_of(causal_model(unwatched(model)), "model")
-    if torch.is_autocast_enabled(whole.device.type):
+    if torch.is_autocast_enabled(whole.device.type) or is_cast(whole):
         raise Other
     return made_of(whole.model, "decoder"), whole.lm_head
 
