@@ -136,7 +136,7 @@ def _goal(what: str, found: list[float], goal: float) -> str:
 
 
 def _parts(found: Record) -> Iterator[str]:
-    yield "Seconds of a step; *once*: before the first one, when a generator tries the model.\n"
+    yield "Seconds of a step; *once*: before the first one, when generator and packed pass try the model.\n"
     yield "| | arm | writing | scoring | learning | wall | once | tokens/s | padded | live | forwarded |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for name, work in found["workloads"].items():

@@ -34,7 +34,7 @@ class Run:
     Args:
         seconds: Of the process's CPU: `PARTS`, each over all steps.
         wall: Seconds of the clock, likewise.
-        once: Seconds of CPU before the first step, in which a generator tries the model.
+        once: Seconds of CPU before the first step, in which the model is tried: by a generator, and by the packed pass.
         positions: Of the update: ``padded``, ``live`` (no padding), ``forwarded`` (through the model).
         written: Every completion, in order.
         logged: Loss and gradient norm of each step.
@@ -87,7 +87,7 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
 
 
 def begin(trainer: Any) -> float:
-    """Has the policy write two tokens as it will write in training, greedily: no random number is drawn.
+    """Has the policy write two tokens as it will write in training, and reads them: no random number is drawn.
 
     Args:
         trainer: Not yet started.
@@ -100,6 +100,9 @@ def begin(trainer: Any) -> float:
     inputs = {"input_ids": ids, "attention_mask": ids}
     config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
     written(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
+    rows = ids.repeat(1, 2)
+    with torch.no_grad():
+        trainer._get_per_token_logps_and_entropies(model, rows, torch.ones_like(rows), 2)
     return time.process_time() - began
 
 
