@@ -79,7 +79,7 @@ def test_a_trainer_that_learns_otherwise_is_not_timed() -> None:
 
 @pytest.mark.slow
 def test_two_bytes_cost_no_more_than_with_stock() -> None:
-    found = half_precision(["ragged"])
+    found = half_precision()  # of three workloads: one alone is now nearer, now further, by a tenth
     assert 1e-3 < found[OURS] <= 1.1 * found[STOCK]
 
 
