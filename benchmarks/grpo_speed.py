@@ -32,7 +32,7 @@ os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go bac
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
-from speed_arms import ARMS, BUDGET, DEFAULT, FEW, OURS, SPARED, STOCK
+from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe
 from speed_memory import HELD, held
@@ -42,16 +42,16 @@ from speed_workloads import WORKLOADS, Workload
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
-MAIN = (DEFAULT, STOCK, FEW, OURS, BUDGET)
+MAIN = (DEFAULT, STOCK, OTHER, OURS, BUDGET)
 EACH = tuple(name for name in ARMS if name != SPARED)
 PLAN: dict[str, tuple[Sequence[str], int]] = {
-    "B1": (EACH, 4),
-    "B1d": (EACH, 4),
+    "B1": (EACH, 3),
+    "B1d": (EACH, 3),
     "B2": (MAIN, 2),
     "B3": (MAIN, 2),
     "B4": (MAIN, 3),
-    "U0": (MAIN, 1),
-    **{f"U{25 * dead}": ((DEFAULT, OURS), 1) for dead in range(1, 4)},
+    "U0": (MAIN, 2),
+    **{f"U{25 * dead}": ((DEFAULT, OURS), 2) for dead in range(1, 4)},
 }
 """Workload → its arms, and how many rounds of them `--full` takes."""
 QUICK = ("B1", "B1d")
@@ -60,9 +60,9 @@ QUICK = ("B1", "B1d")
 def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machine: Machine) -> Record:
     """What the arms of a workload took, round by round; all of them are stock, or nothing is returned.
 
-    Of the two micro-batches of stock the slower one is not measured again.
+    Of the two micro-batches of stock the slower one is not measured again, unless ours with all off is held to it.
     """
-    names = [arm for arm in arms if workload.fewer_rows or not ARMS[arm].fewer_rows]
+    names = list(arms)
     found: list[dict[str, Run]] = []
     for number in range(count):
         turn = number % len(names)
@@ -72,8 +72,8 @@ def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machi
             found[-1][arm] = run(workload, ARMS[arm])
             print(f"{name}, round {number + 1}, {arm}: {found[-1][arm].cpu:.2f} s", file=sys.stderr, flush=True)
         distances = check(name, found[-1])
-        if {STOCK, FEW} <= set(names):
-            names.remove(max((STOCK, FEW), key=lambda arm: found[0][arm].cpu))
+        if {STOCK, OTHER} <= set(names) and OFF not in names:
+            names.remove(max((STOCK, OTHER), key=lambda arm: found[0][arm].cpu))
     stock = found[-1][DEFAULT]
     return {
         "about": workload.about,

@@ -39,26 +39,26 @@ class Arm:
         speed: The short cuts of ours; None: stock TRL.
         generator: How ours writes.
         checkpointing: Gradient checkpointing.
-        fewer_rows: Whether a micro-batch has as few rows as the workload's `fewer_rows` says.
+        other_rows: Whether a micro-batch has the workload's `other_rows`.
         half: Whether weights and products have two bytes.
     """
 
     speed: Mapping[str, Any] | None = None
     generator: str = USUAL
     checkpointing: bool = False
-    fewer_rows: bool = False
+    other_rows: bool = False
     half: bool = False
 
 
 EVERY = {name: True if off is False else off for name, off in OPTIONS.items()}
 """Without a budget of tokens, which buys time with memory."""
-STOCK, FEW, OURS, OFF = "stock", "stock, few rows", "ours", "ours, all off"
+STOCK, OTHER, OURS, OFF = "stock", "stock, other rows", "ours", "ours, all off"
 DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"
 BUDGET = "ours with token_budget"
 ARMS: dict[str, Arm] = {
     DEFAULT: Arm(checkpointing=True),
     STOCK: Arm(),
-    FEW: Arm(fewer_rows=True),
+    OTHER: Arm(other_rows=True),
     OURS: Arm(EVERY, FASTEST),
     SPARED: Arm(EVERY, FASTEST, checkpointing=True),
     **{
@@ -70,18 +70,18 @@ ARMS: dict[str, Arm] = {
     BUDGET: Arm({**EVERY, "token_budget": "auto"}, FASTEST),
     OFF: Arm(OPTIONS),
 }
-"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and takes fewer rows at a time where
-the workload says so. Ours is tuned by a budget of tokens, which reads more rows at a time."""
+"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take another number of rows
+at a time. Ours is tuned by a budget of tokens, which reads more rows at a time."""
 
 
 def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -> Any:
     """The trainer of an arm, not yet started; ours takes any reward."""
-    few = (arm.fewer_rows and workload.fewer_rows) or workload.rows
+    rows = workload.other_rows if arm.other_rows else workload.rows
     settings: dict[str, Any] = {
         **house_settings(),
         "output_dir": folder,
-        "per_device_train_batch_size": few,
-        "gradient_accumulation_steps": workload.rows * workload.accumulation // few,
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": workload.rows * workload.accumulation // rows,
         "num_generations": workload.generations,
         "num_iterations": workload.iterations,
         "max_completion_length": workload.completion,

@@ -70,7 +70,7 @@ def half_precision(names: Sequence[str] = tuple(GATE)) -> dict[str, float]:
 def gate(arms: Iterable[str] = ARMS) -> dict[str, dict[str, float]]:
     """Workload → distances; the error in bf16 under ``bf16``."""
     found = {
-        name: check(name, {arm: run(workload, ARMS[arm]) for arm in arms if not ARMS[arm].fewer_rows})
+        name: check(name, {arm: run(workload, ARMS[arm]) for arm in arms if not ARMS[arm].other_rows})
         for name, workload in GATE.items()
     }
     return {**found, "bf16": half_precision()}

@@ -29,7 +29,7 @@ class Workload:
         beta: Coefficient of the KL to the reference.
         canned: Completions are drawn, not written: the update alone is measured.
         steps: Optimiser steps that are measured.
-        fewer_rows: Rows of a micro-batch with which stock is tried too.
+        other_rows: Rows of a micro-batch with which stock is tried too, since no number is best for all.
     """
 
     about: str
@@ -45,7 +45,7 @@ class Workload:
     beta: float = 0.0
     canned: bool = False
     steps: int = 2
-    fewer_rows: int | None = 2
+    other_rows: int = 2
 
     @property
     def vocabulary(self) -> int:
@@ -66,7 +66,7 @@ B1 = Workload(
     mean=24,
     accumulation=4,
     steps=4,
-    fewer_rows=None,
+    other_rows=16,
 )
 B2 = Workload(
     about="15.7 M weights, vocabulary of 8192, prompts of 64–128, completions of at most 128, a quarter dead",
@@ -88,7 +88,7 @@ WORKLOADS: dict[str, Workload] = {
     **{
         f"U{25 * dead}": replace(
             B2, about=f"the update of B2 alone, 32 rows, {25 * dead} % dead", accumulation=4, dead=dead, canned=True,
-            steps=1, fewer_rows=None,
+            steps=1, other_rows=4,
         )
         for dead in range(4)
     },

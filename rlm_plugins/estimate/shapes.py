@@ -24,24 +24,33 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: st
         where: Where the recipe says them.
 
     Raises:
-        RecipeError: PEFT refuses the adapter.
+        RecipeError: PEFT refuses the adapter, or TRL does.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(config, "dtype", None) or torch.float32)
-        if lora is None:
-            return model
-        from peft import LoraConfig, get_peft_model
+        return model if lora is None else _adapted(model, lora, where)
 
-        try:
-            return get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
-        except ValueError as error:  # such as target modules that this model does not have
-            layers = sorted(
-                {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
-            )
-            raise RecipeError(f"PEFT refuses: {error}", where=where, allowed=", ".join(layers)) from None
+
+def _adapted(model: Any, lora: Mapping[str, Any], where: str) -> torch.nn.Module:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+    try:
+        made = get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
+    except ValueError as error:  # such as target modules that this model does not have
+        raise RecipeError(f"PEFT refuses: {error}", where=where, allowed=", ".join(layers)) from None
+    if isinstance(made.get_output_embeddings(), BaseTunerLayer):
+        raise RecipeError(
+            "TRL trains no adapter on the language head, whose weight it reads itself",
+            where=f"{where}.target_modules",
+            hint="leave it out; `modules_to_save: [lm_head]` trains it whole",
+        )
+    return made
 
 
 def trained_bytes(model: torch.nn.Module) -> int:
