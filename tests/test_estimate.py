@@ -21,6 +21,7 @@ from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
+from rlm_plugins.speed.sampling import AsMultinomial
 from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
@@ -188,6 +189,17 @@ def test_the_peak_is_the_larger_of_writing_and_learning() -> None:
     found = estimate(config(), LORA, Load(rows=4, prompt=8, completion=8, micro_rows=4))
     turns = sum(found.writing.values()), sum(found.learning.values())
     assert found.peak == sum(found.always.values()) + max(turns)
+
+
+def test_choosing_a_token() -> None:
+    """Of rows of which one has left, at a temperature: all that is there at once, within a tenth."""
+    rows, words = 16, 4000
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        draw, logits = AsMultinomial(), torch.randn(rows, words)
+        draw(logits / 0.7, torch.arange(rows), rows)
+        draw(logits[1:] / 0.7, torch.arange(1, rows), rows)
+    found = estimate(config(vocab_size=words), LORA, Load(rows=rows, prompt=8, completion=8, micro_rows=4))
+    assert found.writing["next-token probabilities"] == pytest.approx(_peak(record), rel=0.1)
 
 
 @pytest.mark.slow

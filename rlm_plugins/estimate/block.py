@@ -162,9 +162,13 @@ class Block:
         """One layer at work on `tokens` tokens of prompts, without gradient: three times D and four times I."""
         return tokens * self.weight * (3 * self.hidden + 4 * self.mlp)
 
-    def choosing(self, rows: int) -> int:
-        """The next token of `rows` rows: logits, in float32, scaled, as probabilities."""
-        return rows * self.vocabulary * (self.weight + 3 * 4)
+    def choosing(self, load: Load) -> int:
+        """The next token of every row: logits, in float32 scaled, as probabilities, and the noise that chooses.
+
+        A CPU draws that from numbers in float64, of all rows and then of those that are left (`speed/sampling.py`).
+        """
+        noise = 4 if load.fused else 4 + 2 * 8
+        return load.rows * self.vocabulary * (self.weight + 4 + 4 + noise)
 
 
 def _runs(load: Load) -> list[int]:

@@ -120,7 +120,7 @@ def estimate(
         writing={
             "keys and values": block.cache(load.rows * (load.prompt + load.completion)),
             "a layer reading the prompts": block.reading(load.rows * load.prompt),
-            "next-token probabilities": block.choosing(load.rows),
+            "next-token probabilities": block.choosing(load),
             "layers to write with": load.copies if load.rows else 0,
         },
         learning={
