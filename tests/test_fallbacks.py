@@ -19,7 +19,7 @@ from trainers import REGISTRY, trainer
 from rlm_plugins.speed import portable, products
 from rlm_plugins.speed.draws import DRAWS
 from rlm_plugins.speed.fits import why_not
-from rlm_plugins.speed.merging import is_cast
+from rlm_plugins.speed.plain import is_cast
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 

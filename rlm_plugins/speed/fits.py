@@ -13,9 +13,9 @@ import torch
 
 from rlm_plugins.speed import attention
 from rlm_plugins.speed.draws import DRAWS, restored
-from rlm_plugins.speed.lora import is_plain
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
+from rlm_plugins.speed.plain import is_plain
 from rlm_plugins.speed.reach import reach
 
 Padded = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]

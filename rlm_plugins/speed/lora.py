@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from peft.tuners.lora.layer import Linear
-from transformers.pytorch_utils import Conv1D
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.speed.plain import LORA, adapters, is_mergeable, is_plain, upright
 from rlm_plugins.speed.products import product
 
 SMALL = 2**24
@@ -47,6 +47,9 @@ class FusedLinear(Linear):  # type: ignore[misc]
         elif self.disable_adapters and not self.merged and is_plain(base) and not torch.is_grad_enabled():
             found = product(flat, weight, base.bias)
         return super().forward(x) if found is None else found.view(*x.shape[:-1], found.shape[-1])  # type: ignore[no-any-return]
+
+
+LORA.add(FusedLinear)
 
 
 class _Fused(torch.autograd.Function):
@@ -90,50 +93,3 @@ def is_fusible(layer: Any) -> bool:
     """Whether a LoRA layer is computed as one product at this moment, in float32."""
     trained = any(x.requires_grad for x in layer.base_layer.parameters())
     return is_mergeable(layer) and len(adapters(layer)) == 1 and not trained
-
-
-def is_mergeable(layer: Any) -> bool:
-    """Whether a module is a plain LoRA layer that does nothing at this moment but add its product."""
-    if type(layer) not in (Linear, FusedLinear) or layer.disable_adapters or layer.merged or "forward" in vars(layer):
-        return False
-    active = adapters(layer)
-    odd = any(name in layer.lora_variant or layer.lora_bias[name] or _is_odd(layer, name) for name in active)
-    base = layer.base_layer
-    return (
-        bool(active) and not odd and is_plain(base) and all(_is_float(x) for x in (base.weight, *_sides(layer, active)))
-    )
-
-
-def adapters(layer: Any) -> list[str]:
-    """Those of a LoRA layer that are on."""
-    return [name for name in layer.active_adapters if name in layer.lora_A]
-
-
-def _is_odd(layer: Any, name: str) -> bool:
-    dropout = layer.lora_dropout[name]
-    drops = dropout.training and not isinstance(dropout, torch.nn.Identity)
-    return drops or any(_is_watched(it[name]) for it in (layer.lora_dropout, layer.lora_A, layer.lora_B))
-
-
-def is_plain(layer: Any) -> bool:
-    """Whether it is a linear layer as it was made: not quantised, not surrounded by anything."""
-    return type(layer) in (torch.nn.Linear, Conv1D) and not _is_watched(layer)
-
-
-def _is_watched(module: Any) -> bool:
-    forward = module._forward_pre_hooks or module._forward_hooks or "forward" in vars(module)
-    return bool(forward or module._backward_pre_hooks or module._backward_hooks)
-
-
-def upright(base: Any, weight: torch.Tensor) -> torch.Tensor:
-    """(O, I) of the weight of a plain layer, as that holds it: a Conv1D has (I, O)."""
-    return weight if isinstance(base, torch.nn.Linear) else weight.T
-
-
-def _sides(layer: Any, active: list[str]) -> list[torch.Tensor]:
-    return [side[name].weight for side in (layer.lora_A, layer.lora_B) for name in active]
-
-
-def _is_float(x: torch.Tensor) -> bool:
-    casts = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
-    return x.dtype == torch.float32 and not casts

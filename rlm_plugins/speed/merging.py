@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed.lora import adapters, is_mergeable, is_plain, upright
+from rlm_plugins.speed.plain import adapters, base_of, is_alone, is_cast, is_mergeable, upright
 from rlm_plugins.speed.products import Product, pays_to_lay
 
 
@@ -51,11 +51,6 @@ def summed(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
     return weight if out is None or weight is out else out.copy_(weight)
 
 
-def is_alone(layer: Any) -> bool:
-    """Whether a product does all that a layer does at this moment, once its adapter is added, if it has one."""
-    return is_plain(layer) or is_mergeable(layer)
-
-
 def is_copied(layer: Any) -> bool:
     """Whether that product has a weight of its own."""
     return is_mergeable(layer) or pays_to_lay(layer.weight)
@@ -67,19 +62,9 @@ def bytes_of_copies(model: Any) -> int:
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def is_cast(model: Any) -> bool:
-    """Whether accelerate has a model compute in half precision when it is called; to whoever looks it is float32."""
-    return "_original_forward" in vars(model)
-
-
 def _with_copies(model: Any) -> list[Any]:
     if is_cast(model):
         return []
     alone = [layer for layer in model.modules() if is_alone(layer)]
     bases = {base_of(layer) for layer in alone if base_of(layer) is not layer}
     return [layer for layer in alone if layer not in bases and is_copied(layer)]
-
-
-def base_of(layer: Any) -> Any:
-    """The linear layer that an adapter stands beside; one without is its own."""
-    return getattr(layer, "base_layer", layer)

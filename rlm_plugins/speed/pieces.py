@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.speed.lora import upright
-from rlm_plugins.speed.merging import base_of, is_alone, is_cast, is_copied, summed
+from rlm_plugins.speed.merging import is_copied, summed
 from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.plain import base_of, is_alone, is_cast, upright
 from rlm_plugins.speed.products import Product
 
 PIECES = {
