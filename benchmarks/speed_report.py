@@ -172,6 +172,8 @@ def draw(found: Record, file: Path) -> bool:
     for at, work in enumerate(works.values()):
         whole = median(seconds(work, DEFAULT))
         for side, arm in enumerate((DEFAULT, tuned(work)[0], OURS)):
+            if side == 1 and arm == DEFAULT:
+                continue  # nobody tuned it
             base = 0.0
             for part, colour in zip(PARTS, ("tab:orange", "tab:grey", "tab:blue"), strict=True):
                 share = median(seconds(work, arm, part)) / whole
@@ -182,6 +184,6 @@ def draw(found: Record, file: Path) -> bool:
     axes.set_xticks(range(len(works)), list(works))
     axes.set_ylabel("time of a step, beside stock")
     axes.set_title("stock TRL, tuned, ours; the line: what the machine could do", fontsize=9)
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside right upper")
     figure.savefig(file, dpi=140)
     return True
