@@ -35,9 +35,8 @@ SIZES = {
 }
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
-IN_ORDER = replace(EVERY_SHORTCUT, regroup=False, fuse=False)
-"""Rows that are dealt out in another order are added up in another one, and have other numbers dropped; the terms of
-fused products are added in another order too."""
+TO_THE_BIT = replace(EVERY_SHORTCUT, fuse=False)
+"""The terms of fused products are added in another order."""
 Made = dict[str, Any]
 
 
@@ -87,7 +86,7 @@ def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any
     """Two steps, with every short cut or with none."""
     made = make()
     made |= {"generator": REGISTRY.find("rlm_generators", "portable").bind({})} if quick else {}
-    pieces = {"speed": IN_ORDER if quick else NO_SPEED, **made}
+    pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **made}
     it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3, **settings)
     it.train()
     return it
@@ -126,9 +125,11 @@ def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
     assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
 
 
-def test_where_an_old_policy_might_be_recalled_dropout_is_stock(tmp_path: Path) -> None:
-    """Whether a row is read the same wherever it stands is tried, and takes no number from those that drop."""
-    make, settings = KINDS["dropout"][0], {"steps_per_generation": 2, "num_generations": 4}
+@pytest.mark.parametrize("settings", [{"steps_per_generation": 2}, {"num_iterations": 2}], ids=["parts", "again"])
+@pytest.mark.parametrize("kind", ["dropout", "random numbers that no module owns to"])
+def test_where_an_old_policy_might_be_recalled_dropout_is_stock(tmp_path: Path, kind: str, settings: Made) -> None:
+    """It has a pass of its own, which drops other numbers; what is tried before takes none from it."""
+    make = KINDS[kind][0]
     slow, quick = (trained(tmp_path / str(quick), quick, make, **settings) for quick in (False, True))
     assert torch.equal(weights(quick), weights(slow))
 

@@ -123,10 +123,10 @@ def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits, and one pass fewer per generation."""
+    """The same bits, and one pass fewer per generation (one over a single row is a trial)."""
     passes = []
     whole = GRPOTrainer._get_per_token_logps_and_entropies
-    counted = lambda *a, **k: (passes.append(1), whole(*a, **k))[1]  # noqa: E731
+    counted = lambda *a, **k: (passes.extend([1] * (len(a[2]) > 1)), whole(*a, **k))[1]  # noqa: E731
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
     settings = {"num_iterations": 3, "max_steps": 6}
     slow = trained(tmp_path, "cispo", NO_SPEED, **settings)
@@ -282,6 +282,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ("speed.packed=true speed.skip=true speed.regroup=true", ["without padding", "are left out", "group by group"]),
         ("speed.packed=true", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
         ("speed.skip=true", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
+        ("speed.regroup=true", ["`speed.packed` is off", "`speed.skip` is off", "at random: they are read padded"]),
         ("algorithm=grpo", ["without padding", "kl sees them", "group by group", "read together"]),
         ("algorithm=orz", ["without padding", "the critic learns from them", "group by group", "read together"]),
         ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
@@ -303,7 +304,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ),
         (
             "speed.regroup=true speed.token_budget=500",
-            ["`speed.packed` is off", "`speed.skip` is off", "group by group", "8 rows each, whatever they weigh"],
+            ["`speed.packed` is off", "`speed.skip` is off", "at random", "8 rows each, whatever they weigh"],
         ),
         (
             "speed.packed=true speed.token_budget=500",
@@ -315,7 +316,11 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ),
         (
             "model.lora.lora_dropout=0.1",
-            ["read padded: dropout is on", "they are read padded", "group by group"],
+            ["read padded: dropout is on", "they are read padded", "at random: they are read padded"],
+        ),
+        (
+            "model.lora.lora_dropout=0.1 trainer.num_iterations=2",
+            ["dropout is on", "they are read padded", "at random", "a pass of its own: dropout is on"],
         ),
     ],
 )
@@ -325,7 +330,7 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     fused = "`speed.fuse` is off" if said.startswith("speed") else "added to its base within a product"
     fused = "`lora_dropout` makes it more" if "dropout" in said else fused
     off = OFF if said.startswith("speed") else "speed={}"
-    (stage,) = compose(recipe.load(file, [off, *(said.split() if said.startswith("speed") else [said])]), REGISTRY)
+    (stage,) = compose(recipe.load(file, [off, *said.split()]), REGISTRY)
     lines = shortcuts(stage, arguments(stage))
     told = [told[0], fused, *told[1:]]
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
@@ -367,8 +372,8 @@ def test_a_check_knows_whether_the_loss_counts_experts(
     (stage,) = compose(recipe.load(file, changes), REGISTRY)
     stage.source.config = config
     lines = shortcuts(stage, arguments(stage))
-    for about in ("rows are read padded", "micro-batches are dealt out at random"):
-        assert (f"{about}: {BALANCED}" in lines) is balanced, lines
+    assert (f"rows are read padded: {BALANCED}" in lines) is balanced, lines
+    assert ("micro-batches are dealt out at random: they are read padded" in lines) is balanced, lines
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])

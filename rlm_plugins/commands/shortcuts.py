@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.micro_batch import joined_tokens
-from rlm_plugins.estimate.paths import fuses, is_balanced, longest_packed, padded_because, writing
+from rlm_plugins.estimate.paths import drops, fuses, longest_packed, padded_because, writing
 from rlm_plugins.speed import reasons
 from rlm_plugins.stage import NO_SPEED, Stage
 from rlm_plugins.step import Equation
@@ -31,7 +31,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         _read(stage, padded),
         *_fuse(stage, args),
         _skip(stage, stage.equation, args, padded),
-        _regroup(stage, stage.equation, args),
+        _regroup(stage, stage.equation, args, padded),
         *_budget(stage, stage.equation, args, padded),
         *_reuse(stage, args),
         *_overlap(stage),
@@ -107,6 +107,8 @@ def _reuse(stage: Stage, args: Any) -> list[str]:
     if args.use_vllm:
         return ["the old policy is read by a pass of its own: vLLM's numbers are not the policy's"]
     if reasons.old_is_first(stage.speed, args):
+        if drops(stage):
+            return ["the old policy is read by a pass of its own: dropout is on, and would hit other numbers"]
         return [
             "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
         ]
@@ -127,8 +129,8 @@ def _overlap(stage: Stage) -> list[str]:
     return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
-def _regroup(stage: Stage, equation: Equation, args: Any) -> str:
-    if reason := reasons.at_random(stage.speed, equation, args, balanced=is_balanced(stage, args)):
+def _regroup(stage: Stage, equation: Equation, args: Any, padded: str | None) -> str:
+    if reason := reasons.at_random(stage.speed, equation, args, packed=padded is None):
         return f"micro-batches are dealt out at random: {reason}"
     return "micro-batches are dealt out group by group, rows without advantage last"
 

@@ -28,7 +28,7 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
     if padded_because(stage, args) is not None or (most is not None and prompt + completion > most):
         return rows, 0
     step = rows * args.gradient_accumulation_steps
-    if reasons.at_random(stage.speed, stage.equation, args, balanced=False):  # else they were padded
+    if reasons.at_random(stage.speed, stage.equation, args, packed=True):
         return rows, min(rows, math.ceil(rows * args.steps_per_generation / group))
     if reasons.by_number(stage.speed, stage.equation, args) is None:
         rows = max(1, min(_that_fit(stage, args, prompt, completion), step))

@@ -39,6 +39,17 @@ def is_balanced(stage: Stage, args: Any) -> bool:
     return hasattr(config, "output_router_logits") and weight != 0
 
 
+def drops(stage: Stage) -> bool:
+    """Whether there is dropout while the policy learns.
+
+    Args:
+        stage: With its source built.
+    """
+    from rlm_plugins.speed.fits import has_dropout
+
+    return has_dropout(skeleton(stage.source.config, stage.lora))
+
+
 def longest_packed(stage: Stage) -> int | None:
     """Longest row (tokens) that is read packed, where rows are; None: any.
 

@@ -59,7 +59,7 @@ def why_not(model: Any) -> str | None:
         return "its language head is watched, or has a forward of its own"
     if any(kind not in ("full_attention", "sliding_attention") for kind in getattr(config, "layer_types", None) or ()):
         return "it has layers that are no attention"
-    if any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout)) or drops(config):
+    if has_dropout(base):
         return "dropout is on, and which tokens it hits depends on the padding"
     adapters = getattr(model, "peft_config", None) or {}
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
@@ -101,6 +101,13 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
     exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     apart = ((found - usual) * there[:, -5:]).abs().max().item()
     return None if apart <= (1e-4 if exact else 5e-2) else f"packed rows are read otherwise, by {apart:.2g} nats"
+
+
+def has_dropout(model: Any) -> bool:
+    """Whether a causal language model drops numbers while it trains, in a module or by its config."""
+    base = causal_model(model)
+    modules = any(module.p > 0 for module in base.modules() if isinstance(module, torch.nn.Dropout))
+    return modules or drops(base.config.get_text_config())
 
 
 def drops(config: Any) -> bool:

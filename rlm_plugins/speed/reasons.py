@@ -49,14 +49,14 @@ def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
     return "the weights are spread over processes" if sharded else None
 
 
-def at_random(speed: Speed, equation: Equation, args: Any, *, balanced: bool) -> str | None:
+def at_random(speed: Speed, equation: Equation, args: Any, *, packed: bool) -> str | None:
     """Why micro-batches stay as TRL deals them out.
 
     Args:
         speed: As the recipe has it.
         equation: The parts.
         args: The engine's config.
-        balanced: As in `padded`. What that term counts, it counts by micro-batch.
+        packed: Whether their rows are read packed; else it would spare nothing, and dropout would hit other rows.
     """
     if not speed.regroup:
         return "`speed.regroup` is off"
@@ -64,14 +64,14 @@ def at_random(speed: Speed, equation: Equation, args: Any, *, balanced: bool) ->
         return "the loss is averaged over micro-batches"
     if args.steps_per_generation % args.gradient_accumulation_steps:
         return "an optimiser step spans generations"
-    return BALANCED if balanced else None
+    return None if packed else "they are read padded"
 
 
 def by_number(speed: Speed, equation: Equation, args: Any) -> str | None:
     """Why micro-batches that are read packed have as many rows as the recipe says, whatever these weigh."""
     if speed.token_budget is None and not (speed.join and args.gradient_accumulation_steps > 1):
         return "the recipe has no `token_budget`, and nothing is joined"
-    if at_random(speed, equation, args, balanced=False):  # where there is such a term they are read padded
+    if at_random(speed, equation, args, packed=True):
         return "they are dealt out at random"
     return None if counts_by_row(equation) else "a part looks at all those of a step"
 

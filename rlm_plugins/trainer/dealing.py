@@ -32,7 +32,7 @@ class Dealing(Stopping):
         every = self.args.steps_per_generation * self.num_iterations
         is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        if is_new and self._may_regroup(inputs):
+        if is_new and self._may_regroup(self._buffered_inputs):
             dealt = self._dealt(self._buffered_inputs)
             self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
         return inputs
@@ -48,10 +48,7 @@ class Dealing(Stopping):
         """How many rows are read together; None: as many as the recipe says."""
         if reasons.by_number(self._speed, self.equation, self.args):
             return None
-        rows = [padded_rows(piece) for piece in micro_batches]
-        if self._most_of_all(sum(not self._reads_packed(*piece) for piece in rows)):
-            return None
-        (ids, _, width), budget = rows[0], self._speed.token_budget
+        (ids, _, width), budget = padded_rows(micro_batches[0]), self._speed.token_budget
         if budget is None:
             weights = sum(x.numel() for x in self.model.parameters())
             return partial(joined, rows=len(ids), budget=PRODUCTS / weights)
@@ -61,10 +58,11 @@ class Dealing(Stopping):
         """The largest number of all processes."""
         return max(gather_object([count])) if self.accelerator.num_processes > 1 else count
 
-    def _may_regroup(self, inputs: dict[str, Any]) -> bool:
-        """Whether only sums over the optimiser step count, and every one of them lies within a generation."""
-        reason = reasons.at_random(self._speed, self.equation, self.args, balanced=self.aux_loss_enabled)
-        return "pixel_values" not in inputs and reason is None
+    def _may_regroup(self, micro_batches: list[dict[str, Any]]) -> bool:
+        """Whether only sums over the optimiser step count, each within a generation, and all processes read packed."""
+        if reasons.at_random(self._speed, self.equation, self.args, packed=True):
+            return False
+        return not self._most_of_all(sum(not self._reads_packed(*padded_rows(piece)) for piece in micro_batches))
 
     def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """(B,) the rows that the update reads; None: all."""

@@ -23,6 +23,7 @@ class Recalling(Reading):
     def __init__(self, **rest: Any) -> None:
         self._old_is_next = False
         self._stands_anywhere: bool | None = None
+        self._draws: bool | None = None
         self._past: Past | None = None
         super().__init__(**rest)
         if self._scoring_names("moved"):
@@ -72,9 +73,7 @@ class Recalling(Reading):
         if not how.do_sample or how.temperature != self.temperature:  # `generation_kwargs` may say so
             return False
         if self._stands_anywhere is None:
-            words = self.model.config.get_text_config().vocab_size
-            ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
-            there = torch.ones_like(ids)
+            ids, there = self._made_up()
             there[:, :3] = 0
             with torch.no_grad(), restored(ids.device):
                 shifted, alone = self._read_padded(ids, there, 4), self._read_padded(ids[:, 3:], there[:, 3:], 4)
@@ -84,7 +83,22 @@ class Recalling(Reading):
     def _old_comes_later(self) -> bool:
         """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier."""
         first = reasons.old_is_first(self._speed, self.args) and self.model.training
-        return first and not self._scores_by_old()
+        return first and not self._scores_by_old() and not self._draws_numbers()
+
+    def _draws_numbers(self) -> bool:
+        """Whether the policy draws random numbers while it reads (dropout, say): then two passes are not the same."""
+        if self._draws is None:
+            ids, there = self._made_up()
+            with torch.no_grad(), restored(ids.device) as drawn:
+                super()._get_per_token_logps_and_entropies(self.model, ids, there, 4)
+                self._draws = drawn()
+        return self._draws
+
+    def _made_up(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A row to try the policy on: token ids (1, 8), and 1 where there is a token."""
+        words = self.model.config.get_text_config().vocab_size
+        ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
+        return ids, torch.ones_like(ids)
 
     def _scores_by_old(self) -> bool:
         """Whether the scoring room asks what the policy was before the update."""
