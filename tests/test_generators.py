@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from rlm_plugins import recipe
 from rlm_plugins.commands.shortcuts import _reuse
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.settings import check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Bound, Part
 from rlm_plugins.speed.written import Written
@@ -274,20 +277,49 @@ def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> N
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
     _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse": True}, trainer=trainer)
-    assert told in _reuse(stage, arguments(stage))[0]
+    assert told in _reuse(stage, stage.equation, arguments(stage))[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({}, "what was thought while writing"),
+        ({"generator": "transformers"}, "a pass of its own: a part scores by it"),
+        ({"trainer": {"num_iterations": 2}}, "what was thought while writing"),
+        ({"model": {"name": "scratch", "lora": {"lora_dropout": 0.1}}}, "a pass of its own: a part scores by it"),
+    ],
+)
+def test_a_check_knows_who_scores_by_the_old_policy(tmp_path: Path, said: dict[str, Any], told: str) -> None:
+    """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
+    loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **said})
+    (stage,) = compose(loaded, Registry())
+    assert told in _reuse(stage, stage.equation, arguments(stage))[0]
 
 
 def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
     """Whoever asks TRL for it."""
     trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
     _, (stage,) = composed(tmp_path, trainer={**trainer, "use_vllm": True})
-    assert "a pass of its own" in _reuse(stage, arguments(stage))[0]
+    assert "a pass of its own" in _reuse(stage, stage.equation, arguments(stage))[0]
 
 
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator="vllm", trainer={"vllm_mode": "colocate"})
     assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True}
     assert loaded.origins["trainer.use_vllm"] == "generator vllm"
+
+
+@pytest.mark.parametrize("said", [{"generator": "vllm"}, {"trainer": {"use_vllm": True}}])
+def test_who_has_no_vllm_is_told_how_to_look_at_the_rest(
+    tmp_path: Path, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match="not installed") as caught:
+        check_installed(SimpleNamespace(use_vllm=True), "trainer")
+    (command,) = re.findall("`rlm check RECIPE (.*)`", caught.value.hint)
+    composed(tmp_path, **said)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", command.split()), Registry(), build_world=False)
+    assert not stage.settings["use_vllm"]
 
 
 @pytest.mark.parametrize(

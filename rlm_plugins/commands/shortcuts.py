@@ -5,6 +5,7 @@ The reasons are those of the trainer (`rlm_plugins.speed.reasons`) and of what i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ def shortcuts(stage: Stage, args: Any) -> list[str]:
         _skip(stage, stage.equation, args, padded),
         _regroup(stage, stage.equation, args, padded),
         *_budget(stage, stage.equation, args, padded),
-        *_reuse(stage, args),
+        *_reuse(stage, stage.equation, args),
         *_overlap(stage),
     ]
 
@@ -100,23 +101,32 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
     return f"{', '.join(term.part.name for term in terms) or 'the policy loss, or a statistic over rows,'} sees them"
 
 
-def _reuse(stage: Stage, args: Any) -> list[str]:
+def _reuse(stage: Stage, equation: Equation, args: Any) -> list[str]:
     """Nothing where there is no old policy."""
-    if not stage.speed.reuse or not reasons.reads_old(args):
+    scored = reasons.old_is_scored(equation, stage.parts())
+    if not stage.speed.reuse or not (scored or reasons.reads_old(args)):
         return []
     if args.use_vllm:
         return ["the old policy is read by a pass of its own: vLLM's numbers are not the policy's"]
-    if reasons.old_is_first(stage.speed, args):
+    if reasons.old_is_first(stage.speed, args) and not scored:
         if drops(stage):
             return ["the old policy is read by a pass of its own: dropout is on, and would hit other numbers"]
-        return [
-            "the old policy is what the first pass over a generation says, unless a scoring part asks for it earlier"
-        ]
-    tells = stage.generator is not None and "tell" in (*stage.generator.part.needs, *stage.generator.part.welcomes)
-    if tells and not stage.rollouts and not args.bf16 and not args.fp16:
+        return ["the old policy is what the first pass over a generation says"]
+    if _tells(stage, args) and not stage.rollouts and not args.bf16 and not args.fp16:
         where = "if the weights are float32 and a row is read the same wherever it stands"
         return [f"the old policy is what was thought while writing, {where}; else a pass reads it"]
-    return ["the old policy is read by a pass of its own: a generation is more than one optimiser step"]
+    why = "a part scores by it" if scored else "a generation is more than one optimiser step"
+    return [f"the old policy is read by a pass of its own: {why}"]
+
+
+def _tells(stage: Stage, args: Any) -> bool:
+    """Whether the generator says what was thought while it wrote, as far as anybody knows."""
+    part = stage.generator.part if stage.generator is not None else None
+    if part is None or "tell" not in (*part.needs, *part.welcomes):
+        return False
+    with suppress(Exception):  # `writer` says what is wrong
+        return not any(reason for reason, _ in writing(stage, args)[:1])
+    return True
 
 
 def _overlap(stage: Stage) -> list[str]:

@@ -102,7 +102,8 @@ def check_installed(config: Any, where: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
 
     if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
-        hint = "pip install 'trl[vllm]'. To look at the rest of a recipe: `rlm check RECIPE trainer.use_vllm=false`"
+        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have asked for it
+        hint = f"pip install 'trl[vllm]'. To look at the rest of a recipe: {without}"
         raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
     there = get_available_reporting_integrations()
     for name in config.report_to or ():

@@ -5,8 +5,10 @@ Here stands what follows from the recipe alone; what a model does not allow is i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed.regroup import counts_by_row, counts_by_step
 from rlm_plugins.stage import Speed
 from rlm_plugins.step import Equation
@@ -89,6 +91,24 @@ def all_read(speed: Speed, args: Any, *, critic: bool) -> str | None:
     if critic:
         return "the critic learns from them"
     return None if getattr(args, "target_kl", None) is None else "`target_kl` measures all rows"
+
+
+def scores_by(name: str, equation: Equation, learners: Iterable[Bound]) -> bool:
+    """Whether a part needs `name` in the scoring room, or to learn from.
+
+    Args:
+        name: Of the vocabulary of `batch.py`.
+        equation: The parts.
+        learners: Every part that may have a memory.
+    """
+    early = [*equation.shapers, *equation.filters, equation.advantage]
+    return any(name in p.part.needs for p in early) or any(name in p.part.update_needs for p in learners)
+
+
+def old_is_scored(equation: Equation, learners: Iterable[Bound]) -> bool:
+    """Whether somebody asks what the policy was before the update reads anything; arguments as above."""
+    learners = list(learners)
+    return equation.needs("expected_logp") or any(scores_by(name, equation, learners) for name in ("old_logp", "moved"))
 
 
 def reads_old(args: Any) -> bool:

@@ -63,7 +63,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
         self.accelerator.wait_for_everyone()
 
     def _stateful(self) -> dict[str, Any]:
-        parts = [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
+        parts = self._who_learns()
         found = {f"{i}:{p.part.full_name}": Memory(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
         own = {"desk": self._desk, "past": self._past, CRITIC: self._tutor}
         return found | {name: memory for name, memory in own.items() if memory is not None}

@@ -102,7 +102,7 @@ class Recalling(Reading):
 
     def _scores_by_old(self) -> bool:
         """Whether the scoring room asks what the policy was before the update."""
-        return self.equation.needs("expected_logp") or self._scoring_names("old_logp") or self._past is not None
+        return reasons.old_is_scored(self.equation, self._who_learns())
 
     def _read_before(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
         """One pass of the policy before the update, where a scoring part names what comes of it: name → (B, T)."""
@@ -158,11 +158,11 @@ class Recalling(Reading):
 
     def _scoring_names(self, name: str) -> bool:
         """Whether a part needs `name` in the scoring room, or to learn from."""
-        early = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        sampler = [self._sampler] if self._sampler is not None else []
-        return any(name in p.part.needs for p in early) or any(
-            name in p.part.update_needs for p in (*self._learners(), *sampler)
-        )
+        return reasons.scores_by(name, self.equation, self._who_learns())
+
+    def _who_learns(self) -> list[Bound]:
+        """Every part that may have a memory."""
+        return [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
 
     def _learners(self) -> list[Bound]:
         """Every part that may have a memory, but the sampler, which learns draw by draw."""
