@@ -8,17 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pytest
 import tiny
 import torch
 import transformers
+from datasets import Dataset
 from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
 from rlm_plugins.speed import portable, products
 from rlm_plugins.speed.draws import DRAWS
-from rlm_plugins.speed.fits import why_not
+from rlm_plugins.speed.fits import IMAGES
 from rlm_plugins.speed.plain import is_cast
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
@@ -147,10 +150,66 @@ def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:
     assert torch.equal(run("quick", replace(EVERY_SHORTCUT, fuse=False)), run("slow", NO_SPEED))
 
 
-def test_who_sees_images_is_read_padded() -> None:
-    vision = {"depth": 1, "embed_dim": 16, "num_heads": 2, "hidden_size": 32}
-    text = {**SIZES, **HEADS, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}
-    config = transformers.Qwen2VLConfig(text_config=text, vision_config=vision)
-    with torch.device("meta"):
-        model = transformers.Qwen2VLForConditionalGeneration(config)
-    assert why_not(model) == "it sees images"
+IMAGE, SIDE, PATCH = "<image>", 8, 4
+
+
+def seeing() -> Made:
+    """A small model that sees images, and what makes tokens of them: one for each patch."""
+    each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
+    said = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
+    words = tiny.tokenizer()
+    words.add_special_tokens({"additional_special_tokens": [IMAGE]})
+    words.chat_template = said
+    processor = transformers.LlavaProcessor(
+        image_processor=transformers.CLIPImageProcessor(
+            size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+        ),
+        tokenizer=words,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=said,
+        image_token=IMAGE,
+    )
+    eyes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.LlavaConfig(
+        text_config={"model_type": "llama", **SIZES, **HEADS, "vocab_size": len(words)},
+        vision_config={"model_type": "clip_vision_model", **eyes, "image_size": SIDE, "patch_size": PATCH},
+        image_token_index=words.convert_tokens_to_ids(IMAGE),
+        vision_feature_layer=-1,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(3)
+    model = transformers.LlavaForConditionalGeneration(config)
+    return {"model": model, "processing_class": processor, "peft_config": None}
+
+
+def looked_at() -> Dataset:
+    """Questions, each beside an image of noise."""
+    pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
+    images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
+    asked = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]
+    return Dataset.from_dict({"prompt": asked, "image": images}).cast_column("image", datasets.Image())
+
+
+@pytest.mark.parametrize("regroup", [True, False])
+def test_who_sees_images_is_stock(tmp_path: Path, caplog: pytest.LogCaptureFixture, regroup: bool) -> None:
+    portable._say.cache_clear()
+
+    def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:
+        pieces = {"speed": speed, **seeing(), **generator}
+        settings = {"max_steps": 2, "learning_rate": 1e-3, "gradient_accumulation_steps": 2}
+        made = trainer(tmp_path / folder, data=looked_at(), pieces=pieces, **settings)
+        made.train()
+        return made
+
+    slow = run("slow", NO_SPEED)
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        writer = REGISTRY.find("rlm_generators", "portable").bind({})
+        quick = run("quick", replace(EVERY_SHORTCUT, regroup=regroup), generator=writer)
+    assert torch.equal(weights(quick), weights(slow))
+    assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
+    said = [record.getMessage() for record in caplog.records]
+    for about in (PACKED, WRITTEN):
+        assert [line for line in said if line.startswith(about)] == [about + IMAGES]

@@ -18,6 +18,7 @@ from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.plain import is_plain
 from rlm_plugins.speed.reach import reach
 
+IMAGES = "it sees images"
 Padded = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(ids, 1 where there is a token, width of the completions) → log-probabilities (B, width), as the stock pass reads."""
 
@@ -47,7 +48,7 @@ def why_not(model: Any) -> str | None:
     base = causal_model(model)
     config, head = base.config.get_text_config(), base.get_output_embeddings()
     if getattr(base.config, "vision_config", None) is not None:
-        return "it sees images"
+        return IMAGES
     if base.config._attn_implementation not in attention.USUAL:
         return (
             f"its attention is '{base.config._attn_implementation}', and only {' and '.join(attention.USUAL)} are known"

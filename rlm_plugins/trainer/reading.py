@@ -67,7 +67,7 @@ class Reading(Playing):
             live: Whether a row is asked for at all; None: all are.
         """
         rows = input_ids, attention_mask, logits_to_keep
-        if any(x is not None for x in images.values()) or not self._reads_packed(*rows):
+        if not self._reads_packed(*rows) or any(x is not None for x in images.values()):
             return super()._get_per_token_logps_and_entropies(
                 model, *rows, batch_size, compute_entropy, compute_aux_loss, **images
             )
