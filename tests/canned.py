@@ -36,6 +36,12 @@ def coin(completions: list[str]) -> list[float]:
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
 
+def some_coins(completions: list[str], prompts: Any) -> list[float]:
+    """The same for two problems of three; what is said to the others is wrong."""
+    tossed = zip(coin(completions), prompts, strict=True)
+    return [x * (sum(map(ord, str(prompt))) % 3 > 0) for x, prompt in tossed]
+
+
 def continued(prompts: Any, inputs: Any, completion_ids: Any, read: Any, write: Any, score: Any, mask: Any) -> Any:
     """How much better a row was than what the policy makes, without chance, of its first half; and how sure it is."""
     halves = [ids[: len(ids) // 2] for ids in completion_ids]
@@ -81,4 +87,4 @@ def rlm_rollouts() -> dict[str, object]:
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    return {"digits": digits, "coin": coin}
+    return {"digits": digits, "coin": coin, "some_coins": some_coins}

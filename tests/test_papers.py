@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
@@ -21,6 +22,7 @@ from rlm_plugins.builtin.replay import Replay
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.training.run import Run
 from rlm_plugins.training.train import train
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
@@ -229,8 +231,7 @@ def sizes(file: Path) -> list[str]:
     return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
 
 
-@papers
-def test_two_steps(file: Path, tmp_path: Path) -> None:
+def two_steps(file: Path, folder: Path, *further: str) -> Run:
     """The whole machine, `algorithm:` untouched; rewards toss a coin under the name of `accuracy`."""
     torch.set_num_threads(1)
     changes = [
@@ -250,11 +251,46 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "reward_model":
         changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
-    run = train(recipe.load(file, changes), WITH_CANNED, tmp_path / "run")
-    steps = [record for record in run.records() if "loss" in record]
+    return train(recipe.load(file, [*changes, *further]), WITH_CANNED, folder)
+
+
+def learned_from(run: Run) -> list[dict[str, Any]]:
+    return [record for record in run.records() if "loss" in record]
+
+
+@papers
+def test_two_steps(file: Path, tmp_path: Path) -> None:
+    steps = learned_from(two_steps(file, tmp_path / "run"))
     assert [step["step"] for step in steps] == [1, 2]
     assert all(math.isfinite(step["loss"]) for step in steps)
     assert any(step["grad_norm"] > 0 for step in steps), "two steps, and nothing was learned from"
+
+
+SHORTCUTS = ("packed", "skip", "regroup", "reuse", "fuse")
+SPEEDS = {
+    "stock": ["speed=none", "generator=none"],
+    "usual": ["speed={}"],
+    "budget": [f"speed={{{', '.join(f'{name}: true' for name in SHORTCUTS)}, token_budget: 40}}"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [f for f in FILES if recipe.load(f).bodies[0].get("rewards")], ids=lambda f: f.stem)
+def test_short_cuts_change_no_row_of_the_table(file: Path, tmp_path: Path) -> None:
+    """Two updates of a generation, each of two micro-batches that are dealt out anew, and parted; some groups teach
+    nothing."""
+    pieces = ["per_device_train_batch_size=8", "gradient_accumulation_steps=2", "steps_per_generation=4"]
+    rewards = "rewards=[{name: some_coins, as: accuracy}]"
+    weights, norms = {}, {}
+    for name, said in SPEEDS.items():
+        run = two_steps(file, tmp_path / name, *(f"trainer.{each}" for each in pieces), rewards, *said)
+        found = sorted((tmp_path / name).rglob("*.safetensors"))
+        weights[name] = torch.cat([x.flatten() for path in found for x in load_file(path).values()])
+        norms[name] = [step["grad_norm"] for step in learned_from(run)]
+    assert any(norm > 1e-3 for norm in norms["stock"])
+    for name in SPEEDS:
+        assert norms[name] == pytest.approx(norms["stock"], rel=1e-4, abs=1e-6)
+        assert (weights[name] - weights["stock"]).norm() < 1e-5 * weights["stock"].norm()
 
 
 def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
