@@ -477,7 +477,9 @@ def test_a_build_that_draws_noise_otherwise_is_found_out(monkeypatch: pytest.Mon
     for power, same_bits in ((1, True), (2, False)):
         with monkeypatch.context() as patched:
             usual = torch.Tensor.exponential_
-            patched.setattr(torch.Tensor, "exponential_", lambda x, power=power, usual=usual: usual(x).pow_(power))
+            patched.setattr(
+                torch.Tensor, "exponential_", lambda x, power=power, usual=usual, **how: usual(x, **how).pow_(power)
+            )
             torch.manual_seed(5)
             exponential_is_inverse.cache_clear()
             assert exponential_is_inverse() is (same_bits and here)
