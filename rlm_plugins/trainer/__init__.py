@@ -54,6 +54,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
         """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
         if self.args.save_strategy != "no":
             self._check_memories()
+        self._boundary = None
         return super().train(*args, **kwargs)
 
     def save_critic(self, folder: Path) -> None:
