@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from speed_run import Group
+from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
@@ -64,7 +64,7 @@ def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict
 
     Args:
         workload: What was trained on.
-        groups: What was written, as `speed_run.Run` has it.
+        groups: What was written, as `speed_meter.Run` has it.
         machine: Where.
     """
     body, adapter, head = _weights(workload)
