@@ -32,7 +32,6 @@ class Run:
         once: Seconds of CPU before the first step, in which the model is tried: by a generator, and by the packed pass.
         positions: Of the update: ``padded``, ``live`` (no padding), ``forwarded`` (through the model).
         written: Every completion, in order.
-        logged: Loss and gradient norm of each step.
         gradient: Of the first step, as the optimiser gets it.
         weights: What was trained, at the end.
         groups: Per group the tokens of its prompt, of each completion, and whether it teaches.
@@ -43,7 +42,6 @@ class Run:
     once: float = 0.0
     positions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("padded", "live", "forwarded"), 0))
     written: list[list[int]] = field(default_factory=list)
-    logged: list[tuple[float, float]] = field(default_factory=list)
     gradient: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     weights: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     groups: list[Group] = field(default_factory=list)

@@ -34,7 +34,6 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         meter = Meter(trainer, workload)
         trainer.train()
     meter.found.once = once
-    meter.found.logged = [(x["loss"], x["grad_norm"]) for x in trainer.state.log_history if "loss" in x]
     meter.found.weights = flat(meter.trained)
     return meter.found
 
