@@ -48,10 +48,8 @@ def why_not(model: Any) -> str | None:
     config, head = base.config.get_text_config(), base.get_output_embeddings()
     if getattr(base.config, "vision_config", None) is not None:
         return "it sees images"
-    if base.config._attn_implementation not in attention.USUAL:
-        return (
-            f"its attention is '{base.config._attn_implementation}', and only {' and '.join(attention.USUAL)} are known"
-        )
+    if (usual := attention.usual(base)) not in attention.USUAL:
+        return f"its attention is '{usual}', and only {' and '.join(attention.USUAL)} are known"
     if type(head) is not torch.nn.Linear:
         kind = f"{type(head).__module__}.{type(head).__name__}"  # PEFT has a Linear too
         return f"its language head is no plain linear layer but a {kind}"
