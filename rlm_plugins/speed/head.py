@@ -75,12 +75,14 @@ class _ReadHead(torch.autograd.Function):
             if with_entropy:
                 entropy[part] = -(p * z).sum(-1) - top.squeeze(1)
             if of_entropy is not None:
-                tilted = p * (z + (top + entropy[part].unsqueeze(1)))
-                of_entropy[part] = product(tilted.to(weight.dtype), weight.T) / -temperature
+                tilted = (z + (top + entropy[part].unsqueeze(1))).mul_(p).to(weight.dtype)
+                of_entropy[part] = product(tilted, weight.T) / -temperature
+                del tilted
             if of_logp is not None:
                 own = (1 - p.gather(1, y)) * weight[y.squeeze(1)]  # apart: in two bytes a likely word leaves nothing
                 others = product(p.scatter_(1, y, 0.0).to(weight.dtype), weight.T)
                 of_logp[part] = (own - others) / temperature
+            del p, z  # else they would be there beside the next ones
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(*given, target, of_logp, of_entropy)
         return logp, entropy
@@ -101,13 +103,15 @@ class _ReadHead(torch.autograd.Function):
         g_bias = torch.zeros(len(weight), device=weight.device)
         for part in chunks(h, w):
             p, z, _ = _distribution(h[part], w, b, ctx.temperature)
-            g_z = -p * g_logp[part].unsqueeze(1)
+            g_z = p * -g_logp[part].unsqueeze(1)
             g_z.scatter_add_(1, target[part].unsqueeze(1), g_logp[part].unsqueeze(1))
             if ctx.entropy_gradient:
                 g_z -= g_entropy[part].unsqueeze(1) * p * (z - (p * z).sum(-1, keepdim=True))
             g_z /= ctx.temperature
-            g_weight += (g_z.to(h.dtype).T @ h[part]).float()
             g_bias += g_z.sum(0)
+            del p, z
+            g_weight += (g_z.to(h.dtype).T @ h[part]).float()
+            del g_z
         return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), *[None] * 4
 
 
