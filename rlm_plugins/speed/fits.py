@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed import attention
-from rlm_plugins.speed.draws import DRAWS, restored
+from rlm_plugins.speed.draws import DRAWS, FAILS, restored
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.plain import is_plain
@@ -94,7 +94,7 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
         (layout,) = layouts(ids, there, 5)
         try:
             found = layout.padded(read(model, layout, temperature=temperature)[0])
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        except FAILS as error:
             return f"it takes no packed rows ({type(error).__name__}: {error})"
     exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     apart = ((found - usual) * there[:, -5:]).abs().max().item()
