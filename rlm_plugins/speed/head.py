@@ -68,9 +68,10 @@ class _ReadHead(torch.autograd.Function):
         moves = ctx.needs_input_grad[0]
         of_logp = torch.empty_like(hidden, dtype=torch.float32) if moves else None
         of_entropy = torch.empty_like(hidden, dtype=torch.float32) if moves and entropy_gradient else None
+        room = torch.empty(0, device=hidden.device, dtype=torch.float32)
         for part in chunks(hidden, weight):
             y = target[part].unsqueeze(1)
-            p, z, top = _distribution(hidden[part], weight, bias, temperature)
+            p, z, top = _distribution(hidden[part], weight, bias, temperature, room)
             logp[part] = (z.gather(1, y) + top).squeeze(1)
             if with_entropy:
                 entropy[part] = -(p * z).sum(-1) - top.squeeze(1)
@@ -82,7 +83,7 @@ class _ReadHead(torch.autograd.Function):
                 own = (1 - p.gather(1, y)) * weight[y.squeeze(1)]  # apart: in two bytes a likely word leaves nothing
                 others = product(p.scatter_(1, y, 0.0).to(weight.dtype), weight.T)
                 of_logp[part] = (own - others) / temperature
-            del p, z  # else they would be there beside the next ones
+            del z  # else it would be there beside the next one
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(*given, target, of_logp, of_entropy)
         return logp, entropy
@@ -101,15 +102,16 @@ class _ReadHead(torch.autograd.Function):
         h, w, b = _cast(ctx.dtype, hidden, weight, bias)
         g_weight = torch.zeros_like(weight, dtype=torch.float32)
         g_bias = torch.zeros(len(weight), device=weight.device)
+        room = torch.empty(0, device=hidden.device, dtype=torch.float32)
         for part in chunks(h, w):
-            p, z, _ = _distribution(h[part], w, b, ctx.temperature)
+            p, z, _ = _distribution(h[part], w, b, ctx.temperature, room)
             g_z = p * -g_logp[part].unsqueeze(1)
             g_z.scatter_add_(1, target[part].unsqueeze(1), g_logp[part].unsqueeze(1))
             if ctx.entropy_gradient:
                 g_z -= g_entropy[part].unsqueeze(1) * p * (z - (p * z).sum(-1, keepdim=True))
             g_z /= ctx.temperature
             g_bias += g_z.sum(0)
-            del p, z
+            del z
             g_weight += (g_z.to(h.dtype).T @ h[part]).float()
             del g_z
         return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), *[None] * 4
@@ -126,13 +128,16 @@ def _cast(dtype: torch.dtype, *given: torch.Tensor | None) -> list[Any]:
 
 
 def _distribution(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, room: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """p (N, V), and log p as a sum: the logits less the largest of their row (N, V), and log p of that one (N, 1)."""
+    """p (N, V), and log p as a sum: the logits less the largest of their row (N, V), and log p of that one (N, 1).
+
+    p lies in `room`, from piece to piece: fresh memory costs time.
+    """
     z = product(hidden, weight, bias).float()
     z = z if temperature == 1.0 else z.div_(temperature)
     z -= z.amax(-1, keepdim=True)
-    p = z.softmax(-1)
+    p = torch.softmax(z, -1, out=room.resize_(z.shape))
     return p, z, p.amax(-1, keepdim=True).log()
 
 
