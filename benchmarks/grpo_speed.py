@@ -36,8 +36,10 @@ from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe
 from speed_memory import HELD, held
-from speed_report import draw, into, lines, page
-from speed_run import Run, run
+from speed_meter import Run
+from speed_picture import draw
+from speed_report import into, lines, page
+from speed_run import run
 from speed_workloads import WORKLOADS, Workload
 
 Record = dict[str, Any]

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import torch
 from speed_arms import ARMS, DEFAULT, OFF, OURS, STOCK, Arm
-from speed_run import Run, run
+from speed_meter import Run
+from speed_run import run
 from speed_workloads import GATE
 
 GRADIENT, WEIGHTS, HALF = 5e-6, 1e-4, 1.1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from speed_run import Group
+from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
@@ -64,7 +64,7 @@ def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict
 
     Args:
         workload: What was trained on.
-        groups: What was written, as `speed_run.Run` has it.
+        groups: What was written, as `speed_meter.Run` has it.
         machine: Where.
     """
     body, adapter, head = _weights(workload)
@@ -74,7 +74,8 @@ def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict
     tokens, written = _tokens(groups)
     scoring = (2 * body * tokens + 2 * head * written) / machine.products if workload.beta else 0.0
     prompts = sum(prompt for prompt, _, _ in groups)
-    longest = sum(max(rows) for _, rows, _ in groups) / max(1, workload.rows * workload.accumulation // 8)
+    together = max(1, workload.rows * workload.accumulation // workload.generations)  # groups that are written at once
+    longest = sum(max(rows) for _, rows, _ in groups) / together
     decoding = max(4 * (body + head) * longest / machine.read, 2 * (body + head) * written / machine.thin)
     writing = 0.0 if workload.canned else 2 * body * prompts / machine.products + decoding
     return {"writing": writing, "scoring": scoring, "learning": learning}

@@ -1,8 +1,4 @@
-"""One arm of `grpo_speed.py` trained, and what that took.
-
-The same methods are wrapped in every arm, so that a second is *writing* (completions), *scoring* (rewards, old and
-reference log-probabilities) or *learning* (everything else) by the same rule.
-"""
+"""One arm of `grpo_speed.py` trained."""
 
 from __future__ import annotations
 
@@ -10,58 +6,15 @@ import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from speed_arms import Arm, build
+from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
-from speed_world import canned
-from transformers import GenerationConfig, TrainerCallback
+from transformers import GenerationConfig
 
-from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.training.pen import written
-
-PARTS = ("writing", "scoring", "learning")
-Group = tuple[int, list[int], bool]
-
-
-@dataclass
-class Run:
-    """What an arm did, and what it took.
-
-    Args:
-        seconds: Of the process's CPU: `PARTS`, each over all steps.
-        wall: Seconds of the clock, likewise.
-        once: Seconds of CPU before the first step, in which the model is tried: by a generator, and by the packed pass.
-        positions: Of the update: ``padded``, ``live`` (no padding), ``forwarded`` (through the model).
-        written: Every completion, in order.
-        logged: Loss and gradient norm of each step.
-        gradient: Of the first step, as the optimiser gets it.
-        weights: What was trained, at the end.
-        groups: Per group the tokens of its prompt, of each completion, and whether it teaches.
-    """
-
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    wall: float = 0.0
-    once: float = 0.0
-    positions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("padded", "live", "forwarded"), 0))
-    written: list[list[int]] = field(default_factory=list)
-    logged: list[tuple[float, float]] = field(default_factory=list)
-    gradient: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    weights: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    groups: list[Group] = field(default_factory=list)
-
-    @property
-    def cpu(self) -> float:
-        """Seconds of CPU in all."""
-        return sum(self.seconds.values())
-
-    @property
-    def tokens(self) -> int:
-        """Of all completions."""
-        return sum(map(len, self.written))
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
@@ -81,8 +34,7 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         meter = Meter(trainer, workload)
         trainer.train()
     meter.found.once = once
-    meter.found.logged = [(x["loss"], x["grad_norm"]) for x in trainer.state.log_history if "loss" in x]
-    meter.found.weights = _flat(meter.trained)
+    meter.found.weights = flat(meter.trained)
     return meter.found
 
 
@@ -104,83 +56,3 @@ def begin(trainer: Any) -> float:
     with torch.no_grad():
         trainer._get_per_token_logps_and_entropies(model, rows, torch.ones_like(rows), 2)
     return time.process_time() - began
-
-
-class Meter(TrainerCallback):
-    """Measures a trainer from its first step to its last.
-
-    Args:
-        trainer: Not yet started.
-        workload: What it trains on.
-    """
-
-    def __init__(self, trainer: Any, workload: Workload) -> None:
-        self.found = Run()
-        self.trained = [x for x in trainer.model.parameters() if x.requires_grad]
-        self._workload = workload
-        self._spent = 0.0
-        trainer._generate_single_turn = self._timed("writing", trainer._generate_single_turn, self._see_written)
-        score = trainer._generate_and_score_completions
-        trainer._generate_and_score_completions = self._timed("scoring", score, self._see_scored)
-        trainer._get_per_token_logps_and_entropies = self._padded(trainer._get_per_token_logps_and_entropies)
-        self._reads = causal_model(trainer.model)
-        trainer.add_callback(self)
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self._began, self._clock, self._spent = time.process_time(), time.perf_counter(), 0.0
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if not len(self.found.gradient):
-            self.found.gradient = _flat([x.grad for x in self.trained])
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.found.seconds["learning"] += time.process_time() - self._began - self._spent
-        self.found.wall += time.perf_counter() - self._clock
-
-    def _timed(self, part: str, method: Callable[..., Any], see: Callable[[Any], None]) -> Callable[..., Any]:
-        """The method, whose own seconds count for `part`: those of a timed method within it are not its own."""
-
-        def timed(*given: Any, **named: Any) -> Any:
-            began, before = time.process_time(), self._spent
-            if part == "writing" and self._workload.canned:
-                found: Any = canned(self._workload, len(given[0])), None
-            else:
-                found = method(*given, **named)
-            within = self._spent - before
-            own = time.process_time() - began - within
-            self.found.seconds[part] += own
-            self._spent += own
-            see(found)
-            return found
-
-        return timed
-
-    def _see_written(self, found: tuple[list[list[int]], Any]) -> None:
-        self.found.written += found[0]
-
-    def _see_scored(self, out: dict[str, Any]) -> None:
-        size = self._workload.generations
-        asked, said = (out[f"{x}_mask"].sum(1).view(-1, size).tolist() for x in ("prompt", "completion"))
-        teaches = (out["advantages"].view(len(asked), size, -1) != 0).any(-1).any(-1).tolist()
-        self.found.groups += [(prompt[0], rows, some) for prompt, rows, some in zip(asked, said, teaches, strict=True)]
-
-    def _padded(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(model: Any, ids: torch.Tensor, there: torch.Tensor, *rest: Any, **named: Any) -> Any:
-            if not torch.is_grad_enabled():
-                return method(model, ids, there, *rest, **named)
-            self.found.positions["padded"] += ids.numel()
-            self.found.positions["live"] += int(there.sum())
-            hook = self._reads.register_forward_pre_hook(self._forwarded, with_kwargs=True)
-            try:
-                return method(model, ids, there, *rest, **named)
-            finally:
-                hook.remove()
-
-        return counted
-
-    def _forwarded(self, module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self.found.positions["forwarded"] += named["input_ids"].numel()
-
-
-def _flat(tensors: list[Any]) -> torch.Tensor:
-    return torch.cat([x.detach().float().flatten() for x in tensors])

@@ -265,6 +265,19 @@ def test_what_is_told(examined: list[dict[str, Any]]) -> None:
     assert memory["machine"] == machine_memory() > 2**30
 
 
+@pytest.mark.parametrize(("said", "some"), [("1024\n", 1024), ("max\n", None), (None, None)])
+def test_a_container_has_what_it_may_take(
+    said: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [])
+    whole = machine_memory()
+    if said is not None:
+        (tmp_path / "memory.max").write_text(said)
+    monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [str(tmp_path / "memory.max")])
+    assert machine_memory() == (some or whole)
+
+
 def test_paths_elsewhere_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert short(str(tmp_path / "a" / "b.py")) == "a/b.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import OFTEN, clipped, eighths, interrupted, trainer
+from trainers import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Part
@@ -168,3 +169,31 @@ def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == []
     shutil.rmtree(tmp_path)
     assert checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["by row", "looks at the whole step"])
+def test_a_run_that_was_broken_off_is_begun_anew(looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, say: after Ctrl-C in the middle of a step no row of that step is learned from any more."""
+    term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
+    equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
+    made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
+    step, done = ["writes", "learns", "learns"], []
+    write, learn = made._generate_single_turn, made._loss
+
+    def writes(*args: Any, **options: Any) -> Any:
+        done.append("writes")
+        return write(*args, **options)
+
+    def learns(*args: Any) -> torch.Tensor:
+        done.append("learns")
+        if done == step:
+            raise KeyboardInterrupt
+        return learn(*args)
+
+    monkeypatch.setattr(made, "_generate_single_turn", writes)
+    monkeypatch.setattr(made, "_loss", learns)
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    made.train()
+    assert done == step * 3
+    assert not made._windows

@@ -19,6 +19,7 @@ from rlm_plugins.estimate.block import Block
 from rlm_plugins.estimate.memory import Load, estimate
 from rlm_plugins.estimate.shapes import skeleton
 from rlm_plugins.speed import attention
+from rlm_plugins.speed.head import read_head
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.sampling import AsMultinomial
@@ -177,6 +178,19 @@ def test_the_head(half: bool) -> None:
     measured = _peak_inside(record, "ChunkedLogProbFunctionBackward")
     found = estimate(made, LORA, Load(rows=0, prompt=30, completion=10, micro_rows=2, half=half))
     assert found.learning["log-probabilities"] == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("dtype", "half"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)])
+def test_the_packed_head(dtype: torch.dtype, half: bool) -> None:
+    """Pieces of logits follow each other: what one leaves behind is gone when the next is made."""
+    made, load = config(dtype=dtype, vocab_size=40000, hidden_size=64), Load(0, 30, 100, 4, half=half, trees=1)
+    hidden, target = torch.randn(400, 64, dtype=dtype, requires_grad=True), torch.randint(40000, (400,))
+    weight = torch.randn(40000, 64, dtype=dtype)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        with _autocast(half):
+            logp, _ = read_head(hidden, weight, None, target)
+        logp.sum().backward()
+    assert estimate(made, LORA, load).learning["log-probabilities"] == pytest.approx(_peak(record), rel=0.1)
 
 
 def test_a_gpu_holds_one_tile() -> None:

@@ -16,12 +16,14 @@ import torch
 import transformers
 from datasets import Dataset
 from peft import LoHaConfig, LoraConfig, PromptTuningConfig
+from peft.tuners.lora.layer import Linear
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
 from rlm_plugins.speed import portable, products
 from rlm_plugins.speed.draws import DRAWS
 from rlm_plugins.speed.fits import IMAGES
+from rlm_plugins.speed.lora import FusedLinear
 from rlm_plugins.speed.plain import is_cast
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
@@ -126,6 +128,16 @@ def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
         made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
     assert is_cast(made.model)
     assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
+
+
+def test_a_trainer_that_fuses_nothing_undoes_what_another_has_fused(tmp_path: Path) -> None:
+    def layers(speed: Speed, **given: Any) -> tuple[Any, set[type]]:
+        model = trainer(tmp_path, pieces={"speed": speed, **given}).model
+        return model, {type(layer) for layer in model.modules() if isinstance(layer, Linear)}
+
+    model, quick = layers(EVERY_SHORTCUT, peft_config=lora())
+    assert quick == {FusedLinear}
+    assert layers(NO_SPEED, model=model, peft_config=None)[1] == {Linear}
 
 
 @pytest.mark.parametrize("settings", [{"steps_per_generation": 2}, {"num_iterations": 2}], ids=["parts", "again"])

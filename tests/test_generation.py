@@ -392,6 +392,23 @@ def test_what_is_rounded_otherwise_in_half_precision_is_no_reason(family: str) -
     assert fails(model, model.generate) is None
 
 
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_model_that_accelerate_casts_may_round_otherwise_too(cast: bool) -> None:
+    """Two words are as good as each other, and which is the better one depends on how many rows are read at once."""
+    model = families.model("Llama").eval()
+    model.lm_head.weight.data.zero_()
+    model.lm_head.bias = torch.nn.Parameter(torch.linspace(-9, -8, families.WORDS))
+    model.lm_head.bias.data[5:7] = 0.0
+
+    def rounds(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
+        output.logits[..., 5 + len(given["input_ids"]) % 2] += 1e-3
+
+    model.register_forward_hook(rounds, with_kwargs=True)
+    if cast:  # as accelerate leaves its mark on it
+        model._original_forward = model.forward
+    assert (fails(model, model.generate) is None) is cast
+
+
 def test_a_model_that_ends_at_once_is_tried_too() -> None:
     model = families.model("Llama").eval()
     model.lm_head.bias = torch.nn.Parameter(torch.eye(families.WORDS)[-1] * 9)
@@ -460,7 +477,9 @@ def test_a_build_that_draws_noise_otherwise_is_found_out(monkeypatch: pytest.Mon
     for power, same_bits in ((1, True), (2, False)):
         with monkeypatch.context() as patched:
             usual = torch.Tensor.exponential_
-            patched.setattr(torch.Tensor, "exponential_", lambda x, power=power, usual=usual: usual(x).pow_(power))
+            patched.setattr(
+                torch.Tensor, "exponential_", lambda x, power=power, usual=usual, **how: usual(x, **how).pow_(power)
+            )
             torch.manual_seed(5)
             exponential_is_inverse.cache_clear()
             assert exponential_is_inverse() is (same_bits and here)

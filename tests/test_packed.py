@@ -194,6 +194,7 @@ def test_known_families_pass_the_trial(family: str) -> None:
     made = families.adapted(families.model(family, temperature=0.8))
     assert fits.prepare(made, reader(made), temperature=0.8) is None
     assert causal_model(made).config._attn_implementation == "rlm_sdpa"
+    assert fits.prepare(made, reader(made), temperature=0.8) is None, "a second trainer of the same model"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,29 @@ def test_two_bytes_cost_a_likely_word_no_more_than_autograd() -> None:
     assert far(found) < 1.1 * far(stock) < 5e-3
 
 
+@pytest.mark.parametrize("states", [torch.float32, torch.bfloat16])
+def test_where_products_are_cast_nothing_else_is(states: torch.dtype) -> None:
+    """Under autocast the logits have two bytes, the sums over them four, and the backward pass, which nobody casts,
+    computes as the forward pass did.
+    """
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(64, 32).to(states).requires_grad_(), torch.randn(2000, 32).requires_grad_()
+    target, of_logp, of_entropy = torch.randint(2000, (64,)), torch.randn(64), torch.randn(64)
+    small = [x.detach().bfloat16().requires_grad_() for x in (hidden, weight)]
+    said = torch.distributions.Categorical(logits=torch.nn.functional.linear(*small).float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logp, entropy = head.read_head(hidden, weight, None, target, entropy_gradient=True)
+    assert logp.dtype == entropy.dtype == torch.float32
+    torch.testing.assert_close(logp, said.log_prob(target), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy, said.entropy(), rtol=1e-5, atol=1e-5)
+    torch.autograd.backward([(logp * of_logp + entropy * of_entropy).sum()])
+    usual = (said.log_prob(target) * of_logp + said.entropy() * of_entropy).sum()
+    for leaf, wanted in zip((hidden, weight), torch.autograd.grad(usual, small), strict=True):
+        assert leaf.grad is not None
+        assert leaf.grad.dtype == leaf.dtype
+        assert (leaf.grad - wanted).norm() < 5e-3 * wanted.float().norm()
+
+
 def test_entropies_nobody_asks_for_are_zero() -> None:
     hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(WORDS, WIDTH)
     target = torch.randint(WORDS, (ROWS,))

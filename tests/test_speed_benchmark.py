@@ -14,7 +14,8 @@ import torch
 from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
 from speed_gate import apart, check, half_precision, refusal
 from speed_limit import Machine, least
-from speed_run import PARTS, Run, run
+from speed_meter import PARTS, Run
+from speed_run import run
 from speed_workloads import GATE
 
 ROOT = Path(__file__).parents[1]

@@ -138,14 +138,15 @@ class Block:
         """Log-probabilities of a micro-batch: tiles of logits, and hidden states with their gradient in float32.
 
         Without Triton every token is scored, prompt and padding too. Packed, only completions are, with their gradient
-        at once in float32 and a few logits at a time (`speed/head.py`).
+        at once in float32 and a few logits at a time (`speed/head.py`), beside autocast's copy of the weight.
         """
         product = 2 if load.half else self.weight
         if load.trees:
             scored = load.micro_rows * load.completion
             tile = min(scored * self.vocabulary, logits(self.vocabulary, gpu=load.fused))
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
-            return states + tile * (4 + 4 + 4)
+            cast = 2 * self.vocabulary * self.hidden if load.half and self.weight > 2 else 0
+            return states + tile * (4 + 4 + 4) + cast
         tokens = load.micro_rows * (load.completion if load.fused else load.prompt + load.completion)
         tile = min(tokens, HEAD_TOKENS) * (HEAD_VOCABULARY if load.fused else min(self.vocabulary, HEAD_VOCABULARY))
         return tile * (product if load.fused else 4 * TILES) + self.hidden_states(tokens, load.half)

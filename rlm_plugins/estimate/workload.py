@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from rlm_plugins.estimate.memory import Load
@@ -16,6 +18,8 @@ from rlm_plugins.training.judge import text_of
 
 ROWS = 500
 """Training rows whose length is looked at."""
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how many bytes a container may take, by the second and the first version of its control groups."""
 
 
 def workload(stage: Stage, args: Any) -> Load:
@@ -56,12 +60,18 @@ def workload(stage: Stage, args: Any) -> Load:
 
 
 def machine_memory() -> int:
-    """Bytes of the accelerator's memory; without one, of the machine's."""
+    """Bytes of the accelerator's memory; without one, of the machine's, or of what a container may take of it."""
     import torch
 
     if torch.cuda.is_available():
         return int(torch.cuda.get_device_properties(0).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
+
+
+def _limits() -> Iterator[int]:
+    for file in LIMITS:
+        with suppress(OSError, ValueError):  # another kind of system; no limit, which is the word "max"
+            yield int(Path(file).read_text())
 
 
 def _written(stage: Stage, args: Any) -> int:

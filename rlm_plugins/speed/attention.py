@@ -20,36 +20,42 @@ from rlm_plugins.speed.layout import Layout
 
 USUAL = ("sdpa", "eager")
 """The implementations it can stand in for."""
+OURS = "rlm_"
+"""Before their names where it does."""
 OTHER = ("softcap", "position_bias", "s_aux")
 """What may bend the scores of a model. At its start that may be too little for a trial to see."""
 
 
+def usual(model: Any) -> str:
+    """The attention of a transformers model, whether ours stands in for it already or not."""
+    return str(model.config._attn_implementation).removeprefix(OURS)
+
+
 def install(model: Any) -> None:
     """Lets `model`, a transformers model whose attention is one of `USUAL`, take passes with a layout."""
-    usual = model.config._attn_implementation
-    if usual in USUAL:
-        name = f"rlm_{usual}"
+    own = model.config._attn_implementation
+    if own in USUAL:
+        name = OURS + own
         if name not in ALL_ATTENTION_FUNCTIONS.valid_keys():
-            AttentionInterface.register(name, _beside(usual))
-            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[usual])
+            AttentionInterface.register(name, _beside(own))
+            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
         model.set_attn_implementation(name)
 
 
 def uninstall(model: Any) -> None:
     """Undoes `install`."""
-    name = str(model.config._attn_implementation)
-    if name.startswith("rlm_"):
-        model.set_attn_implementation(name.removeprefix("rlm_"))
+    if model.config._attn_implementation != usual(model):
+        model.set_attn_implementation(usual(model))
 
 
-def _beside(usual: str) -> Callable[..., Any]:
+def _beside(own: str) -> Callable[..., Any]:
     def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
         layout: Layout | None = options.pop("layout", None)
         if layout is not None:
             _check(attention_mask, options)
             return over(layout, query, key, value, options.get("scaling")), None
-        eager = usual == "eager" and _eager_of(module)
-        return (eager or ALL_ATTENTION_FUNCTIONS[usual])(module, query, key, value, attention_mask, **options)
+        eager = own == "eager" and _eager_of(module)
+        return (eager or ALL_ATTENTION_FUNCTIONS[own])(module, query, key, value, attention_mask, **options)
 
     return attention
 

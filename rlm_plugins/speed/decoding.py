@@ -71,11 +71,12 @@ def decode(
                     told.append((live.rows, *thoughts(logits, token, generation_config)))
                 live.write(token)
                 done = stopping_criteria(live.ids, None)
-                if finished is not None and done.any():
-                    with torch.inference_mode(False), torch.no_grad():
-                        finished(live.rows[done].tolist(), live.ids[done, input_ids.shape[1] :].tolist())
-                if done.all():
-                    break
-                live.let_go(done)
+                if done.any():  # asked once a token: a GPU waits for the answer
+                    if finished is not None:
+                        with torch.inference_mode(False), torch.no_grad():
+                            finished(live.rows[done].tolist(), live.ids[done, input_ids.shape[1] :].tolist())
+                    if done.all():
+                        break
+                    live.let_go(done)
                 logits = live.read_tokens()
     return live.all_ids if told is None else Written.of(live.all_ids, told)

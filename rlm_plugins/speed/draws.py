@@ -1,4 +1,4 @@
-"""Random numbers that a trial must not take from what comes after it."""
+"""What trials of a model share: random numbers that they must not take, and errors that are an answer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 
 DRAWS = "it draws random numbers while it reads"
 """Why a model is read and written with as ever: in fewer calls, or for other rows, the numbers would be others."""
+
+FAILS = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
+"""What a model raises that cannot be read so."""
 
 
 @contextmanager

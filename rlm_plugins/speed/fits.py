@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.speed import attention
-from rlm_plugins.speed.draws import DRAWS, restored
+from rlm_plugins.speed.draws import DRAWS, FAILS, restored
 from rlm_plugins.speed.packed import causal_model, read
 from rlm_plugins.speed.packing import layouts
 from rlm_plugins.speed.plain import is_plain
@@ -49,10 +49,8 @@ def why_not(model: Any) -> str | None:
     config, head = base.config.get_text_config(), base.get_output_embeddings()
     if getattr(base.config, "vision_config", None) is not None:
         return IMAGES
-    if base.config._attn_implementation not in attention.USUAL:
-        return (
-            f"its attention is '{base.config._attn_implementation}', and only {' and '.join(attention.USUAL)} are known"
-        )
+    if (usual := attention.usual(base)) not in attention.USUAL:
+        return f"its attention is '{usual}', and only {' and '.join(attention.USUAL)} are known"
     if type(head) is not torch.nn.Linear:
         kind = f"{type(head).__module__}.{type(head).__name__}"  # PEFT has a Linear too
         return f"its language head is no plain linear layer but a {kind}"
@@ -97,7 +95,7 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
         (layout,) = layouts(ids, there, 5)
         try:
             found = layout.padded(read(model, layout, temperature=temperature)[0])
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        except FAILS as error:
             return f"it takes no packed rows ({type(error).__name__}: {error})"
     exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     apart = ((found - usual) * there[:, -5:]).abs().max().item()

@@ -87,8 +87,6 @@ class Live:
 
     def let_go(self, done: torch.Tensor) -> None:
         """Keeps the rows that are not done (L,), of which there is at least one."""
-        if not done.any():
-            return
         places = survivors(done)
         if self._past is not None:
             self._past.keep(places)

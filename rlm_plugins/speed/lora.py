@@ -23,11 +23,16 @@ SMALL = 2**24
 """Products of two numbers in a call: with fewer, what it takes to ask is more than what is saved."""
 
 
-def fuse(model: Any) -> None:
-    """Makes the LoRA layers of a model compute so, while they are plain (no dropout, DoRA, casts, …) and read much."""
+def fuse(model: Any, *, on: bool = True) -> None:
+    """Makes the LoRA layers of a model compute so, while they are plain (no dropout, DoRA, casts, …) and read much.
+
+    Args:
+        model: Any.
+        on: Else those that somebody else has fused compute as PEFT has it again.
+    """
     for layer in model.modules():
-        if type(layer) is Linear:
-            layer.__class__ = FusedLinear
+        if type(layer) in (Linear, FusedLinear):
+            layer.__class__ = FusedLinear if on else Linear
 
 
 class FusedLinear(Linear):  # type: ignore[misc]

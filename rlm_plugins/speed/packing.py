@@ -14,9 +14,8 @@ from rlm_plugins.speed.sizes import PAIRS, PAIRS_GPU, runs
 def is_packable(there: Int[torch.Tensor, "B W"], width: int) -> bool:
     """Whether padding only surrounds the rows: prompts padded on the left, completions on the right."""
     prompt, completion = there[:, :-width].bool(), there[:, -width:].bool()
-    grows = bool((prompt[:, 1:] >= prompt[:, :-1]).all())
-    shrinks = bool((completion[:, 1:] <= completion[:, :-1]).all())
-    return grows and shrinks and bool(prompt[:, -1:].all()) and prompt.shape[1] > 0
+    grows, shrinks = prompt[:, 1:] >= prompt[:, :-1], completion[:, 1:] <= completion[:, :-1]
+    return prompt.shape[1] > 0 and bool(prompt[:, -1].all() & grows.all() & shrinks.all())
 
 
 def layouts(
@@ -42,10 +41,11 @@ def layouts(
     before = there[:, :-width].sum(1).tolist()
     after = there[:, -width:].sum(1).tolist()
     start = ids.shape[1] - width
+    prompts = ids[:, :start].tolist()
     groups: dict[tuple[int, ...], list[int]] = {}
     for row, (shown, written) in enumerate(zip(before, after, strict=True)):
         if written and (live is None or live[row]):
-            groups.setdefault(tuple(ids[row, start - shown : start].tolist()), []).append(row)
+            groups.setdefault(tuple(prompts[row][start - shown :]), []).append(row)
     pending: list[list[int]] = []
     tokens = 0
     for rows in groups.values():

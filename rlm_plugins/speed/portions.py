@@ -82,16 +82,16 @@ def cut(
         budget: Most tokens of a portion, and `KEYS`.
     """
     weights, prompts = _weights(shown, written, read)
-    groups, counts = group.tolist(), read.tolist()
+    kinds = list(zip(group.tolist(), read.tolist(), strict=True))
     sizes, filled = [0], 0.0
-    for _, members in groupby(range(len(groups)), key=lambda row: (groups[row], counts[row])):
+    for _, members in groupby(range(len(kinds)), key=kinds.__getitem__):
         rows = list(members)
         prompt = prompts[rows[0]]
         fits = prompt + sum(weights[row] for row in rows) <= budget
         pieces = [rows] if fits else [[row] for row in rows]
         for piece in pieces:
             weight = sum(weights[row] for row in piece)
-            again = 0 if piece[0] != rows[0] and sizes[-1] else prompt  # the prompt stands in this portion already
+            again = prompt if piece[0] == rows[0] else 0  # else it stands in this portion already
             if sizes[-1] and filled + again + weight > budget:
                 sizes, filled, again = [*sizes, 0], 0.0, prompt
             sizes[-1] += len(piece)

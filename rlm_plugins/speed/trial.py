@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.speed.decoding import decode
-from rlm_plugins.speed.draws import DRAWS, restored
+from rlm_plugins.speed.draws import DRAWS, FAILS, restored
+from rlm_plugins.speed.packed import causal_model
+from rlm_plugins.speed.plain import is_cast
 
-_FAILS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError)
 HALF = 0.05
 """Of the range of logits, by which a word is as good: beside others a row's are rounded otherwise, by a hundredth."""
 _FOUND: WeakKeyDictionary[Any, dict[bool, str | None]] = WeakKeyDictionary()
@@ -54,16 +55,16 @@ def _try(model: Any, generate: Callable[..., Any], drawn: Callable[[], bool], me
         begun = say(generation_config=_config(2, words - 1))
         end = int(begun[0, 4:][-1])
         usual = say(generation_config=_config(5, end, return_dict_in_generate=True, output_logits=True))
-    except _FAILS as error:  # what its own settings ask for may not go with being greedy
+    except FAILS as error:  # what its own settings ask for may not go with being greedy
         return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
     if drawn():
         return DRAWS
     try:
         found = say(generation_config=_config(5, end), custom_generate=partial(decode, merge=merge))
-    except _FAILS as error:
+    except FAILS as error:
         return f"the decoding loop fails with this model ({type(error).__name__}: {error})"
-    exact = next(model.parameters()).dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
-    if exact:
+    is_float = next(model.parameters()).dtype == torch.float32
+    if is_float and not torch.is_autocast_enabled(device.type) and not is_cast(causal_model(model)):
         same = usual.sequences.shape == found.shape and torch.equal(usual.sequences, found)
     else:
         same = _is_near(found[:, 4:], usual.sequences[:, 4:], torch.stack(usual.logits, 1).float())

@@ -6,7 +6,7 @@ what the rewards were (`_calculate_rewards`), what the batch looks like after sc
 release of TRL changes what is relied on here.
 
 One file per room, each a class on the one before: problems → generating → writing → playing → reading → recalling →
-valuing → judging → hurrying → trying → scoring → stopping → dealing → learning.
+moving → valuing → judging → hurrying → trying → scoring → stopping → dealing → learning.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class EquationTrainer(DurableCheckpoints, Learning):
         """TRL's; a part whose memory no checkpoint can hold is told before the first step, not at the first save."""
         if self.args.save_strategy != "no":
             self._check_memories()
+        self._boundary = None
         return super().train(*args, **kwargs)
 
     def save_critic(self, folder: Path) -> None:

@@ -125,8 +125,9 @@ class Dealing(Stopping):
             self._tallies[name] = self._tallies.get(name, 0.0) + found
 
     def _write_down(self, name: str, found: torch.Tensor) -> None:
-        if found[1] > 0 or not self._speed.skip:  # what was skipped whole has nothing to say
-            self._ledger[name].append((found[0] / found[1].clamp(min=1.0)).item())
+        mean, count = torch.stack([found[0] / found[1].clamp(min=1.0), found[1]]).tolist()  # a GPU is waited for once
+        if count > 0 or not self._speed.skip:  # what was skipped whole has nothing to say
+            self._ledger[name].append(mean)
 
     def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         raise NotImplementedError

@@ -73,8 +73,9 @@ class Generating(Problems):
         if len(self._told) != len(ids):
             return None
         logp, entropy = (torch.zeros(len(ids), width, device=ids.device) for _ in range(2))
+        here = ids[:, ids.shape[1] - width :].tolist()
         for i, (said, *thought) in enumerate(self._told):
-            if len(said) > width or ids[i, len(ids[i]) - width :][: len(said)].tolist() != said:
+            if here[i][: len(said)] != said:
                 return None
             for whole, x in zip((logp, entropy), thought, strict=True):
                 whole[i, : len(said)] = x[: len(said)]

@@ -29,6 +29,13 @@ class Learning(Dealing):
         self._accumulated = 0
         super().__init__(**rest)
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's, which begins with a generation, also where an earlier call was broken off in the middle of one."""
+        self._step, self._buffered_inputs = 0, None
+        self._windows, self._accumulated, self._tallies = [], 0, None
+        self._far.clear()
+        return super().train(*args, **kwargs)
+
     def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         live = self._live(inputs)
         with self.critic.listening() if self.critic is not None else nullcontext() as heard:

@@ -32,8 +32,7 @@ class Reading(Playing):
         self.equation, self._rewards, self._speed = equation, rewards, speed
         self._packed: PackedReader | None = None
         super().__init__(**rest)
-        if reasons.apart(speed, self.args, sharded=self._is_sharded()) is None:
-            fuse(self.model)
+        fuse(self.model, on=reasons.apart(speed, self.args, sharded=self._is_sharded()) is None)
 
     def _read(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Log-probabilities (and entropies) of the completions under `model`, by TRL's own pass."""

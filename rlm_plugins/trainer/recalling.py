@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.parts import Bound
 from rlm_plugins.speed import reasons
 from rlm_plugins.speed.draws import restored
 from rlm_plugins.speed.packing import layouts
-from rlm_plugins.trainer.reading import Reading, loss_mask, padded_rows
+from rlm_plugins.trainer.reading import Reading, padded_rows
 from rlm_plugins.trainer.vocabulary import TOLD, read_packed, read_vocabulary
-from rlm_plugins.training.past import Past, answers_in, distance, stacked
 
 
 class Recalling(Reading):
@@ -24,10 +22,7 @@ class Recalling(Reading):
         self._old_is_next = False
         self._stands_anywhere: bool | None = None
         self._draws: bool | None = None
-        self._past: Past | None = None
         super().__init__(**rest)
-        if self._scoring_names("moved"):
-            self._past = Past()
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -137,24 +132,6 @@ class Recalling(Reading):
                 parts = layouts(*whole, budget=rows * whole[0].shape[1])
                 return read_packed(self.model, parts, temperature=self.temperature)
             return read_vocabulary(self.model, *whole, temperature=self.temperature, rows=rows)
-
-    def _moved(self, out: dict[str, Any]) -> torch.Tensor:
-        """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.
-
-        A problem never met stands for itself, at distance 0: so every process reads as much as the others.
-        """
-        assert self._past is not None
-        assert self._problem is not None
-        problems = self._problem[self._mine(len(out["prompt_ids"]))].tolist()
-        now = answers_in(out, loss_mask(out))
-        last = [self._past.last(problem, answer) for problem, answer in zip(problems, now, strict=True)]
-        rows = stacked(last, self._tokenizer.pad_token_id, self.accelerator.device)
-        with torch.no_grad():
-            logp = self._read(self.model, rows, self.args.per_device_train_batch_size)[0]
-        met = torch.tensor([self._past.knows(problem) for problem in problems], device=logp.device)
-        moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
-        self._past.remember(gather_object(problems), gather_object(now))
-        return self._gather_rows(moved)  # type: ignore[no-any-return]
 
     def _scoring_names(self, name: str) -> bool:
         """Whether a part needs `name` in the scoring room, or to learn from."""

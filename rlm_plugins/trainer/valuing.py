@@ -16,12 +16,12 @@ from rlm_plugins.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.critic_adapter import SharedCritic
 from rlm_plugins.errors import RlmError
 from rlm_plugins.speed.packing import layouts
+from rlm_plugins.trainer.moving import Moving
 from rlm_plugins.trainer.reading import padded_rows
-from rlm_plugins.trainer.recalling import Recalling
 from rlm_plugins.training.tutor import Tutor
 
 
-class Valuing(Recalling):
+class Valuing(Moving):
     """The same, with a critic where parts name `values`.
 
     The equation sees the values as leaves: its backward pass says what the loss wants of them. Only then, when the
