@@ -19,6 +19,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.parts import Part
 from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.training import ahead
 from rlm_plugins.training.ahead import Asker
 from rlm_plugins.training.judge import trl_reward
 
@@ -100,6 +101,17 @@ def test_what_was_begun_is_asked_once(loop: Any) -> None:
     assert sorted(LOG) == ["asked 12", "asked 34"]
     assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
     assert LOG[2:] == ["asked 1234"]
+
+
+def test_who_answers_at_once_is_not_asked_ahead_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cheap is measured batch by batch, of those begun early and of those that were not."""
+    function = reward()
+    for cheap, asked in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
+        monkeypatch.setattr(ahead, "CHEAP", cheap)
+        LOG.clear()
+        function.begin(BATCH, loop)
+        assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+        assert len(LOG) == asked
 
 
 def test_who_compares_over_the_whole_batch_says_so() -> None:

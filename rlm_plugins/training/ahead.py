@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import selectors
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,6 +22,10 @@ from typing import Any
 
 from rlm_plugins.training.guard import Columns, groups_of, some
 from rlm_plugins.training.scores import listed
+
+CHEAP = 0.05
+"""Seconds: an asynchronous reward whose last batch took less in all is not asked ahead, for waking its thread for every
+group costs about as much."""
 
 
 def key(question: Mapping[str, Any]) -> str:
@@ -118,30 +124,46 @@ class Waiting:
     def __init__(self, answer: Callable[[Columns], Coroutine[Any, Any, Any]], *, by_group: bool) -> None:
         self._answer, self.by_group = answer, by_group
         self._begun = Begun()
+        self._took, self._taking = math.inf, 0.0  # seconds: of the last batch, of this one so far
 
     def begin(self, columns: Columns, loop: asyncio.AbstractEventLoop) -> None:
-        """Asks now what :meth:`ask` will be asked; of the whole groups in these columns."""
+        """Asks now what :meth:`ask` will be asked, unless it is cheap; of the whole groups in these columns."""
+        if self._took < CHEAP:
+            return
         for rows in self._pieces(columns):
             piece = some(columns, rows)
             self._begun.add(piece, partial(self._start, piece, loop))
 
     def _start(self, piece: Columns, loop: asyncio.AbstractEventLoop) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(self._answer(piece), loop)
+        return asyncio.run_coroutine_threadsafe(self._timed(piece), loop)
+
+    async def _timed(self, columns: Columns) -> Any:
+        began = time.perf_counter()
+        try:
+            return await self._answer(columns)
+        finally:
+            self._taking += time.perf_counter() - began
 
     async def ask(self, columns: Columns) -> Any:
         """What the reward says; what has not been begun is asked about at once."""
+        try:
+            return await self._said(columns)
+        finally:
+            self._took, self._taking = self._taking, 0.0
+
+    async def _said(self, columns: Columns) -> Any:
         pieces = self._pieces(columns)
         early = [(rows, self._begun.take(some(columns, rows))) for rows in pieces]
         self._begun.forget()
         late = [row for rows, future in early if future is None for row in rows]
         if sum(map(len, pieces)) == len(late):
-            return await self._answer(columns)
+            return await self._timed(columns)
         said: dict[int, Any] = {}
         for rows, future in early:
             if future is not None:
                 said |= zip(rows, listed(await asyncio.wrap_future(future), len(rows)), strict=True)
         if late:
-            said |= zip(late, listed(await self._answer(some(columns, late)), len(late)), strict=True)
+            said |= zip(late, listed(await self._timed(some(columns, late)), len(late)), strict=True)
         return [said[row] for row in range(len(said))]
 
     def _pieces(self, columns: Columns) -> list[list[int]]:
