@@ -10,7 +10,7 @@ from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from rlm_plugins.speed.cache import has_plain_layers
-from rlm_plugins.speed.fits import IMAGES, drops
+from rlm_plugins.speed.fits import IMAGES, drops, sees_images
 from rlm_plugins.speed.packed import causal_model
 from rlm_plugins.speed.reach import reach
 
@@ -64,9 +64,7 @@ def why_not(model: Any, processors: Any, criteria: Any, config: Any, given: Mapp
         return "it returns token ids, and reads a prompt in one piece"
     unknown = [name for name, x in given.items() if name not in INPUTS and x is not None]
     if unknown:
-        if getattr(model.config, "vision_config", None) is not None:
-            return IMAGES
-        return f"it does not know the input '{unknown[0]}'"
+        return IMAGES if sees_images(model) else f"it does not know the input '{unknown[0]}'"
     if not given.get("use_cache") or not has_plain_layers(given.get("past_key_values")):
         return "not every layer keeps keys and values of all tokens"
     most = reach(model.config.get_text_config())

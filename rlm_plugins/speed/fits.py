@@ -47,7 +47,7 @@ def why_not(model: Any) -> str | None:
     """
     base = causal_model(model)
     config, head = base.config.get_text_config(), base.get_output_embeddings()
-    if getattr(base.config, "vision_config", None) is not None:
+    if sees_images(base):
         return IMAGES
     if (usual := attention.usual(base)) not in attention.USUAL:
         return f"its attention is '{usual}', and only {' and '.join(attention.USUAL)} are known"
@@ -100,6 +100,11 @@ def _differs(model: Any, padded: Padded, temperature: float) -> str | None:
     exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     apart = ((found - usual) * there[:, -5:]).abs().max().item()
     return None if apart <= (1e-4 if exact else 5e-2) else f"packed rows are read otherwise, by {apart:.2g} nats"
+
+
+def sees_images(model: Any) -> bool:
+    """Whether a transformers model has eyes."""
+    return getattr(model.config, "vision_config", None) is not None
 
 
 def has_dropout(model: Any) -> bool:
