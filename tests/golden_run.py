@@ -1,0 +1,230 @@
+"""Record or compare a golden run: hashes of everything that short trainings leave on disk.
+
+::
+
+    python tests/golden_run.py record FILE.json     train every job, write the hashes
+    python tests/golden_run.py compare FILE.json    train every job, list what differs
+
+The jobs are all recipes under ``recipes/`` (papers, lessons, pipelines), cut down to two steps a stage, with two seeds,
+on one process and on two. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples without
+timings. Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CANNED = ROOT / "tests" / "canned.py"
+PAPERS = sorted((ROOT / "recipes" / "papers").glob("*.yaml"))
+OTHERS = sorted(path for folder in ("lessons", "pipelines") for path in (ROOT / "recipes" / folder).rglob("*.yaml"))
+SEEDS = (11, 12)
+CLOCK = ("runtime", "per_second", "seconds", "step_time", "total_flos", "memory")
+RENAMED = {"update/passed_over": "update/skipped", "refill/draws": "dynamic_sampling/rounds"}
+"""Metrics of the recorded run → their names now."""
+MODEL = "{name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}"
+WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
+TINY = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 2,
+    "num_generations": 8,
+    "max_completion_length": 4,
+    "warmup_steps": 0,
+    "learning_rate": 0.01,
+    "use_vllm": False,
+}
+ALWAYS = {"max_steps": 2, "gradient_checkpointing": False, "save_strategy": "steps", "save_steps": 2}
+
+
+def paper(file: Path, body: dict[str, Any]) -> list[str]:
+    """Return the overrides that cut a paper's recipe down, its `algorithm:` untouched."""
+    from_logprobs = file.stem in ("flash_rl", "reinforce_pp_baseline")
+    changes = [f"plugins={{load: [{CANNED}]}}", f"model={MODEL}"]
+    if file.stem == "reward_model":
+        changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
+    else:
+        changes += [f"environment={json.dumps({'name': 'addition', **WORLD})}"]
+    changes += [f"trainer.{key}={json.dumps(value)}" for key, value in TINY.items() if key in body["trainer"]]
+    changes += [f"trainer.{key}={json.dumps(value)}" for key, value in ALWAYS.items()]
+    if (body.get("critic") or {}).get("warmup_steps"):
+        changes += ["critic.warmup_steps=1"]
+    if body.get("rewards"):
+        changes += ["rewards=[{name: coin, as: accuracy}]"]
+    if from_logprobs:
+        changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
+    return changes
+
+
+def staged(bodies: list[dict[str, Any]]) -> list[str]:
+    """Return the overrides that cut every stage of a lesson or a pipeline down."""
+    changes = []
+    if any("path" in (body.get("model") or {}) for body in bodies):
+        changes += [f"plugins={{load: [{CANNED}]}}", f"model={MODEL}", "rewards=[{name: coin, as: accuracy}]"]
+        changes += [f"environment={json.dumps({'name': 'addition', **WORLD})}"]
+    for number, body in enumerate(bodies):
+        settings = {key: value for key, value in TINY.items() if key in body["trainer"]}
+        if body["trainer"].get("num_generations") == 1:
+            settings["num_generations"] = 1
+        for key, value in {**settings, **ALWAYS}.items():
+            changes += [f"stages.{number}.trainer.{key}={json.dumps(value)}"]
+        if (body.get("critic") or {}).get("warmup_steps"):
+            changes += [f"stages.{number}.critic.warmup_steps=1"]
+        if body.get("evaluation"):
+            changes += [f"stages.{number}.evaluation.rows=8"]
+    return changes
+
+
+def train_job(file: Path, seed: int, folder: Path) -> None:
+    """Train one recipe, cut down, into a folder; a failure is left there as text."""
+    from rlm_plugins import recipe
+    from rlm_plugins.registry import Registry
+    from rlm_plugins.training.train import train
+
+    bodies = recipe.load(file).bodies
+    if file in PAPERS:
+        changes = [*paper(file, bodies[0]), f"trainer.seed={seed}"]
+    else:
+        seeds = [f"stages.{number}.trainer.seed={seed}" for number in range(len(bodies))]
+        changes = [*staged(bodies), *seeds]
+    made = recipe.load(file, changes)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            train(made, Registry(made.load, made.block), folder)
+    except Exception as error:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"FAILED{os.environ.get('RANK', '')}").write_text(type(error).__name__)
+        print(file.stem, "".join(traceback.format_exception(error))[-1500:], file=sys.stderr)
+
+
+def train_all(folder: Path) -> None:
+    """Train every job in the processes that are there."""
+    import torch
+
+    torch.set_num_threads(1)
+    gc.freeze()
+    only = os.environ.get("GOLDEN_ONLY", "")
+    for file in [*PAPERS, *OTHERS]:
+        if only in file.stem:
+            for seed in SEEDS:
+                train_job(file, seed, folder / f"{file.parent.name}-{file.stem}-{seed}")
+
+
+def tensors(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (place, hash) of every tensor and number of a nested state."""
+    import torch
+
+    if isinstance(value, dict):
+        for key in sorted(value, key=str):
+            yield from tensors(value[key], f"{at}/{key}")
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from tensors(each, f"{at}/{number}")
+    elif isinstance(value, torch.Tensor):
+        data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield at, hashlib.sha256(data).hexdigest()
+    else:
+        yield at, repr(value)
+
+
+def digest(value: Any) -> str:
+    """Return one hash of a nested state."""
+    return hashlib.sha256(json.dumps(list(tensors(value))).encode()).hexdigest()[:16]
+
+
+def read_lines(path: Path) -> dict[str, str]:
+    """Return key of a JSON-lines file → hash of its values, line by line, without timings."""
+    columns = defaultdict(list)
+    for number, line in enumerate(path.read_text().splitlines()):
+        for key, value in json.loads(line).items():
+            if not any(word in key for word in CLOCK):
+                columns[RENAMED.get(key, key)].append((number, value))
+    return {f"{path.name}:{key}": digest(values) for key, values in columns.items()}
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return file, or key of a file → hash, of everything under a run's folder that does not depend on the clock."""
+    import torch
+    from safetensors.torch import load_file
+
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".safetensors":
+            found[name] = digest(load_file(path))
+        elif path.name in ("optimizer.pt", "parts.pt"):
+            found[name] = digest(torch.load(path, weights_only=True))
+        elif path.name in ("metrics.jsonl", "samples.jsonl", "faults.jsonl"):
+            found |= read_lines(path)
+        elif path.name.startswith("FAILED"):
+            found[path.name] = path.read_text()
+    return found
+
+
+def measure() -> dict[str, dict[str, str]]:
+    """Train every job on one process and on two; return run → hashes."""
+    found = {}
+    with tempfile.TemporaryDirectory() as home:
+        folders = {processes: Path(home) / str(processes) for processes in (1, 2)}
+        started = []
+        for processes, folder in folders.items():
+            command = [sys.executable]
+            if processes > 1:
+                command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
+                command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+                command += ["--main_process_port", "0"]
+            folder.mkdir()
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+            with (folder / "log").open("w") as log:
+                started.append(
+                    subprocess.run(
+                        [*command, __file__, "train", str(folder)], env=environment, stdout=log, stderr=log, check=False
+                    )
+                )
+            if log := os.environ.get("GOLDEN_LOG"):
+                shutil.copy(folder / "log", f"{log}.{processes}")
+        for processes, folder in folders.items():
+            for run in sorted(path for path in folder.iterdir() if path.is_dir()):
+                found[f"{run.name} on {processes}"] = hashes(run)
+    return found
+
+
+def main() -> int:
+    """Run the command line; return 1 where anything differs."""
+    mode, path = sys.argv[1], Path(sys.argv[2])
+    if mode == "train":
+        train_all(path)
+        return 0
+    found = measure()
+    if mode == "record":
+        path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        print(f"{len(found)} runs, {sum(map(len, found.values()))} hashes recorded")
+        return 0
+    expected = json.loads(path.read_text())
+    different = sorted(
+        f"{run}: {name}"
+        for run in {*expected, *found}
+        for name in {*expected.get(run, {}), *found.get(run, {})}
+        if expected.get(run, {}).get(name) != found.get(run, {}).get(name)
+    )
+    print("\n".join(different[:200]))
+    print(f"{len(found)} of {len(expected)} runs, {sum(map(len, expected.values()))} hashes: {len(different)} differ")
+    return bool(different)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
