@@ -58,8 +58,8 @@ against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
              + 16 k   shared: a second adapter
              + 16 N   separate: N weights of its own, in float32
     writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
-    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer: `estimate/block.py`
-               T b D L + max(logits, T a)    with gradient checkpointing
+    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer
+               T b D L + max(logits, T a)    with gradient checkpointing (`estimate/transformer.py`)
     valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
 
 **Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither: a card must have

@@ -30,7 +30,7 @@ os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
 
 from ppo_memory_report import report
 
-from rlm_plugins.ingredients.scratch import CHARACTERS
+from rlm_plugins.models.scratch import CHARACTERS
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,11 +24,11 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
-from rlm_plugins.commands.check import memory
-from rlm_plugins.estimate.block import HEAD_TOKENS, HEAD_VOCABULARY
+from rlm_plugins.cli.check import memory
+from rlm_plugins.estimate.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.training import engine
+from rlm_plugins.run import trainer_setup as engine
 
 Record = dict[str, Any]
 

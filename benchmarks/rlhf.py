@@ -44,7 +44,7 @@ def measured(name: str, seed: int, runs: Path, changes: Sequence[str] = ()) -> R
         runs: Where the runs lie.
         changes: ``key=value``.
     """
-    from rlm_plugins.training.train import train
+    from rlm_plugins.run.train import train
 
     seeds = [f"environment.seed={seed}", f"stages.0.model.seed={seed}", f"trainer.seed={seed}"]
     folder, known = runs / f"{name}-{seed}", runs / f"{RECIPES[0]}-{seed}"

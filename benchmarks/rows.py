@@ -141,7 +141,7 @@ def measure(job: Job) -> Record:
     """Trains one row, or finds that it has been; runs in a worker."""
     import torch
 
-    from rlm_plugins.training.train import train
+    from rlm_plugins.run.train import train
 
     torch.set_num_threads(1)
     registry = Registry(PLUGINS)

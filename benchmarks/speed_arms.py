@@ -17,13 +17,13 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.rollout.prompt_source import desk_for, order_of
+from rlm_plugins.run.trainer_setup import house_settings
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.desk import desk_for, order_of
-from rlm_plugins.training.engine import house_settings
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "portable"

@@ -17,7 +17,7 @@ from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
-from rlm_plugins.speed.products import Product
+from rlm_plugins.kernels.cpu_linear import Product
 
 READ = 2**26
 """Bytes read to find out how fast memory is: more than a cache holds."""

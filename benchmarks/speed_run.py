@@ -14,7 +14,7 @@ from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
-from rlm_plugins.training.pen import written
+from rlm_plugins.generation.call import written
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:

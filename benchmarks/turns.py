@@ -53,7 +53,7 @@ def last_stage(file: Path, start: Path, seed: int) -> recipe.Recipe:
 
 def measure(file: Path, seed: int, runs: Path) -> Record:
     """Trains one recipe once."""
-    from rlm_plugins.training.train import train
+    from rlm_plugins.run.train import train
 
     start = Job("", seed, turns(file.parent)[0], runs, steps=0)
     if not (start.start.parent / "done").exists():

@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from rlm_plugins.commands import listing
-from rlm_plugins.registry import Registry, core
-from rlm_plugins.registry.plugins import Found, Plugin
+from rlm_plugins.cli import plugins as listing
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry import registry as core
+from rlm_plugins.registry.loading import Found, Plugin
 
 HERE = Path(__file__).parent
 PAGES = {HERE.parent / "README.md": "overview", HERE / "README.md": "parts"}

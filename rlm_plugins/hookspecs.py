@@ -19,7 +19,7 @@ import pluggy
 from rlm_plugins.batch import LEARNING, SCORING
 
 if TYPE_CHECKING:
-    from rlm_plugins.rows import Row
+    from rlm_plugins.algorithm import Row
 
 WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
@@ -97,7 +97,7 @@ def beside(key: str) -> str:
 def rlm_environments() -> Parts:
     """x: where problems come from, and how the world answers.
 
-    A part returns a :class:`rlm_plugins.world.World`: rows to train on and rows to test on. A row is a dict with
+    A part returns a :class:`rlm_plugins.specs.World`: rows to train on and rows to test on. A row is a dict with
     ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
     ``demonstration`` is what a supervised stage learns to write. ``environment=`` makes it answer, turn by turn: see
     :mod:`rlm_plugins.environment`. It is built before any weight is loaded::
@@ -174,7 +174,7 @@ def rlm_generators() -> Parts:
     how long, how hot, which tokens end a row), ``tell`` (whether log-probabilities are asked for) and ``finished``
     (None, or to be called with the numbers of rows that are done and the ids written on each, as soon as they are:
     rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was written, padded
-    after its end; or, where asked to tell, a :class:`rlm_plugins.speed.written.Written`. From the same state of the
+    after its end; or, where asked to tell, a :class:`rlm_plugins.generation.output.Written`. From the same state of the
     random generator it writes the same. A part may carry ``settings``, what `trainer:` must say with it (then TRL
     writes while it trains), and ``foresee(model, config, **knobs)``: for a model without weights why it will leave
     the writing to transformers (or None), and the bytes it holds while it writes; `rlm check` tells both::
@@ -364,7 +364,7 @@ def rlm_aggregators() -> Parts:
 def rlm_algorithms() -> Mapping[str, Row]:
     """A named row of the table: one choice for every symbol.
 
-    A row is data. What it does not name keeps the default of :class:`rlm_plugins.rows.Row`; a recipe overrides
+    A row is data. What it does not name keeps the default of :class:`rlm_plugins.algorithm.Row`; a recipe overrides
     it slot by slot::
 
         bold_grpo = Row(
@@ -408,7 +408,7 @@ def rlm_trainers() -> Parts:
 
 @hookspec
 def rlm_models() -> Parts:
-    """π: what starts it. Returns a :class:`rlm_plugins.world.ModelSource`; no weight is loaded until it is asked.
+    """π: what starts it. Returns a :class:`rlm_plugins.specs.ModelSource`; no weight is loaded until it is asked.
 
     ::
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.wording import found
+from rlm_plugins.messages import found
 
 if TYPE_CHECKING:
-    from rlm_plugins.registry.parts import Bound
+    from rlm_plugins.registry.part import Bound
 
 KEYS = ("from", "to", "over", "after", "shape")
 SHAPES = ("linear", "cosine")

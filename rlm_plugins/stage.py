@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.world import ModelSource, World
+from rlm_plugins.specs import ModelSource, World
 
 if TYPE_CHECKING:
     from rlm_plugins.step import Equation

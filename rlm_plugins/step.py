@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from jaxtyping import Float
 
-from rlm_plugins.ask import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
 from rlm_plugins.batch import Batch
+from rlm_plugins.dispatch import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.arithmetic import discounted, expected_logp
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.functional.statistics import discounted, expected_logp
+from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import at
-from rlm_plugins.window import alone
+from rlm_plugins.step_batch import alone
 
 LARGEST_LOG_RATIO = 20.0
 """log w is clamped here, so that a runaway token is a large number and not an infinite one."""

@@ -9,11 +9,11 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
-from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.step import Equation, objective, score
-from rlm_plugins.window import window_of
+from rlm_plugins.step_batch import window_of
 
 REGISTRY = Registry()
 

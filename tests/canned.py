@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.environment import Environment
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 
 def canned(prompts: Any, place: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.registry import Registry
+from rlm_plugins.rewards.trl_adapter import answered, trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.judge import answered, trl_reward
 
 COLUMNS: dict[str, Any] = {
     "prompts": [[{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]] * 2,

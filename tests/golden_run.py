@@ -6,8 +6,8 @@
     python tests/golden_run.py compare FILE.json    train every job, list what differs
 
 The jobs are all recipes under ``recipes/`` (papers, lessons, pipelines), cut down to two steps a stage, with two seeds,
-on one process and on two. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples without
-timings. Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
+on one process and on two. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples
+without timings. Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def train_job(file: Path, seed: int, folder: Path) -> None:
     """Train one recipe, cut down, into a folder; a failure is left there as text."""
     from rlm_plugins import recipe
     from rlm_plugins.registry import Registry
-    from rlm_plugins.training.train import train
+    from rlm_plugins.run.train import train
 
     bodies = recipe.load(file).bodies
     if file in PAPERS:

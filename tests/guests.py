@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_plugins.testing.guests import register
+from rlm_plugins.testing.fake_packages import register
 
 _number = itertools.count()
 

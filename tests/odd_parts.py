@@ -3,8 +3,8 @@
 from types import MappingProxyType
 
 from rlm_plugins import hookimpl
-from rlm_plugins.rows import Row
-from rlm_plugins.world import World
+from rlm_plugins.algorithm import Row
+from rlm_plugins.specs import World
 
 
 def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2)):

@@ -8,8 +8,8 @@ import torch
 
 from rlm_plugins import recipe
 from rlm_plugins.registry import Registry
-from rlm_plugins.training.run import Run
-from rlm_plugins.training.train import train
+from rlm_plugins.run.folder import Run
+from rlm_plugins.run.train import train
 
 PIPELINE = Path(__file__).parents[1] / "recipes" / "pipelines" / "rlhf.yaml"
 SHORT = (

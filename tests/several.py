@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rlm_plugins.commands.reading import read
-from rlm_plugins.training.processes import leave
-from rlm_plugins.training.train import train
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.distributed import leave
+from rlm_plugins.run.train import train
 
 Job = tuple[str, str, Sequence[str]]
 """A recipe, the folder of its run, overrides."""

@@ -13,9 +13,9 @@ from critical import LORA
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from rlm_plugins.adapters import FILE, Adapter, guest
-from rlm_plugins.critic_adapter import SharedCritic
 from rlm_plugins.errors import RlmError
+from rlm_plugins.models.adapters import FILE, Adapter, guest
+from rlm_plugins.models.shared_critic import SharedCritic
 
 IDS = torch.tensor([[5, 6, 7, 1]])
 

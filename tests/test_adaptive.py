@@ -16,12 +16,12 @@ from trainers import clipped, interrupted, trainer
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL, AdaptiveKLInReward
+from rlm_plugins.builtin.adaptive_coefficients import AdaptiveEntropy, AdaptiveKL, AdaptiveKLInReward
 from rlm_plugins.builtin.penalties import entropy, kl
 from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.step import objective
 from rlm_plugins.testing import batches
 from rlm_plugins.trainer import EquationTrainer

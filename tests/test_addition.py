@@ -8,8 +8,8 @@ from itertools import islice, product
 
 import pytest
 
+from rlm_plugins.data.addition import Kind, Problem, count, draw
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.addition import Kind, Problem, count, draw
 
 
 def carries(problem: Problem) -> int:

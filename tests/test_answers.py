@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins.ingredients.answers import Untagged, committed, number, same_number, same_text
+from rlm_plugins.data.answer_extraction import Untagged, committed, number, same_number, same_text
 
 NO_NUMBERS = "|.|-|nan|NaN|inf|-inf|Infinity|1/0|0/0|1/2/3|1e9999|12,34|1,2345|0,123|1.234,5|,123|1 234|1_000|5%|$5"
 NO_NUMBERS += "|5 cm|0x10|5!|2+3|2**3|1½|10²|６３２|٤|--5|1/-2|5 6|__import__('os')"

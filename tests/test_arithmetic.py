@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.ingredients.arithmetic import Groups, discounted, following, nanstd, whiten
+from rlm_plugins.functional.statistics import Groups, discounted, following, nanstd, whiten
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)

@@ -12,16 +12,16 @@ from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands import shortcuts
-from rlm_plugins.commands.check import SUPPLIERS, examine
-from rlm_plugins.commands.check_text import size, tell
-from rlm_plugins.commands.layout import short
-from rlm_plugins.commands.reading import read
+from rlm_plugins.cli import speed_report as shortcuts
+from rlm_plugins.cli.check import SUPPLIERS, examine
+from rlm_plugins.cli.check_report import size, tell
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.text_layout import short
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.estimate import forecast
+from rlm_plugins.estimate import plan as forecast
 from rlm_plugins.estimate.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.training.engine import arguments
+from rlm_plugins.run.trainer_setup import arguments
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}

@@ -14,10 +14,10 @@ import torch
 from trainers import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.memory import Memory
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.trainer.part_state import Memory
 
 
 class Fading:

@@ -15,8 +15,7 @@ from guests import Installer, reward
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import app
-from rlm_plugins.commands import launch
+from rlm_plugins.cli import app, launch
 from rlm_plugins.hookspecs import HOOKS
 
 RECIPE = """
@@ -429,9 +428,9 @@ def test_a_hook_that_raises_is_shown_from_its_own_lines_on(recipe: Path) -> None
 AGREE = """
 import os, time
 from pathlib import Path
-from rlm_plugins.commands.launch import together
-from rlm_plugins.training.processes import leave
-from rlm_plugins.training.run import fresh_folder
+from rlm_plugins.cli.launch import together
+from rlm_plugins.distributed import leave
+from rlm_plugins.run.folder import fresh_folder
 
 rank = int(os.environ["RANK"])
 time.sleep(2 * rank)  # long enough for process 0 to make its folder, were it not to wait

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.compose import compose, explain_origins, resolved
 from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.registry import Registry
-from rlm_plugins.rows import SLOTS
 from rlm_plugins.stage import Stage
 
 BASE = """\
@@ -382,7 +382,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["environment={name: world, kind: none}"],
         "environment (command line)",
-        ["returned NoneType", "rlm_plugins.world.World"],
+        ["returned NoneType", "rlm_plugins.specs.World"],
     ),
     (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training rows"]),
     (
@@ -656,7 +656,7 @@ def test_a_plugin_that_breaks_the_contract_stops_the_run(tmp_path: Path, monkeyp
 
 
 def test_the_traceback_of_a_broken_plugin_is_the_cause(tmp_path: Path) -> None:
-    from rlm_plugins.registry.plugins import Plugin
+    from rlm_plugins.registry.loading import Plugin
 
     path = tmp_path / "recipe.yaml"
     path.write_text(BASE.replace("accuracy", "acme/judge"))

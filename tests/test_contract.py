@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from rlm_plugins import hookimpl, hookspecs
+from rlm_plugins.algorithm import Row
+from rlm_plugins.builtin import adaptive_coefficients as adaptive
 from rlm_plugins.builtin import (
-    adaptive,
     advantages,
     aggregators,
     algorithms,
     callbacks,
     conventions,
     environments,
-    episodes,
     filters,
     generators,
     importance,
@@ -32,14 +32,14 @@ from rlm_plugins.builtin import (
     token_weights,
     trainers,
 )
+from rlm_plugins.builtin import episode_rewards as episodes
 from rlm_plugins.registry import BUILTIN, Registry
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.rows import Row
+from rlm_plugins.registry.part import Part
+from rlm_plugins.specs import World
 from rlm_plugins.testing import conformance
-from rlm_plugins.testing.kit import told, tried
-from rlm_plugins.testing.laws import battery
-from rlm_plugins.testing.subject import Subject
-from rlm_plugins.world import World
+from rlm_plugins.testing.conformance_kit import told, tried
+from rlm_plugins.testing.law import battery
+from rlm_plugins.testing.part_under_test import Subject
 
 
 @pytest.fixture(autouse=True)

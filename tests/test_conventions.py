@@ -14,22 +14,22 @@ from on_the_engine import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
+from rlm_plugins.algorithm import Row, plain_row
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands import listing
-from rlm_plugins.commands.cards import card
-from rlm_plugins.commands.explain import explain
-from rlm_plugins.commands.formula import slots_of
-from rlm_plugins.commands.listing_text import tell_plugins
-from rlm_plugins.commands.telling import folded, tell
+from rlm_plugins.cli import plugins as listing
+from rlm_plugins.cli.convention_card import card
+from rlm_plugins.cli.explain import explain
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.cli.plugins_report import tell_plugins
+from rlm_plugins.cli.report import folded, tell
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.registry.plugins import offers_of
-from rlm_plugins.rows import Row, plain_row
+from rlm_plugins.registry.loading import offers_of
+from rlm_plugins.registry.part import Part
 from rlm_plugins.step import Equation, objective, score
-from rlm_plugins.window import alone
+from rlm_plugins.step_batch import alone
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from test_advantages import double_sum
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
-from rlm_plugins.builtin.critic import gae, value_loss
+from rlm_plugins.builtin.adaptive_coefficients import AdaptiveKLInReward
 from rlm_plugins.builtin.shapers import kl_in_reward
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.builtin.value_estimation import gae, value_loss
+from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
 from rlm_plugins.testing import batches
 

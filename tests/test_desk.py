@@ -10,9 +10,9 @@ import pytest
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.training.desk import Desk, InOrder, OnDemand, desk_for, order_of, reason
-from rlm_plugins.training.prompts import PromptSampler
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rollout.prompt_sampler import PromptSampler
+from rlm_plugins.rollout.prompt_source import Desk, InOrder, OnDemand, desk_for, order_of, reason
 
 REGISTRY = Registry()
 SHUFFLED = REGISTRY.find("rlm_samplers", "shuffled").target

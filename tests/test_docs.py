@@ -16,9 +16,9 @@ from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
+from rlm_plugins.cli import algorithms as table
 from rlm_plugins.cli import app
-from rlm_plugins.commands import table
-from rlm_plugins.commands.formula import objective, slots_of
+from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 

@@ -9,9 +9,9 @@ import tiny
 import torch
 from peft import get_peft_model
 
+from rlm_plugins.run import trainer_setup as engine
+from rlm_plugins.specs import ModelSource, World
 from rlm_plugins.stage import Stage
-from rlm_plugins.training import engine
-from rlm_plugins.world import ModelSource, World
 
 
 def test_a_merged_adapter_is_in_the_weights_and_all_of_them_can_be_trained(tmp_path: Path) -> None:

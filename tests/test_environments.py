@@ -16,7 +16,7 @@ import pytest
 from rlm_plugins.builtin.environments import addition, dataset, rlm_environments
 from rlm_plugins.builtin.rewards import accuracy, format
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 
 ROWS = [{"question": f"What is {n} + {n}?", "solution": str(2 * n), "level": n % 3} for n in range(20)]
 

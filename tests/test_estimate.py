@@ -15,14 +15,14 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.estimate.block import Block
 from rlm_plugins.estimate.memory import Load, estimate
-from rlm_plugins.estimate.shapes import skeleton
-from rlm_plugins.speed import attention
-from rlm_plugins.speed.head import read_head
-from rlm_plugins.speed.packed import causal_model, read
-from rlm_plugins.speed.packing import layouts
-from rlm_plugins.speed.sampling import AsMultinomial
+from rlm_plugins.estimate.meta_model import skeleton
+from rlm_plugins.estimate.transformer import Block
+from rlm_plugins.generation.sampling import AsMultinomial
+from rlm_plugins.kernels.fused_logprob_head import read_head
+from rlm_plugins.packing import attention
+from rlm_plugins.packing.forward import causal_model, read
+from rlm_plugins.packing.pack import layouts
 from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}

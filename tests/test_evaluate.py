@@ -9,9 +9,9 @@ import pytest
 import tiny
 import torch
 
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.evaluation.evaluate import evaluate, interval
+from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.evaluate import evaluate, interval
 
 
 def reward(function: Any, label: str = "it") -> Reward:

@@ -21,7 +21,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import policy_losses
 from rlm_plugins.step import Equation, score
 from rlm_plugins.testing import batches
-from rlm_plugins.testing.moves import dirty, relabelled, reordered, wider, with_empty_row
+from rlm_plugins.testing.batch_transforms import dirty, relabelled, reordered, wider, with_empty_row
 
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]

@@ -11,15 +11,15 @@ import pytest
 from guests import Installer, reward
 
 from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
-from rlm_plugins.commands.explain import explain, known
-from rlm_plugins.commands.knobs import knobs, type_in_words
-from rlm_plugins.commands.layout import columns, short
-from rlm_plugins.commands.telling import tell
+from rlm_plugins.cli.explain import explain, known
+from rlm_plugins.cli.knob_table import knobs, type_in_words
+from rlm_plugins.cli.report import tell
+from rlm_plugins.cli.text_layout import columns, short
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.metrics import METRICS
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 
 REGISTRY = Registry()
 
@@ -154,7 +154,7 @@ def test_a_row_that_names_a_part_nobody_offers_is_still_explained(
 ) -> None:
     source = """
     from rlm_plugins import hookimpl
-    from rlm_plugins.rows import Row
+    from rlm_plugins.algorithm import Row
 
     @hookimpl
     def rlm_algorithms():

@@ -20,11 +20,12 @@ from peft.tuners.lora.layer import Linear
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
-from rlm_plugins.speed import portable, products
-from rlm_plugins.speed.draws import DRAWS
-from rlm_plugins.speed.fits import IMAGES
-from rlm_plugins.speed.lora import FusedLinear
-from rlm_plugins.speed.plain import is_cast
+from rlm_plugins.generation import fast_generate as portable
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels.fused_lora import FusedLinear
+from rlm_plugins.kernels.plain_linear import is_cast
+from rlm_plugins.kernels.rng_guard import DRAWS
+from rlm_plugins.packing.support import IMAGES
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 

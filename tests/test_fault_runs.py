@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlm_plugins.commands.launch import launch
-from rlm_plugins.training.faults import Fault
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.rewards.fault import Fault
 
 PART = '''
 import os

@@ -9,7 +9,7 @@ from foreign import said
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.training.faults import Fault
+from rlm_plugins.rewards.fault import Fault
 
 SCORES = """
 import torch

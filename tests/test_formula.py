@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.commands.formula import formula, gist, legend, objective, slots_of, summary
-from rlm_plugins.commands.written import call, with_values
+from rlm_plugins.algorithm import Row
+from rlm_plugins.cli.objective_text import formula, gist, legend, objective, slots_of, summary
+from rlm_plugins.cli.value_text import call, with_values
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.rows import Row
+from rlm_plugins.registry.part import Bound, Part
 
 REGISTRY = Registry()
 EQUATION = ("advantage", "importance", "policy_loss", "penalties")

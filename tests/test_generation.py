@@ -17,17 +17,22 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.speed import cache, decodes, decoding, portable, products, sampling
-from rlm_plugins.speed.cache import RoomyLayer, survivors
-from rlm_plugins.speed.decodes import why_not_model
-from rlm_plugins.speed.decoding import Unfit
-from rlm_plugins.speed.draws import DRAWS
-from rlm_plugins.speed.foresight import foresee
-from rlm_plugins.speed.live import distinct
-from rlm_plugins.speed.merging import merged
-from rlm_plugins.speed.sampling import AsMultinomial, by_inverse, exponential_is_inverse
-from rlm_plugins.speed.trial import fails
-from rlm_plugins.speed.written import Written
+from rlm_plugins.generation import fast_generate as portable
+from rlm_plugins.generation import kv_cache as cache
+from rlm_plugins.generation import loop as decoding
+from rlm_plugins.generation import sampling
+from rlm_plugins.generation import support as decodes
+from rlm_plugins.generation.active_rows import distinct
+from rlm_plugins.generation.dry_run import foresee
+from rlm_plugins.generation.kv_cache import RoomyLayer, survivors
+from rlm_plugins.generation.loop import Unfit
+from rlm_plugins.generation.merged_lora import merged
+from rlm_plugins.generation.output import Written
+from rlm_plugins.generation.sampling import AsMultinomial, by_inverse, exponential_is_inverse
+from rlm_plugins.generation.self_check import fails
+from rlm_plugins.generation.support import why_not_model
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels.rng_guard import DRAWS
 
 ENDS = [2, 5, 9]
 """Three words of 41 end a row: after some 13 tokens."""

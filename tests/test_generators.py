@@ -19,19 +19,19 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.commands.shortcuts import _reuse
+from rlm_plugins.cli.speed_report import _reuse
 from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.evaluation.evaluate import evaluate
+from rlm_plugins.generation.call import written
+from rlm_plugins.generation.output import Written
 from rlm_plugins.recipe.compose import compose, resolved
-from rlm_plugins.recipe.settings import check_installed
+from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.speed.written import Written
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.engine import arguments
-from rlm_plugins.training.evaluate import evaluate
-from rlm_plugins.training.pen import written
-from rlm_plugins.training.writing import Writers
 
 PORTABLE = REGISTRY.find("rlm_generators", "portable").bind({})
 
@@ -51,7 +51,7 @@ def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **ch
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often the loop was asked to write, and how often TRL read rows without gradient."""
-    from rlm_plugins.speed import portable
+    from rlm_plugins.generation import fast_generate as portable
 
     counted = {"written": 0, "read": 0}
     write, read = portable.write, GRPOTrainer._get_per_token_logps_and_entropies

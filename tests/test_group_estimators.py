@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.filters import nonzero_spread
-from rlm_plugins.builtin.group_estimators import gpg, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import score
 from rlm_plugins.testing import batches

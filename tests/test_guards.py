@@ -19,17 +19,17 @@ import pytest
 import torch
 
 from rlm_plugins.errors import PartError, PluginError, RecipeError
-from rlm_plugins.ingredients.components import correlation, shares, ties
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.resolve import resolve
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.diagnostics import correlation, shares, ties
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.process_pool import check_processes
+from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
-from rlm_plugins.training.elsewhere import check_processes
-from rlm_plugins.training.fault_book import Faults
-from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import trl_reward
 
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],
@@ -425,7 +425,7 @@ def _one_of_two(rank: int, port: int) -> int:
     os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     import torch.distributed
 
-    from rlm_plugins.training.fault_book import agree
+    from rlm_plugins.rewards.fault_log import agree
 
     torch.distributed.init_process_group("gloo")
     mine = Fault("returned nan", where="reward 'it', step 3", sample=1) if rank == 1 else None

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from rlm_plugins import hookspecs
+from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.batch import LEARNING, SCORING
-from rlm_plugins.commands import examples
-from rlm_plugins.commands.scaffold import KINDS
+from rlm_plugins.cli import docstring_examples as examples
+from rlm_plugins.cli.new import KINDS
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
-from rlm_plugins.rows import SLOTS
+from rlm_plugins.registry.part import Bound
 
 GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
 REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
@@ -180,7 +180,7 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     import transformers
     from tiny import tokenizer
 
-    from rlm_plugins.world import ModelSource
+    from rlm_plugins.specs import ModelSource
 
     tokenizer().save_pretrained(tmp_path / "tokenizer")
     names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSource": ModelSource}

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.trl_adapter import text_of, trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.training.judge import text_of, trl_reward
 
 CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]
 

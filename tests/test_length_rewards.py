@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max
 from rlm_plugins.builtin.shapers import product
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)

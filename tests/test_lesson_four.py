@@ -12,7 +12,7 @@ import turns
 from small_lesson import lesson
 
 from rlm_plugins import recipe
-from rlm_plugins.commands.formula import objective
+from rlm_plugins.cli.objective_text import objective
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.training.lessons import least_group, speaks
+from rlm_plugins.recipe.checks.group_size_probe import least_group, speaks
+from rlm_plugins.registry.part import Bound, Part
 
 
 def centred(rewards: Any, group: Any) -> Any:

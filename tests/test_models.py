@@ -20,10 +20,10 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
+from rlm_plugins.data.tokenizer_check import check_fit
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.fit import check_fit
-from rlm_plugins.ingredients.scratch import CHARACTERS, TAGS
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.models.scratch import CHARACTERS, TAGS
+from rlm_plugins.registry.part import Part
 
 SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
 ROW = addition(train_rows=1, test_rows=0).train[0]

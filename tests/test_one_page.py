@@ -16,7 +16,7 @@ from rlm_plugins import one_page
 from rlm_plugins.batch import Batch
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
 from rlm_plugins.step import Equation, objective, score
 
 P, G, EPSILON = 6, 4, 0.2

@@ -17,11 +17,11 @@ from trainers import trainer, weights
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards import prefetch as ahead
+from rlm_plugins.rewards.prefetch import Asker
+from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward, Speed
-from rlm_plugins.training import ahead
-from rlm_plugins.training.ahead import Asker
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 BATCH: dict[str, Any] = {

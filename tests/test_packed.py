@@ -12,9 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.speed import attention, fits, packing
-from rlm_plugins.speed.packed import causal_model, read
-from rlm_plugins.speed.packing import is_packable, layouts
+from rlm_plugins.packing import attention
+from rlm_plugins.packing import pack as packing
+from rlm_plugins.packing import support as fits
+from rlm_plugins.packing.forward import causal_model, read
+from rlm_plugins.packing.pack import is_packable, layouts
 
 RAGGED = families.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
 Rows = tuple[torch.Tensor, torch.Tensor, int]

@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.builtin import environments
-from rlm_plugins.builtin.replay import Replay
+from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.training.run import Run
-from rlm_plugins.training.train import train
+from rlm_plugins.run.folder import Run
+from rlm_plugins.run.train import train
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
 CANNED = Path(__file__).parent / "canned.py"

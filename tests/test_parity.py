@@ -17,10 +17,10 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.registry import Registry
+from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.judge import trl_reward
 
 REGISTRY = Registry()
 LOGGED = ("loss", "grad_norm", "reward", "reward_std", "entropy", "learning_rate", "completions/mean_length")

@@ -18,8 +18,8 @@ from pydantic_core import PydanticCustomError
 from rlm_plugins.batch import LEARNING, SCORING, words
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.wording import text_number
+from rlm_plugins.messages import text_number
+from rlm_plugins.registry.part import Part
 
 
 class Colour(enum.Enum):

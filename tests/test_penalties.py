@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.step_batch import alone
 from rlm_plugins.testing import batches
-from rlm_plugins.window import alone
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)

@@ -13,7 +13,7 @@ from test_papers import CANNED, SOURCE, TINY, TINY_MODEL, numbers
 from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.training.train import train
+from rlm_plugins.run.train import train
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "pipelines"
 STAGED = FOLDER / "staged_contexts.yaml"

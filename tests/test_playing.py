@@ -19,22 +19,22 @@ import worlds
 from trainers import clipped, interrupted, logged, trainer, weights
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.builtin.episodes import episode_return
+from rlm_plugins.builtin.episode_rewards import episode_return
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.recipe.playing import check_environment, check_playing
-from rlm_plugins.recipe.preflight import check_columns
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.evaluation.evaluate import evaluate
+from rlm_plugins.recipe.checks.dataset import check_columns
+from rlm_plugins.recipe.checks.environment import check_environment, check_playing
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.episodes import Row, Table
+from rlm_plugins.specs import World
 from rlm_plugins.stage import Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.evaluate import evaluate
-from rlm_plugins.training.fault_book import Faults
-from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import trl_reward
-from rlm_plugins.training.playing import Row, Table
-from rlm_plugins.training.writing import Writers
-from rlm_plugins.world import World
 
 
 def playing(

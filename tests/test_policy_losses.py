@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, plain, sapo
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 
 quick = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 W = st.floats(0.01, 5.0)

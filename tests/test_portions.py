@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins.speed.portions import PORTIONS, cut, joined, parted, portioned
+from rlm_plugins.packing.micro_batches import PORTIONS, cut, joined, parted, portioned
 
 
 def sizes(*groups: tuple[int, list[int]], budget: int, dead: tuple[int, ...] = ()) -> list[int]:

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from rlm_plugins.builtin.rewards import accuracy, format
 from rlm_plugins.cli import app
-from rlm_plugins.probing.cases import LONG
-from rlm_plugins.probing.probe import Probe
-from rlm_plugins.probing.telling import findings, tell
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.cli.reward_probe_report import findings, tell
+from rlm_plugins.registry.part import Part
+from rlm_plugins.reward_probe.cases import LONG
+from rlm_plugins.reward_probe.probe import Probe
 from rlm_plugins.stage import Reward
 
 ROWS = [{"prompt": [{"role": "user", "content": f"{a}+{b}=?"}], "answer": str(a + b)} for a in (1, 9) for b in range(6)]

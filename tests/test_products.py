@@ -12,8 +12,9 @@ from test_generation import config, prompts, same
 from torch.nn.functional import linear
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.speed import lora, products
-from rlm_plugins.speed.products import Product, pays_to_lay, product
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels import fused_lora as lora
+from rlm_plugins.kernels.cpu_linear import Product, pays_to_lay, product
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from trl.trainer.utils import RepeatSampler
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.training.prompts import PromptSampler
+from rlm_plugins.rollout.prompt_sampler import PromptSampler
 
 SHUFFLED = Registry().find("rlm_samplers", "shuffled").target
 

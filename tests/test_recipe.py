@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
-from rlm_plugins.recipe.grammar import SECTIONS, Algorithm, Body, Evaluation
 from rlm_plugins.recipe.paths import spell, split
-from rlm_plugins.rows import SLOTS
+from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Evaluation
 from rlm_plugins.stage import Evaluation as StageEvaluation
 
 SMALL = """\

@@ -13,9 +13,9 @@ from trainers import OFTEN, clipped, interrupted, logged, trainer, weights
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.refill import Draw, FullBatch
 
 REGISTRY = Registry()
 PAD = 9

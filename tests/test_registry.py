@@ -12,10 +12,10 @@ import pytest
 from guests import Installer, reward
 
 from rlm_plugins import __version__
+from rlm_plugins.algorithm import Row
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import BUILTIN, Registry
-from rlm_plugins.rows import Row
 
 HOOK = "from rlm_plugins import hookimpl\n"
 
@@ -244,7 +244,7 @@ CONTRACT = {
     "a name that is no text": (OFFER.format("{1: print}"), ["offers a part called 1"]),
     "a row that is none": (
         "@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
-        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.rows.Row"],
+        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.algorithm.Row"],
     ),
     "a wrong signature": (
         "@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",

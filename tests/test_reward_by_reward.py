@@ -12,9 +12,9 @@ from hypothesis import given, settings
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.builtin.reward_by_reward import reward_by_reward
+from rlm_plugins.builtin.per_reward_advantage import reward_by_reward
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.arithmetic import whiten
+from rlm_plugins.functional.statistics import whiten
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)

@@ -20,18 +20,20 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
 
-from rlm_plugins import metrics, recipe, reward_files
-from rlm_plugins.adapters import listed
-from rlm_plugins.builtin import environments, gist, learned_reward
-from rlm_plugins.commands.trial import trial
+from rlm_plugins import metrics, recipe
+from rlm_plugins.builtin import environments, gist
+from rlm_plugins.builtin import reward_model_score as learned_reward
+from rlm_plugins.cli.evaluate import trial
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
+from rlm_plugins.models import reward_model_io as reward_files
+from rlm_plugins.models.adapters import listed
+from rlm_plugins.models.reward_model import tokens_of
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.reward_model import tokens_of
+from rlm_plugins.run.train import train
+from rlm_plugins.specs import ModelSource
 from rlm_plugins.testing import conformance
-from rlm_plugins.training.pairs import tokens_of_pair, with_head
-from rlm_plugins.training.train import train
-from rlm_plugins.world import ModelSource
 
 HEAD = "base_model.model.score.weight"
 
@@ -390,7 +392,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return
     judge = reward_files.own(request.getfixturevalue("adapter"), torch.device("cpu"))
     monkeypatch.setattr(reward_files, "own", lambda *_: judge)
-    monkeypatch.setattr("rlm_plugins.testing.samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+    monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
 test_gist_world = conformance("rlm_environments", gist.gist_world, knobs={"train_rows": 100, "test_rows": 20})

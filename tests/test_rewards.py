@@ -11,7 +11,7 @@ import pytest
 
 from rlm_plugins.builtin.rewards import accuracy, format, length, rlm_rewards
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 
 
 def one(text: str, answer: object, **knobs: Any) -> float | None:

@@ -13,17 +13,17 @@ import tiny
 import torch
 from trainers import trainer
 
-from rlm_plugins.builtin.branches import Branches, fork
-from rlm_plugins.builtin.replay import Replay
+from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.builtin.rollouts import Demonstrations
+from rlm_plugins.builtin.tree_rollouts import Branches, fork
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.ingredients.scratch import build_tokenizer
+from rlm_plugins.models.scratch import build_tokenizer
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.collector import Writers
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.writing import reading_temperature
-from rlm_plugins.training.checkpoint import checkpoints
-from rlm_plugins.training.writing import Writers
+from rlm_plugins.trainer.checkpoint import checkpoints
+from rlm_plugins.trainer.rollout_sources import reading_temperature
 
 REGISTRY = Registry()
 SEEN: list[Any] = []

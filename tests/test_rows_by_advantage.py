@@ -13,8 +13,8 @@ import yaml
 from by_hand import REGISTRY, row_of, taught
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands.check import examine
-from rlm_plugins.commands.reading import read
+from rlm_plugins.cli.check import examine
+from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.recipe.compose import compose
 
 REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_the_engine import trained
 
+from rlm_plugins.algorithm import Row
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import algorithms, importance, policy_losses
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.commands.formula import objective as formula
-from rlm_plugins.commands.formula import slots_of
-from rlm_plugins.ingredients.arithmetic import expected_logp
-from rlm_plugins.rows import Row
+from rlm_plugins.cli.objective_text import objective as formula
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.functional.statistics import expected_logp
+from rlm_plugins.specs import World
 from rlm_plugins.stage import Stage
 from rlm_plugins.testing import batches
-from rlm_plugins.world import World
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -95,7 +95,7 @@ def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool],
     def arguments(stage: Any, **machine: Any) -> None:
         raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
 
-    monkeypatch.setattr("rlm_plugins.training.engine.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
     with pytest.raises(Enough) as stopped:
         GRPO()(Stage("01-x", {}, GRPO(), {}, World(train=[]), source=None, equation=row_of(name)))  # type: ignore
     assert stopped.value.args[0] == switched

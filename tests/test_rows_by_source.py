@@ -13,19 +13,19 @@ from by_hand import part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlm_plugins.algorithm import Row
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
 from rlm_plugins.builtin import algorithms_by_source as by_source
 from rlm_plugins.builtin.trainers import DFT, SFT
-from rlm_plugins.commands.formula import objective as formula
-from rlm_plugins.commands.formula import slots_of
+from rlm_plugins.cli.objective_text import objective as formula
+from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.rows import Row
+from rlm_plugins.specs import World
 from rlm_plugins.stage import Stage
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.testing import batches
-from rlm_plugins.world import World
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 REGISTRY = Registry()
@@ -273,7 +273,7 @@ def test_dft_is_an_engine_of_trls(monkeypatch: Any) -> None:
     def arguments(stage: Any, **machine: Any) -> None:
         raise Enough(machine)
 
-    monkeypatch.setattr("rlm_plugins.training.engine.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
     for engine, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
         with pytest.raises(Enough) as stopped:
             engine()(Stage("01-x", {}, engine(), {}, World(train=[]), source=None))  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ import yaml
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.run.folder import Run, fresh_folder
+from rlm_plugins.specs import World
 from rlm_plugins.stage import Reward, Stage
-from rlm_plugins.training.run import Run, fresh_folder
-from rlm_plugins.world import World
 
 
 def constant(completions: list[str]) -> list[float]:

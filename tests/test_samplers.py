@@ -7,7 +7,7 @@ import torch
 from trl.trainer.utils import RepeatSampler
 
 from rlm_plugins.builtin.samplers import in_order, rlm_samplers, shuffled
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42])

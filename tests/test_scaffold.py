@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from guests import register
 
-from rlm_plugins.commands.scaffold import KINDS, create
+from rlm_plugins.cli.new import KINDS, create
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe import document as recipe

@@ -10,8 +10,8 @@ import pytest
 import tiny
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
-from rlm_plugins.commands.schedule import Schedule, schedule
-from rlm_plugins.recipe.generation import Generation
+from rlm_plugins.cli.batch_plan import Schedule, schedule
+from rlm_plugins.recipe.batch_arithmetic import Generation
 
 
 def planned(problems: int | None, folder: Path, **settings: Any) -> Schedule:

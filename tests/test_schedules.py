@@ -17,16 +17,16 @@ from test_schema import accepts
 
 from rlm_plugins import schedule
 from rlm_plugins.builtin import penalties, policy_losses
-from rlm_plugins.commands.formula import objective as formula
-from rlm_plugins.commands.launch import launch
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose, resolved
-from rlm_plugins.recipe.schema import recipe_schema
+from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.registry import Registry
+from rlm_plugins.rollout.prompt_source import OnDemand
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.training.desk import OnDemand
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)

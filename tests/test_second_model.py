@@ -11,9 +11,9 @@ import torch
 from critical import LORA
 from peft import LoraConfig, get_peft_model
 
+from rlm_plugins import distributed as processes
 from rlm_plugins.errors import RlmError
-from rlm_plugins.second_model import SecondModel
-from rlm_plugins.training import processes
+from rlm_plugins.models.auxiliary_lm import SecondModel
 
 PROMPTS, COMPLETIONS = [[5, 6], [7], [5, 6, 7]], [[8, 9, 1], [1], [4, 1]]
 LENGTHS = torch.tensor([3, 1, 2])
@@ -124,7 +124,7 @@ def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) 
     for State.process_index in range(4):
         with monkeypatch.context() as patch:
             patch.setattr(processes, "processes", lambda: State)
-            patch.setattr("rlm_plugins.second_model.processes", lambda: State)
+            patch.setattr("rlm_plugins.models.auxiliary_lm.processes", lambda: State)
             made.learn(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(made, found), 0)
     total = torch.stack(found).mean(0)
     assert total.norm().item() == pytest.approx(norm, rel=1e-5)
@@ -136,7 +136,7 @@ def _remembers(made: SecondModel, found: list[torch.Tensor]) -> Any:
 
 
 def test_weights_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.second_model._sharding", lambda: "FSDP")
+    monkeypatch.setattr("rlm_plugins.models.auxiliary_lm._sharding", lambda: "FSDP")
     with pytest.raises(RlmError, match="cannot be trained with FSDP"):
         SecondModel(policy(), "second", learning_rate=1.0)
 

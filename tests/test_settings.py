@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.generation import Generation
-from rlm_plugins.recipe.hints import allowed, fits, without_loose_text
-from rlm_plugins.recipe.settings import check, check_installed
+from rlm_plugins.recipe.batch_arithmetic import Generation
+from rlm_plugins.recipe.trainer_settings import check, check_installed
+from rlm_plugins.recipe.type_hints import allowed, fits, without_loose_text
 
 
 class Colour(enum.Enum):

@@ -12,12 +12,12 @@ from test_generation import config, prompts, same
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
 
-from rlm_plugins.speed import shared
-from rlm_plugins.speed.cache import make_roomy, survivors
-from rlm_plugins.speed.live import distinct
-from rlm_plugins.speed.past import Past
-from rlm_plugins.speed.shared import Prompts, pays
-from rlm_plugins.speed.stepping import Step
+from rlm_plugins.generation import prefix_attention as shared
+from rlm_plugins.generation.active_rows import distinct
+from rlm_plugins.generation.kv_cache import make_roomy, survivors
+from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.llama_step import Step
+from rlm_plugins.generation.prefix_attention import Prompts, pays
 
 FAMILIES: dict[str, dict[str, Any]] = {"Llama": {"num_key_value_heads": 4}, "Qwen2": {}, "Qwen3": {}}
 """Each head with keys of its own; shared keys and biases; heads that are normalised."""

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.commands.launch import launch
-from rlm_plugins.commands.reading import read
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import check_names, compose
-from rlm_plugins.training.run import Run
+from rlm_plugins.run.folder import Run
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 4, thinking: false}

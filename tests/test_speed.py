@@ -17,19 +17,20 @@ from trl import GRPOTrainer
 
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
-from rlm_plugins.commands.shortcuts import shortcuts
+from rlm_plugins.cli.speed_report import shortcuts
 from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.kernels import fused_lora as lora
+from rlm_plugins.packing.fallback_reasons import BALANCED
+from rlm_plugins.packing.zero_advantage import silent
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
+from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.speed import lora
-from rlm_plugins.speed.reasons import BALANCED
-from rlm_plugins.speed.silent import silent
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
-from rlm_plugins.trainer import EquationTrainer, dealing
-from rlm_plugins.training.engine import arguments
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import micro_batches as dealing
 
 REGISTRY = Registry()
 ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, join=True, fuse=True, token_budget="auto")

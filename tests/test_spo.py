@@ -11,11 +11,11 @@ import torch
 from by_hand import row_of
 from trainers import OFTEN, interrupted, logged, trainer
 
-from rlm_plugins.builtin.tracked import TrackedBaseline
+from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.groups import GRPOConfig
+from rlm_plugins.trainer.config import GRPOConfig
 
 REGISTRY = Registry()
 

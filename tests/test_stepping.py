@@ -13,14 +13,14 @@ import torch
 from test_generation import config, prompts, same
 from transformers import DynamicCache
 
-from rlm_plugins.speed import same_step
-from rlm_plugins.speed.cache import make_roomy, survivors
-from rlm_plugins.speed.packed import causal_model
-from rlm_plugins.speed.past import Past
-from rlm_plugins.speed.pieces import Norm, Other
-from rlm_plugins.speed.products import Product
-from rlm_plugins.speed.same_step import step_of
-from rlm_plugins.speed.stepping import Step
+from rlm_plugins.generation import llama_step_check as same_step
+from rlm_plugins.generation.kv_cache import make_roomy, survivors
+from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.llama_modules import Norm, Other
+from rlm_plugins.generation.llama_step import Step
+from rlm_plugins.generation.llama_step_check import step_of
+from rlm_plugins.kernels.cpu_linear import Product
+from rlm_plugins.packing.forward import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""

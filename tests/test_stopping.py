@@ -14,7 +14,7 @@ from test_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.recipe.settings import check
+from rlm_plugins.recipe.trainer_settings import check
 
 THRICE = {"num_iterations": 3, "learning_rate": 1e-2}
 AT_ONCE = 1e-9

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import app
-from rlm_plugins.commands import diff, explain, table, telling
-from rlm_plugins.commands.formula import slots_of
-from rlm_plugins.commands.layout import fitted
+from rlm_plugins.algorithm import FAMILIES, SLOTS, Row
+from rlm_plugins.cli import algorithms as table
+from rlm_plugins.cli import app, diff, explain
+from rlm_plugins.cli import report as telling
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.cli.text_layout import fitted
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.rows import FAMILIES, SLOTS, Row
+from rlm_plugins.registry.part import Part
 
 REGISTRY = Registry()
 ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins import testing
+from rlm_plugins.algorithm import Row
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative, leave_one_out
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import PluginError
-from rlm_plugins.rows import Row
+from rlm_plugins.specs import World
 from rlm_plugins.testing import batches, conformance
-from rlm_plugins.testing.laws import LAWS, battery
-from rlm_plugins.world import World
+from rlm_plugins.testing.law import LAWS, battery
 
 BROKEN: dict[tuple[str, str], Any] = {}
 """(hook, law) → a part that breaks this law and, if possible, no other."""

@@ -22,8 +22,8 @@ from rlm_plugins.builtin.token_weights import (
     truncated_importance,
 )
 from rlm_plugins.step import objective
+from rlm_plugins.step_batch import alone
 from rlm_plugins.testing import batches
-from rlm_plugins.window import alone
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 

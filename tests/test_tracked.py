@@ -11,9 +11,9 @@ import torch
 from by_hand import row_of
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.tracked import Curriculum, Prioritised, TrackedBaseline
+from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised, TrackedBaseline
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.tracker import Tracker
+from rlm_plugins.functional.value_tracker import Tracker
 from rlm_plugins.step import compare, objective, sift
 
 

@@ -10,12 +10,12 @@ import tiny
 import torch
 from trainers import clipped, eighths, logged, trainer
 
+from rlm_plugins import distributed as processes
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.training import processes
-from rlm_plugins.training.fault_book import Faults
-from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.judge import introduce, trl_reward
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
 
 
 def advantage(target: Any) -> Any:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.distributions import Categorical, kl_divergence
 
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.speed import sizes
+from rlm_plugins.kernels import chunk_sizes as sizes
+from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.reading import padded_rows
-from rlm_plugins.trainer.vocabulary import tell
+from rlm_plugins.trainer.logprobs import padded_rows
+from rlm_plugins.trainer.vocab_statistics import tell
 
 HEARD: list[tuple[torch.Size, ...]] = []
 

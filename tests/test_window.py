@@ -18,16 +18,16 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import importance, penalties, policy_losses
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.covariance import quantile
+from rlm_plugins.functional.covariance import quantile
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective
+from rlm_plugins.step_batch import alone, window_of
 from rlm_plugins.testing import batches
-from rlm_plugins.testing.moves import reordered
+from rlm_plugins.testing.batch_transforms import reordered
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.judge import trl_reward
-from rlm_plugins.window import alone, window_of
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.registry.parts import Bound, Part
-from rlm_plugins.training.sharing import check_whole_groups, labels, owners
-from rlm_plugins.training.writing import Writers
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.group_layout import check_whole_groups, labels, owners
 
 
 class Trainer:

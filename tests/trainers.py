@@ -11,14 +11,14 @@ import torch
 from datasets import Dataset
 
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.rollout.prompt_source import desk_for, order_of
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.training.desk import desk_for, order_of
-from rlm_plugins.training.groups import GRPOConfig
-from rlm_plugins.training.judge import trl_reward
+from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty, checkpoints
+from rlm_plugins.trainer.config import GRPOConfig
 
 REGISTRY = Registry()
 OFTEN = {"save_strategy": "steps", "save_steps": 1}

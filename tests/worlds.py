@@ -7,8 +7,8 @@ from typing import Any
 from datasets import Dataset
 
 from rlm_plugins.environment import Environment
-from rlm_plugins.ingredients.scratch import build_config, build_model, build_tokenizer
-from rlm_plugins.world import World
+from rlm_plugins.models.scratch import build_config, build_model, build_tokenizer
+from rlm_plugins.specs import World
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
 

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.critic import gae
-from rlm_plugins.builtin.group_estimators import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
-from rlm_plugins.builtin.reward_by_reward import reward_by_reward
-from rlm_plugins.builtin.tracked import TrackedBaseline
-from rlm_plugins.ingredients.arithmetic import Alone, Groups, discounted, nanstd, varies, whiten
+from rlm_plugins.builtin.group_advantages import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.per_reward_advantage import reward_by_reward
+from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
+from rlm_plugins.builtin.value_estimation import gae
+from rlm_plugins.functional.statistics import Alone, Groups, discounted, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centred_batch", "none"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
+from rlm_plugins.algorithm import Row
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin import algorithms_by_source as by_source
 from rlm_plugins.builtin import algorithms_with_critic as with_critic
-from rlm_plugins.rows import Row
 
 sft = Row(
     about="Supervised fine-tuning on the column `demonstration`: −log π of every demonstrated token.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.rows import Row
+from rlm_plugins.algorithm import Row
 
 reinforce_pp = Row(
     about="PPO's clip on rewards to come, less the KL, whitened over the whole batch: no critic, and no group needed.",

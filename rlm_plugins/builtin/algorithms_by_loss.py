@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.rows import Row
+from rlm_plugins.algorithm import Row
 
 gspo_token = Row(
     about="GSPO for advantages that differ between the tokens of a row: the row's ratio, each token's own gradient.",

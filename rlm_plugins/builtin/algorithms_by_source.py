@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.rows import Row
+from rlm_plugins.algorithm import Row
 
 remax = Row(
     about="REINFORCE whose baseline is what the policy earns on the same prompt when it writes greedily: no critic.",

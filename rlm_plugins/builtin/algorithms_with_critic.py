@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.rows import Row
+from rlm_plugins.algorithm import Row
 
 CRITIC = "with a critic"
 value_loss = {"name": "value_loss", "beta": 1.0, "epsilon": 0.2}

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
+from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.named import RewardName, named
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
     from rlm_plugins.batch import Batch
+    from rlm_plugins.run.folder import Run
     from rlm_plugins.stage import Stage
-    from rlm_plugins.training.run import Run
 
 
 def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> TrainerCallback:
@@ -68,8 +68,8 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
     def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
         from accelerate.utils import gather_object
 
-        from rlm_plugins.training.judge import text_of
-        from rlm_plugins.training.processes import processes
+        from rlm_plugins.distributed import processes
+        from rlm_plugins.rewards.trl_adapter import text_of
 
         scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
         good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]

@@ -9,12 +9,12 @@ verl 0.9.1, openrlhf 0.11.2; of the others the commit that was read.
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
+from rlm_plugins.algorithm import Row
 from rlm_plugins.builtin import conventions_openrlhf as openrlhf
 from rlm_plugins.builtin import conventions_others as others
 from rlm_plugins.builtin import conventions_trl as trl
 from rlm_plugins.builtin import conventions_verl as verl
 from rlm_plugins.builtin import conventions_verl_losses as verl_losses
-from rlm_plugins.rows import Row
 
 
 @hookimpl

@@ -7,9 +7,9 @@ like the papers', before. (So give the KL as a penalty, its `use_kl_loss`, where
 
 from __future__ import annotations
 
+from rlm_plugins.algorithm import Row, convention
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
-from rlm_plugins.rows import Row, convention
 
 GROUP = {"name": "group_relative", "eps": 1e-9}
 WHITENED = {"name": "batch_whitened", "bessel": False, "eps": 0.0, "masked_tokens": "through"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rlm_plugins.algorithm import Row, convention, turned
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
-from rlm_plugins.rows import Row, convention, turned
 
 NEMO = "NeMo-RL, commit 7ea279abfb"
 ROLL = "alibaba/ROLL, commit 8eb27cc2dc"

@@ -6,10 +6,10 @@ ours stop at ±20, where nothing is left to learn.
 
 from __future__ import annotations
 
+from rlm_plugins.algorithm import Row, convention
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
-from rlm_plugins.rows import Row, convention
 
 MEAN = {"name": "sequence_mean", "empty_rows": "counted"}
 

@@ -7,9 +7,9 @@ in geo_mean, clip_cov and kl_cov nowhere.
 
 from __future__ import annotations
 
+from rlm_plugins.algorithm import Row, convention, turned
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
-from rlm_plugins.rows import Row, convention, turned
 
 GROUP = {"name": "group_relative", "eps": 1e-6, "alone": "reward"}
 DUAL_CLIP = {"name": "clip", "epsilon": 0.2, "delta": 3.0}

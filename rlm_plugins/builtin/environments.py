@@ -11,12 +11,12 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist_world
-from rlm_plugins.builtin.verifiers import verifiers
+from rlm_plugins.builtin.verifiers_adapter import verifiers
+from rlm_plugins.data.addition import Kind, Problem
+from rlm_plugins.data.loading import open_table
+from rlm_plugins.data.prompt_columns import hold_out, questioner, without
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.addition import Kind, Problem
-from rlm_plugins.ingredients.questions import hold_out, questioner, without
-from rlm_plugins.ingredients.tables import open_table
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 Count = Annotated[int, Field(ge=1)]
 Digits = Annotated[int, Field(ge=1, le=100)]

@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeInt, PositiveInt
 
 from rlm_plugins import hookimpl
+from rlm_plugins.annotations import RewardName, SourceName, named, written_by
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.arithmetic import Groups
-from rlm_plugins.ingredients.named import RewardName, SourceName, named, written_by
+from rlm_plugins.functional.statistics import Groups
 from rlm_plugins.lazy import torch
 
 

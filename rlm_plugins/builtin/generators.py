@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
-    from rlm_plugins.speed.written import Finished, Written
+    from rlm_plugins.generation.output import Finished, Written
 
 
 def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
@@ -38,14 +38,14 @@ def portable(
     copies. What the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log says
     so once.
     """
-    from rlm_plugins.speed.portable import write
+    from rlm_plugins.generation.fast_generate import write
 
     return write(generate, model, inputs, config, tell=tell, finished=finished, merge=merge, sampling=sampling)
 
 
 def _foresee(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
     """As `rlm_plugins.hookspecs.rlm_generators` says."""
-    from rlm_plugins.speed.foresight import foresee
+    from rlm_plugins.generation.dry_run import foresee
 
     return foresee(model, config, **knobs)
 

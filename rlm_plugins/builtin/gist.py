@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.ingredients.gist import Author, worth
-from rlm_plugins.world import World
+from rlm_plugins.data.gist import Author, worth
+from rlm_plugins.specs import World
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.pretrained import Checkpoint, four_bit
-from rlm_plugins.ingredients.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.lazy import torch
-from rlm_plugins.world import ModelSource
+from rlm_plugins.models.pretrained import Checkpoint, four_bit
+from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
+from rlm_plugins.specs import ModelSource
 
 Count = Annotated[int, Field(ge=1)]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]

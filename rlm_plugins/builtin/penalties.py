@@ -9,12 +9,12 @@ from pydantic import Field, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive import AdaptiveEntropy, AdaptiveKL
-from rlm_plugins.builtin.critic import value_loss
-from rlm_plugins.builtin.imitation import nll, policy_shaping
+from rlm_plugins.builtin.adaptive_coefficients import AdaptiveEntropy, AdaptiveKL
+from rlm_plugins.builtin.imitation_losses import nll, policy_shaping
+from rlm_plugins.builtin.value_estimation import value_loss
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.covariance import covariance, largest, share_of
-from rlm_plugins.ingredients.divergence import Estimator, kl_estimate
+from rlm_plugins.functional.covariance import covariance, largest, share_of
+from rlm_plugins.functional.kl import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

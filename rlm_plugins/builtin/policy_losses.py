@@ -7,7 +7,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Log
-from rlm_plugins.builtin.imitation import verdict
+from rlm_plugins.builtin.imitation_losses import verdict
 from rlm_plugins.lazy import torch
 
 

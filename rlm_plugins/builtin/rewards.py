@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.episodes import episode_return
+from rlm_plugins.builtin.episode_rewards import episode_return
+from rlm_plugins.builtin.foreign_rewards import GUESTS
 from rlm_plugins.builtin.gist import gist
-from rlm_plugins.builtin.guests import GUESTS
-from rlm_plugins.builtin.learned_reward import LearnedReward
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
-from rlm_plugins.builtin.verifiers import Rubric
+from rlm_plugins.builtin.reward_model_score import LearnedReward
+from rlm_plugins.builtin.verifiers_adapter import Rubric
+from rlm_plugins.data.answer_extraction import Untagged, committed, number, same_number, same_text
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.answers import Untagged, committed, number, same_number, same_text
 
 Mode = Literal["auto", "exact", "numeric"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.branches import Branches
-from rlm_plugins.builtin.replay import Replay
+from rlm_plugins.builtin.replay_rollouts import Replay
+from rlm_plugins.builtin.tree_rollouts import Branches
 from rlm_plugins.errors import PartError
 
 Found = dict[str, list[Any]]

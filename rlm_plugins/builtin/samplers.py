@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.tracked import Curriculum, Prioritised
+from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised
 from rlm_plugins.lazy import torch
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.adaptive import AdaptiveKLInReward
-from rlm_plugins.builtin.episodes import by_turn
+from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.builtin.adaptive_coefficients import AdaptiveKLInReward
+from rlm_plugins.builtin.episode_rewards import by_turn
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 
 Names = Annotated[Sequence[RewardName], Field(min_length=1)]

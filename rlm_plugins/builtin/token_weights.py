@@ -10,8 +10,8 @@ from pydantic import Field, NonNegativeFloat
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Batch, Log
 from rlm_plugins.builtin.rollout_correction import masked_importance, truncated_importance
-from rlm_plugins.ingredients.covariance import covariance, largest, quantile, share_of
-from rlm_plugins.ingredients.noise import scattered
+from rlm_plugins.functional.covariance import covariance, largest, quantile, share_of
+from rlm_plugins.functional.stateless_random import scattered
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

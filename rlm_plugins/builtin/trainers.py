@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.preferences import Preferences
-from rlm_plugins.builtin.supervised import DFT, RUN, SFT, dataset
+from rlm_plugins.builtin.reward_model_trainer import Preferences
+from rlm_plugins.builtin.sft_trainer import DFT, RUN, SFT, dataset
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.schedule import named
 from rlm_plugins.stage import Stage
@@ -58,20 +58,20 @@ class GRPO:
 
     def config_class(self) -> type[GRPOConfig]:
         """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
-        from rlm_plugins.training.groups import GRPOConfig
+        from rlm_plugins.trainer.config import GRPOConfig
 
         return GRPOConfig
 
     def __call__(self, stage: Stage) -> None:
         """Trains the policy and saves it."""
+        from rlm_plugins.rewards.fault_log import Faults
+        from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
+        from rlm_plugins.rollout.collector import Writers
+        from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
+        from rlm_plugins.rollout.prompt_source import desk_for, order_of
+        from rlm_plugins.run import trainer_setup as engine
         from rlm_plugins.trainer import EquationTrainer
-        from rlm_plugins.training import engine
-        from rlm_plugins.training.checkpoint import SaveWhenBufferIsEmpty
-        from rlm_plugins.training.desk import desk_for, order_of
-        from rlm_plugins.training.fault_book import Faults
-        from rlm_plugins.training.judge import introduce, trl_reward
-        from rlm_plugins.training.sharing import check_whole_groups, columns_read
-        from rlm_plugins.training.writing import Writers
+        from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
 
         assert stage.equation is not None
         answers = stage.world.answers

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.estimate.block import Block
-from rlm_plugins.estimate.shapes import half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.meta_model import half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.transformer import Block
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
     peak = always + max(writing, learning, valuing)
 
-Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.estimate.shapes`); what a step needs on
-top is worked out in :mod:`rlm_plugins.estimate.block`, what a critic adds in :mod:`rlm_plugins.estimate.critic`.
-Not in it: CUDA's context (about 1 GiB), fragmentation, images; count on a tenth more.
+Weights, adapters, gradients and optimiser states are counted (:mod:`rlm_plugins.estimate.meta_model`); what a step
+needs on top is worked out in :mod:`rlm_plugins.estimate.transformer`, what a critic adds in
+:mod:`rlm_plugins.estimate.critic`. Not in it: CUDA's context (about 1 GiB), fragmentation, images; count on a tenth
+more.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.estimate.block import Block
 from rlm_plugins.estimate.critic import critic_memory
-from rlm_plugins.estimate.shapes import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.meta_model import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.estimate.transformer import Block
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:

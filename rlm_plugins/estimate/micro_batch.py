@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlm_plugins.estimate.paths import longest_packed, padded_because
-from rlm_plugins.estimate.shapes import skeleton
-from rlm_plugins.speed.sizes import PRODUCTS
+from rlm_plugins.estimate.fast_paths import longest_packed, padded_because
+from rlm_plugins.estimate.meta_model import skeleton
+from rlm_plugins.kernels.chunk_sizes import PRODUCTS
 from rlm_plugins.stage import Stage
 
 
@@ -20,7 +20,7 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
         prompt: Longest prompt, in tokens.
         completion: Longest completion, in tokens.
     """
-    from rlm_plugins.speed import reasons
+    from rlm_plugins.packing import fallback_reasons as reasons
 
     assert stage.equation is not None
     rows, group = args.per_device_train_batch_size, args.num_generations
@@ -37,7 +37,7 @@ def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[
 
 def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
     """Rows of the greatest length within the budget, a prompt counted once for its group."""
-    from rlm_plugins.speed.portions import full
+    from rlm_plugins.packing.micro_batches import full
 
     said, rows = stage.speed.token_budget, args.per_device_train_batch_size
     budget = full(rows, prompt, completion) if said == "auto" else said or joined_tokens(stage)

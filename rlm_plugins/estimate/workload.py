@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.data.tokenizer_check import check_fit
+from rlm_plugins.estimate.fast_paths import writing
 from rlm_plugins.estimate.memory import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
-from rlm_plugins.estimate.paths import writing
-from rlm_plugins.ingredients.fit import check_fit
+from rlm_plugins.rewards.trl_adapter import text_of
 from rlm_plugins.stage import Stage
-from rlm_plugins.training.judge import text_of
 
 ROWS = 500
 """Training rows whose length is looked at."""

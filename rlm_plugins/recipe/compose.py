@@ -7,23 +7,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.building import build_source, build_world, unbuilt_source
-from rlm_plugins.recipe.critic import check_copied
+from rlm_plugins.recipe.build import build_source, build_world, unbuilt_source
+from rlm_plugins.recipe.checks.critic import check_copied
+from rlm_plugins.recipe.checks.data_needs import check_symbols, standing
+from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size, stands_at
+from rlm_plugins.recipe.checks.earlier_stages import check_earlier_stages
+from rlm_plugins.recipe.checks.group_size import check_groups, check_refills
+from rlm_plugins.recipe.checks.names import check_reward_names
+from rlm_plugins.recipe.checks.part_rules import check_suits
+from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.earlier import check_earlier_stages
-from rlm_plugins.recipe.groups import check_groups, check_refills
-from rlm_plugins.recipe.names import check_reward_names
 from rlm_plugins.recipe.paths import Path, leaves, spell
-from rlm_plugins.recipe.preflight import check_drawn, check_refill, check_size, stands_at
 from rlm_plugins.recipe.resolve import Plan, resolve
-from rlm_plugins.recipe.settings import check, check_installed
-from rlm_plugins.recipe.sources import check_rows_fit, check_sources
-from rlm_plugins.recipe.suits import check_suits
-from rlm_plugins.recipe.supplies import check_symbols, standing
+from rlm_plugins.recipe.trainer_settings import check, check_installed
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.specs import ModelSource, World
 from rlm_plugins.stage import Stage
-from rlm_plugins.world import ModelSource, World
 
 NOT_IN_A_RECIPE = {
     "peft_type": "an adapter of a recipe is LoRA",
@@ -149,7 +149,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
     """The third wall; returns the engine's config, made once."""
-    from rlm_plugins.training.engine import house_settings
+    from rlm_plugins.run.trainer_setup import house_settings
 
     engine: Any = plan.engine.target
     if lora := plan.body["model"].get("lora"):
@@ -182,7 +182,7 @@ def _symbols(plan: Plan) -> dict[str, Any]:
 
 def _check_desk(plan: Plan, world: World) -> None:
     """Where problems are drawn one generation at a time, whether the rows allow it."""
-    from rlm_plugins.training.desk import reason
+    from rlm_plugins.rollout.prompt_source import reason
 
     where = spell((*plan.place, "algorithm"))
     parts = [part for _, part, _ in standing(plan.slots, where)]

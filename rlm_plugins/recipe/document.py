@@ -13,11 +13,11 @@ from typing import Any
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.grammar import SECTIONS, folder_name
-from rlm_plugins.recipe.grammar_check import check, spell_out
 from rlm_plugins.recipe.inheritance import expand
 from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
 from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.sections import SECTIONS, folder_name
+from rlm_plugins.recipe.validation import check, spell_out
 
 
 @dataclass

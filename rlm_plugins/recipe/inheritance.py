@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.grammar import SECTIONS
 from rlm_plugins.recipe.paths import Path
+from rlm_plugins.recipe.sections import SECTIONS
 
 
 def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.messages import found
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.entries import position
-from rlm_plugins.recipe.grammar_check import spell_out
 from rlm_plugins.recipe.inheritance import inherited
+from rlm_plugins.recipe.list_entries import position
 from rlm_plugins.recipe.paths import Path, spell, split
-from rlm_plugins.wording import found
+from rlm_plugins.recipe.validation import spell_out
 
 COMMAND_LINE = "command line"
 

@@ -10,19 +10,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.critic import critic_of
+from rlm_plugins.recipe.algorithm_overrides import merge
+from rlm_plugins.recipe.checks.critic import critic_of
+from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.finder import Finder, stable_name
-from rlm_plugins.recipe.generator import generator_of, writes_answers
-from rlm_plugins.recipe.grammar import MANY
+from rlm_plugins.recipe.generator_section import generator_of, writes_answers
 from rlm_plugins.recipe.model_names import in_full
+from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.row_merge import merge
-from rlm_plugins.recipe.supplies import check_needs, check_takes_parts
+from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Critic, Evaluation, Reward, Speed
-from rlm_plugins.training.elsewhere import check_processes
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.messages import short
 from rlm_plugins.recipe import paths
 from rlm_plugins.recipe.yaml_scalars import is_text, plain
-from rlm_plugins.wording import short
 
 DEEPEST = 20
 """Mappings and lists inside each other."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.messages import found
 from rlm_plugins.recipe.yaml_events import Document, Reader
-from rlm_plugins.wording import found
 
 LARGEST = 256_000
 """Bytes of a recipe."""

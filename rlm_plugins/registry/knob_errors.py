@@ -10,7 +10,7 @@ import pydantic
 
 from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.hookspecs import beside
-from rlm_plugins.wording import found, text_number
+from rlm_plugins.messages import found, text_number
 
 _OF_KEYS = ("missing", "extra_forbidden")
 """What pydantic calls complaints about a key, and not about its value."""

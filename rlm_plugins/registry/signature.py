@@ -17,8 +17,8 @@ import pydantic
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.warnings import ArbitraryTypeWarning
 
+from rlm_plugins.algorithm import Row
 from rlm_plugins.errors import PluginError, nearest
-from rlm_plugins.rows import Row
 
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWarning, NameError, TypeError, ValueError)

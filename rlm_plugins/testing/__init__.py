@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-    from rlm_plugins.testing.kit import conformance
+    from rlm_plugins.testing.conformance_kit import conformance
     from rlm_plugins.testing.strategies import batches
 
 __all__ = ["batches", "conformance"]
 
-_HOMES = {"batches": "rlm_plugins.testing.strategies", "conformance": "rlm_plugins.testing.kit"}
+_HOMES = {"batches": "rlm_plugins.testing.strategies", "conformance": "rlm_plugins.testing.conformance_kit"}
 _examples = 20
 
 

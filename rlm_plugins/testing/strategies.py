@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.ask import on_last_token
 from rlm_plugins.batch import Batch
-from rlm_plugins.testing import policy
-from rlm_plugins.testing.moves import wider
-from rlm_plugins.testing.subject import Subject
-from rlm_plugins.window import window_of
+from rlm_plugins.dispatch import on_last_token
+from rlm_plugins.step_batch import window_of
+from rlm_plugins.testing import toy_policy as policy
+from rlm_plugins.testing.batch_transforms import wider
+from rlm_plugins.testing.part_under_test import Subject
 
 LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
 """Rewards are drawn from few levels, so that ties are common; sums of them are exact, in any order."""

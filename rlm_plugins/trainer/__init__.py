@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.trainer.learning import Learning
-from rlm_plugins.training.boundary import Boundary
-from rlm_plugins.training.checkpoint import DurableCheckpoints
-from rlm_plugins.training.memory import Memory
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+from rlm_plugins.trainer.loss import Learning
+from rlm_plugins.trainer.part_state import Memory
+from rlm_plugins.trainer.step_snapshot import Boundary
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"

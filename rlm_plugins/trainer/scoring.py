@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.ask import select, teach
 from rlm_plugins.batch import Batch
+from rlm_plugins.dispatch import select, teach
+from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
 from rlm_plugins.step import compare, sift
-from rlm_plugins.trainer.reading import loss_mask
-from rlm_plugins.trainer.trying import Trying
-from rlm_plugins.training.refill import Draw, FullBatch, has_rows
-from rlm_plugins.training.writing import Writers
+from rlm_plugins.trainer.logprobs import loss_mask
+from rlm_plugins.trainer.part_tools import Trying
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]

@@ -11,7 +11,7 @@ from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import filters as f
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import shapers as s
-from rlm_plugins.ingredients.arithmetic import discounted, whiten
+from rlm_plugins.functional.statistics import discounted, whiten
 from rlm_plugins.step import Equation, score
 from vectors.records import RECORDS, Args, Case, Out, part, says
 

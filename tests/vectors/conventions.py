@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.rows import Row, turned
+from rlm_plugins.algorithm import Row, turned
 from vectors.advantages import OPEN
 from vectors.records import RECORDS, Args, Case, fits
 

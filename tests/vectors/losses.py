@@ -13,9 +13,9 @@ from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
-from rlm_plugins.registry.parts import Bound
+from rlm_plugins.registry.part import Bound
 from rlm_plugins.step import Equation, objective
-from rlm_plugins.window import alone
+from rlm_plugins.step_batch import alone
 from vectors.records import Args, Case, Out, part, says
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = ("adv_trl", "adv_verl", "adv_openrlhf", "loss_trl", "loss_verl", "loss_openrlhf")

@@ -12,9 +12,9 @@ from rlm_games.game import Game, shown
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.rollout.tools import named
+from rlm_plugins.specs import World
 from rlm_plugins.testing import conformance
-from rlm_plugins.training.tools import named
-from rlm_plugins.world import World
 
 test_nim = conformance("rlm_environments", nim)
 test_guess = conformance("rlm_environments", guess)

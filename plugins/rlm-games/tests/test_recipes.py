@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.testing.guests import register
+from rlm_plugins.testing.fake_packages import register
 
 PACKAGE = Path(__file__).parents[1]
 

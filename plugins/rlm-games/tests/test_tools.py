@@ -14,10 +14,10 @@ from rlm_games.sums import computed
 from transformers.utils import get_json_schema
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.scratch import build_tokenizer
+from rlm_plugins.models.scratch import build_tokenizer
+from rlm_plugins.rollout.episodes import Table
+from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.testing import conformance
-from rlm_plugins.training.playing import Table
-from rlm_plugins.training.tools import tools_of
 
 test_calculator = conformance("rlm_environments", calculator, knobs={"train_rows": 40, "test_rows": 10})
 CHARACTERS = "0123456789+-*()= \nacdehilnoprstuxy"

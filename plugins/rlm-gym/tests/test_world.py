@@ -19,7 +19,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.testing import conformance
-from rlm_plugins.testing.guests import register
+from rlm_plugins.testing.fake_packages import register
 
 MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
 test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})

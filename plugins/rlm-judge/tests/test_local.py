@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.parts import Bound, Part
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rewards.trl_adapter import answered, introduce, trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
-from rlm_plugins.testing.guests import register
-from rlm_plugins.training.judge import answered, introduce, trl_reward
+from rlm_plugins.testing.fake_packages import register
 
 RECIPES = Path(__file__).parents[1]
 

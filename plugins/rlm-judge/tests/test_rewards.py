@@ -14,7 +14,7 @@ from rlm_judge.rude import Rude, completion, http
 from rlm_judge.spec import ServerSpec
 
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 from rlm_plugins.testing import conformance
 
 SUMS = Fake().start()

@@ -15,7 +15,7 @@ from rlm_math import math_accuracy
 from rlm_math.pool import PROGRAM
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.pool import Pool
+from rlm_plugins.workers.pool import Pool
 
 RIGHT, WRONG = (r"\sqrt{4}", ["2"], 0.0, 0.0), (r"\sqrt{4}", ["3"], 0.0, 0.0)
 BOMB = ("1", ["((2^{1000})^{1000})^{1000}"], 0.0, 0.0)
@@ -82,7 +82,7 @@ def test_workers_are_bounded_by_processor_time_too(pool: Pool) -> None:
 SCRIPT = """
 import os, sys, time
 from rlm_math import math_accuracy
-from rlm_plugins.ingredients.pool import _pools
+from rlm_plugins.workers.pool import _pools
 assert math_accuracy([r"\\boxed{\\sqrt{4}}"], ["2"], seconds=30) == [1.0]
 print(*[worker.pid for pool in _pools.values() for worker in pool.workers], flush=True)
 %s

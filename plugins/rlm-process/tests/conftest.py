@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_plugins.testing.guests import register
+from rlm_plugins.testing.fake_packages import register
 
 
 @pytest.fixture

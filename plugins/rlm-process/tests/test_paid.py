@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.registry.part import Part
 from rlm_plugins.testing import conformance
 
 TOKENIZER = scratch().tokenizer()

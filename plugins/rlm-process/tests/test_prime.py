@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy
 
 from rlm_plugins.builtin.advantages import leave_one_out
 from rlm_plugins.errors import PartError
-from rlm_plugins.testing import policy as bench
+from rlm_plugins.testing import toy_policy as bench
 
 PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
 COMPLETIONS = [[2, 3, 4], [5, 1], [6, 7], [8]]

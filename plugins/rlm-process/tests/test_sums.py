@@ -7,7 +7,7 @@ import re
 import pytest
 from rlm_process.sums import each_line, right_lines, sums
 
-from rlm_plugins.ingredients.addition import Problem
+from rlm_plugins.data.addition import Problem
 from rlm_plugins.testing import conformance
 
 test_world = conformance("rlm_environments", sums, knobs={"train_rows": 8, "test_rows": 4})

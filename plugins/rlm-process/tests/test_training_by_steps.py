@@ -29,7 +29,7 @@ trainer:
 SCORES = """
 from rlm_plugins import hookimpl
 from rlm_plugins.environment import Environment
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 def sevens(completions):
     return [said.count("7") / 4 for said in completions]

@@ -16,8 +16,8 @@ from rlm_process.trees import nodes, padded, tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.registry.parts import Part
-from rlm_plugins.training.lessons import least_group
+from rlm_plugins.recipe.checks.group_size_probe import least_group
+from rlm_plugins.registry.part import Part
 
 ROWS = st.lists(
     st.tuples(st.lists(st.integers(1, 2), min_size=1, max_size=4), st.sampled_from([0.0, 1.0, 0.5])),

@@ -14,8 +14,8 @@ from rlm_process.labels import step_labels
 from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.ingredients.arithmetic import whiten
-from rlm_plugins.registry.parts import Part
+from rlm_plugins.functional.statistics import whiten
+from rlm_plugins.registry.part import Part
 
 VALUES: dict[tuple[int, ...], list[float]] = {
     (): [0.0, 1.0, 0.0, 0.0],

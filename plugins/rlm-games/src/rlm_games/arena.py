@@ -12,7 +12,7 @@ from typing import Any
 from rlm_games.game import Count, shown
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 GAME = -1
 """Who TextArena says is speaking when it is the game."""

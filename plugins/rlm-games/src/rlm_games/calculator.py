@@ -12,8 +12,8 @@ from rlm_games.interpreter import Interpreter, require_sandbox
 from rlm_games.sums import computed
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.wording import found
-from rlm_plugins.world import World
+from rlm_plugins.messages import found
+from rlm_plugins.specs import World
 
 Digits = Annotated[int, Field(ge=1, le=9)]
 Tool = Literal["calculate", "python"]

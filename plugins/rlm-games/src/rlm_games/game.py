@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.environment import Environment
-from rlm_plugins.training.tools import named
-from rlm_plugins.world import World
+from rlm_plugins.rollout.tools import named
+from rlm_plugins.specs import World
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

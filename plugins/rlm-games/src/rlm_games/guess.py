@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rlm_games.game import Count, Game, Share, Show, world
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 Turns = Annotated[int, Field(ge=1, le=10)]
 

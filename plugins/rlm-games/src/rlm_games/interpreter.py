@@ -8,7 +8,7 @@ from typing import Any
 from rlm_plugins.builtin.environments import dataset
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 
 class Interpreter(Environment):

@@ -6,7 +6,7 @@ import random
 from functools import partial
 
 from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 
 class Nim(Game):

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import permutations
 
 from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 LINES = ("012", "345", "678", "036", "147", "258", "048", "246")
 _LINES = [tuple(map(int, line)) for line in LINES]

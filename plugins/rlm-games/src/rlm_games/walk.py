@@ -6,7 +6,7 @@ from functools import partial
 from itertools import product
 
 from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 STEPS = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1)}
 

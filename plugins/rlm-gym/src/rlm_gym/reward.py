@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlm_plugins.ingredients.answers import committed
+from rlm_plugins.data.answer_extraction import committed
 
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Log = Callable[[str, float], None]

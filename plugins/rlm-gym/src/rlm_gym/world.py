@@ -13,7 +13,7 @@ from pydantic import Field
 from rlm_gym import tasks as known
 from rlm_gym.entries import written
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 
-from rlm_plugins.ingredients.answers import Untagged, committed, number
+from rlm_plugins.data.answer_extraction import Untagged, committed, number
 
 Answer = Fraction | str
 """A number where it is one, so that 0.5 and 1/2 are one vote; else the text, up to white space around it."""

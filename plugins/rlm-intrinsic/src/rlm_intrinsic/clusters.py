@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_intrinsic.ballots import Answer, answer, rows_by
+from rlm_plugins.data.answer_extraction import Untagged
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.answers import Untagged
-from rlm_plugins.ingredients.borrowed import borrow_function
+from rlm_plugins.registry.import_path import borrow_function
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Clustering = Callable[[Sequence[str]], Sequence[Hashable]]

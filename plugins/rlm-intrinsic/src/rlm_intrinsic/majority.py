@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_intrinsic.ballots import Answer, agrees, answer, elected, rows_by, said, votes
-from rlm_plugins.ingredients.answers import Untagged
+from rlm_plugins.data.answer_extraction import Untagged
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Log = Callable[[str, float], None]

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from rlm_intrinsic.ballots import Answer, answer, rows_by
 from rlm_intrinsic.states import Reader, Regex, states
+from rlm_plugins.data.answer_extraction import Untagged, committed
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.answers import Untagged, committed
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]

@@ -81,7 +81,7 @@ class Reader:
         Raises:
             PartError: The tokenizer knows nothing of an answer.
         """
-        from rlm_plugins.adapters import at_rest
+        from rlm_plugins.models.adapters import at_rest
 
         if not ends:
             return []
@@ -109,7 +109,7 @@ class Reader:
 
     def _all_seen(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
         """Whether no sliding window ends within the text, and the model reads all of it alike."""
-        from rlm_plugins.speed.fits import longest
+        from rlm_plugins.packing.support import longest
 
         most = longest(self._model.config)
         return most is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= most

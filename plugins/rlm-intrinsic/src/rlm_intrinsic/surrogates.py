@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_intrinsic.ballots import answer
-from rlm_plugins.ingredients.answers import Untagged
+from rlm_plugins.data.answer_extraction import Untagged
 
 Length = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

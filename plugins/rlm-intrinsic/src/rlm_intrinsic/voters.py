@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from rlm_intrinsic.ballots import answer
 from rlm_intrinsic.sampling import sampled
-from rlm_plugins.ingredients.answers import Untagged
+from rlm_plugins.data.answer_extraction import Untagged
 
 
 def with_ballots(

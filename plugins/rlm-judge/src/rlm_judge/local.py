@@ -74,7 +74,7 @@ class Policy:
 
 def answers(lent: Lent, questions: Sequence[Question], spec: LocalSpec | PolicySpec, bill: Bill) -> list[Answer]:
     """Greedy answers, by length so that little is padded; the model's mode and its random numbers are left alone."""
-    from rlm_plugins.adapters import at_rest
+    from rlm_plugins.models.adapters import at_rest
 
     different = sorted(dict.fromkeys(questions), key=lambda question: len(question.user))
     found: dict[Question, Answer] = {}

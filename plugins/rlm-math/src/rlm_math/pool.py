@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlm_plugins.ingredients import pool
-from rlm_plugins.ingredients.worker import Program
+from rlm_plugins.workers import pool
+from rlm_plugins.workers.worker import Program
 
 PROGRAM = Program(Path(__file__).with_name("worker.py"), name="math-verify worker", hint="pip install rlm-math")
 """Its replies: ``right``, ``wrong``, ``unreadable``."""

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from rlm_math.checking import readable
 from rlm_math.presets import BULKY, PRESETS, Preset
+from rlm_plugins.data.loading import open_table
+from rlm_plugins.data.presets import asked_with, check_path, divided
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.ingredients.known_sets import asked_with, check_path, divided
-from rlm_plugins.ingredients.tables import open_table
-from rlm_plugins.world import World
+from rlm_plugins.specs import World
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from rlm_plugins.builtin.branches import Write, grown
+from rlm_plugins.builtin.tree_rollouts import Write, grown
 from rlm_process.knobs import Steps
 from rlm_process.steps import cutter
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, Read
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.ingredients.named import RewardName, named
 from rlm_plugins.lazy import torch
 from rlm_process.pairs import right_above_wrong
 
 if TYPE_CHECKING:
-    from rlm_plugins.second_model import SecondModel
+    from rlm_plugins.models.auxiliary_lm import SecondModel
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"
@@ -73,7 +73,7 @@ class ImplicitReward:
 
     def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Makes φ, beside the policy's adapter."""
-        from rlm_plugins.second_model import SecondModel
+        from rlm_plugins.models.auxiliary_lm import SecondModel
 
         self._model = SecondModel(policy, "implicit", **self._made)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.adapters import at_rest
+from rlm_plugins.distributed import processes
+from rlm_plugins.evaluation.evaluate import Report, interval
+from rlm_plugins.models.adapters import at_rest
+from rlm_plugins.rewards.trl_adapter import text_of
 from rlm_plugins.stage import Stage
-from rlm_plugins.training.evaluate import Report, interval
-from rlm_plugins.training.judge import text_of
-from rlm_plugins.training.processes import processes
 from rlm_process.grader import Grader, load
 from rlm_process.reader import Reader
 
@@ -28,7 +28,7 @@ def examples(reader: Reader, rows: Any) -> Any:
 
     The targets have a name of their own: a column that is there keeps its type, and −100 is true among truths.
     """
-    from rlm_plugins.builtin.supervised import columns
+    from rlm_plugins.builtin.sft_trainer import columns
 
     made = rows.map(lambda row: example(reader, row), remove_columns=columns(rows))
     return made.filter(lambda row: row["input_ids"])

@@ -109,7 +109,7 @@ def _record(
 
 def _append(path: Path, records: Sequence[dict[str, Any]]) -> None:
     """One process writes."""
-    from rlm_plugins.training.processes import processes
+    from rlm_plugins.distributed import processes
 
     if processes().is_main_process:
         path.parent.mkdir(parents=True, exist_ok=True)

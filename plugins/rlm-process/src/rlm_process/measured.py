@@ -17,7 +17,7 @@ import torch
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.rewards import accuracy
-from rlm_plugins.ingredients.addition import Problem
+from rlm_plugins.data.addition import Problem
 from rlm_process.knobs import Pattern
 from rlm_process.steps import cutter
 from rlm_process.vine import vine

@@ -9,10 +9,10 @@ from typing import Any
 from jaxtyping import Bool, Float
 
 from rlm_plugins.errors import PartError, RecipeError, nearest
-from rlm_plugins.ingredients.borrowed import borrow_function, called, settled
 from rlm_plugins.lazy import torch
-from rlm_plugins.training.faults import Fault
-from rlm_plugins.training.scores import brief, number
+from rlm_plugins.registry.import_path import borrow_function, called, settled
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.score_validation import brief, number
 from rlm_process.knobs import Address, Steps
 from rlm_process.pieces import pieces
 from rlm_process.steps import cutter, own_steps, unpaid

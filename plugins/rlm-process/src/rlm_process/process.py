@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
-from rlm_plugins.ingredients.arithmetic import discounted
+from rlm_plugins.functional.statistics import discounted
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.segments import Segments

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from jaxtyping import Bool, Float
 from pydantic import Field, PositiveInt
 
-from rlm_plugins.ingredients import hub
+from rlm_plugins.data import hub
 from rlm_plugins.lazy import torch
 from rlm_process.grader import Grader, kind_of, loaded
 from rlm_process.knobs import Steps
@@ -61,7 +61,7 @@ class _ProcessModel:
     def grader(self) -> Grader:
         """The model, loaded when it is first asked."""
         if self._grader is None:
-            from rlm_plugins.training.processes import processes
+            from rlm_plugins.distributed import processes
 
             self._grader = Grader(*loaded(self.path, self._device or processes().device), **self._how)
         return self._grader
@@ -144,7 +144,7 @@ class ProcessRewards(_ProcessModel):
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
-        from rlm_plugins.training.processes import share, together
+        from rlm_plugins.distributed import share, together
 
         cut = cutter(self._steps, tokenizer, where="shapers: process_model.steps")
         spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)

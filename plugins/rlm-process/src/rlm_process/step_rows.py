@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.rows import Row
+from rlm_plugins.algorithm import Row
 
 vine_ppo = Row(
     about="PPO without a critic: the value of every state between two steps is the mean of answers written on from it.",

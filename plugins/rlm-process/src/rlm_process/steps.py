@@ -10,8 +10,8 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.ingredients.borrowed import borrow_function
 from rlm_plugins.lazy import torch
+from rlm_plugins.registry.import_path import borrow_function
 from rlm_process.knobs import PATTERNS, Every, Pattern, Steps
 from rlm_process.pieces import after, pieces
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from rlm_plugins.ingredients.addition import Kind, Problem
-from rlm_plugins.world import World
+from rlm_plugins.data.addition import Kind, Problem
+from rlm_plugins.specs import World
 
 
 def sums(

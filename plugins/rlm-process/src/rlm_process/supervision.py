@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.builtin.supervised import RUN, dataset
+from rlm_plugins.algorithm import Row
+from rlm_plugins.builtin.sft_trainer import RUN, dataset
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rows import Row
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-    from rlm_plugins.training.evaluate import Report
+    from rlm_plugins.evaluation.evaluate import Report
 
 SEPARATOR, LONGEST = "\n", 4096
 
@@ -50,9 +50,9 @@ class StepSupervision:
         """Trains every weight and the head on every labelled step, and saves them."""
         from transformers import Trainer as Stock
 
-        from rlm_plugins.training import engine
-        from rlm_plugins.training.checkpoint import DurableCheckpoints
-        from rlm_plugins.training.pairs import with_head
+        from rlm_plugins.evaluation.preference_pairs import with_head
+        from rlm_plugins.run import trainer_setup as engine
+        from rlm_plugins.trainer.checkpoint import DurableCheckpoints
         from rlm_process.labelled import Padded, cross_entropy, examples
         from rlm_process.reader import Reader
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
 from rlm_plugins.batch import Log, Score, Write
-from rlm_plugins.ingredients.arithmetic import whiten as whitened
+from rlm_plugins.functional.statistics import whiten as whitened
 from rlm_plugins.lazy import torch
 from rlm_process.credit import step_advantages
 from rlm_process.knobs import Steps

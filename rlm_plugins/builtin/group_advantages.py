@@ -1,0 +1,163 @@
+"""Â from a group of rows, beyond its mean and std: another baseline, another scale, another goal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Bool, Float, Int
+from pydantic import NonNegativeFloat, PositiveInt
+
+from rlm_plugins.annotations import SourceName, written_by
+from rlm_plugins.errors import PartError
+from rlm_plugins.functional.statistics import Alone, Groups, discounted, nanstd
+from rlm_plugins.lazy import torch
+
+
+def optimal_baseline(
+    rewards: Float[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    alone: Alone = "zero",
+) -> Float[torch.Tensor, "B"]:
+    """The reward, seen from the mean of its group in which long rows weigh more: the baseline of least variance.
+
+    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ, sums over the group, n the trained tokens of a row. OPO, arXiv 2505.23585.
+
+    The optimal weight of a row is the squared norm of its gradient; the paper takes that to grow with its length, as
+    it does for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
+    group of one: 0, or with `alone` "reward" its reward (verl).
+
+    >>> mask = torch.tensor([[True, True, True], [True, False, False]])
+    >>> optimal_baseline(torch.tensor([1.0, 0.0]), mask, torch.tensor([0, 0])).tolist()
+    [0.25, -0.75]
+    """
+    lengths = mask.sum(1).to(rewards.dtype)
+    groups = Groups(rewards, group)
+    tokens = Groups(lengths, group).cells.nansum(1, keepdim=True)
+    baseline = Groups(rewards * lengths, group).cells.nansum(1, keepdim=True) / tokens
+    return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), alone)
+
+
+def greedy_baseline(
+    rewards: Float[torch.Tensor, "B"],
+    token_rewards: Float[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    sources: dict[str, torch.Tensor],
+    *,
+    source: SourceName = "greedy",
+) -> Float[torch.Tensor, "B T"]:
+    """The reward still to come, seen from what the policy earns on the same prompt without chance.
+
+    Âᵢₜ = Σₗ rᵢₗ − r(greedy row), the sum over l ≥ t. ReMax, arXiv 2310.10505; where no shaper adds a dense reward it is
+    rᵢ − r(greedy row) on every token.
+
+    `source` is what the greedy row goes by; of several their mean counts. They get 0 themselves, and so does a group
+    without one. All rewards of a group equal: exactly 0.
+
+    >>> sources = {"greedy": torch.tensor([False, False, True])}
+    >>> rewards, mask = torch.tensor([1.0, 0.0, 0.25]), torch.tensor([[True], [True], [False]])
+    >>> greedy_baseline(rewards, rewards.unsqueeze(1) * mask, torch.zeros(3).long(), mask, sources).tolist()
+    [[0.75], [-0.25], [0.0]]
+    """
+    greedy = written_by(sources, source, where="advantage: greedy_baseline.source")
+    baseline = Groups(rewards.where(greedy, torch.nan), group)
+    mean = baseline.rows(baseline.cells.nanmean(1, keepdim=True)).unsqueeze(1)
+    groups = Groups(rewards, group)
+    compared = groups.rows(groups.has_spread()) & ~greedy
+    advantages = (discounted(token_rewards, 1.0, mask) - mean).nan_to_num(nan=0.0)
+    return advantages.where(mask & compared.unsqueeze(1), 0.0)
+
+
+def gpg(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    teaching: Literal["spread", "nonzero_rewards"] = "spread",
+    alone: Alone = "zero",
+) -> Float[torch.Tensor, "B"]:
+    """The centred reward, made up for the rows of the batch that teach nothing.
+
+    Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the rows of the batch in groups whose rewards are all equal. GPG,
+    arXiv 2504.02546: their gradient is zero, and averaging over them would shrink everybody else's.
+
+    `teaching` says which rows are counted in B − M: those of groups with spread, or those whose reward is not 0, as
+    verl counts them (every right row of a group that is all right, no wrong row of any). After the filter
+    `nonzero_spread` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `alone`
+    "reward" α times its reward (verl).
+
+    >>> gpg(torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1])).tolist()
+    [1.0, -1.0, 0.0, 0.0]
+    """
+    groups = Groups(rewards, group)
+    taught = groups.rows(groups.has_spread()) if teaching == "spread" else rewards != 0
+    alpha = len(rewards) / taught.sum().clamp(min=1).to(rewards.dtype)
+    centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
+    return alpha * groups.settled(centred, alone)
+
+
+def pass_at_k(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    k: PositiveInt = 4,
+    threshold: float | None = None,
+) -> Float[torch.Tensor, "B"]:
+    """What a row adds to the chance that one of k tries is right: one right row is enough, a second adds little.
+
+    Âᵢ = (1 − R) / s for a right row, (1 − R − Q) / s for a wrong one. R = 1 − C(w, k) / C(n, k) is the share of all
+    teams of k rows out of n with a right one among them, w the wrong rows; Q = C(w−1, k−1) / C(n−1, k−1) is the
+    share of the teams of one wrong row in which all others are wrong too; s = √(R (1 − R)). Pass@k Training, arXiv
+    2508.10751. With k = 1 it is the standard score of the group (std with n).
+
+    Rewards must be 0 or 1; with a `threshold` a row is right from that reward on. No right row, or so many that every
+    team has one (always so when n ≤ k): exactly 0, so a group must be larger than k.
+
+    >>> pass_at_k(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0]), k=2).mul(3).round().tolist()
+    [3.0, -1.0, -1.0, -1.0]
+    """
+    if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
+        other = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
+        hint = "threshold: 1.0, if a row is right from that reward on; or drop the other rewards and the shapers"
+        raise PartError(f"found the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
+    right = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
+    groups = Groups(right, group)
+    rows = (~groups.cells.isnan()).sum(1, keepdim=True)
+    wrong = rows - groups.cells.nansum(1, keepdim=True)
+    missed, alone = _all_among(wrong, rows, k), _all_among(wrong - 1, rows - 1, k - 1)
+    scale = ((1 - missed) * missed).sqrt()
+    advantages = (missed - alone * (1 - groups.cells)) / scale
+    return groups.rows(advantages.where(scale > 0, 0.0))
+
+
+def lead(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    scale: Literal["group", "none"] = "group",
+    eps: NonNegativeFloat = 1e-6,
+) -> Float[torch.Tensor, "B"]:
+    """Only the best row of a group is paid, with its lead over the second: what the best of k tries is worth more by.
+
+    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best row, 0 for the others, r₁ and r₂ being the two largest rewards. arXiv
+    2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none" leaves it
+    out.
+
+    Two best rows, all rewards equal, a group of one: exactly 0. Advantages are never negative.
+
+    >>> lead(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
+    [0.5, 0.0, 0.0]
+    """
+    groups = Groups(rewards, group)
+    ranked = groups.cells.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
+    ahead = (groups.cells - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.cells
+    if scale == "group":
+        ahead = ahead / (nanstd(groups.cells, 1) + eps)
+    return groups.settled(ahead)
+
+
+def _all_among(some: torch.Tensor, everybody: torch.Tensor, k: int) -> torch.Tensor:
+    """C(some, k) / C(everybody, k): how likely k drawn without return are all among `some`."""
+    drawn = torch.arange(k, device=some.device)
+    return ((some - drawn).clamp(min=0) / (everybody - drawn).clamp(min=1)).prod(1, keepdim=True)

@@ -1,0 +1,112 @@
+"""``rlm algorithms``: the table, one row per algorithm and one column per symbol, families in the survey's order."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_plugins.algorithm import FAMILIES, SLOTS, plain_row
+from rlm_plugins.cli.objective_text import SYMBOLS
+from rlm_plugins.cli.text_layout import fitted, plain
+from rlm_plugins.cli.value_text import spelt
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+
+Entry = dict[str, Any]
+_ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
+COLUMNS = ("advantage", "importance", "policy_loss", "token_weights", "aggregator")
+"""The slots with a column of their own; all others are extras."""
+
+
+def table(registry: Registry) -> list[Entry]:
+    """Every row of the table, by families.
+
+    Returns:
+        ``name`` (the shortest that finds it), ``full_name``, ``family``, ``about``, ``source``, ``year`` (null:
+        unknown), ``trainer``, ``slots`` (key → what the row says there).
+    """
+    rows = [part for part in registry if part.hook == "rlm_algorithms"]
+    entries = [_entry(part, name) for part, name in zip(rows, registry.names("rlm_algorithms"), strict=True)]
+    order = {family: place for place, family in enumerate(FAMILIES)}
+    return sorted(entries, key=lambda entry: order.get(entry["family"], len(order)))
+
+
+def year_of(source: str) -> int | None:
+    """The year of a source: of its first arXiv number, or the first year in it; what stands before a semicolon first.
+
+    >>> year_of("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), year_of("Williams 1992; as in arXiv 2402.14740")
+    (2024, 1992)
+    """
+    for text in (source.partition(";")[0], source):
+        if number := re.search(_ARXIV, text):
+            return 2000 + int(number[0][:2])
+        if year := re.search(r"\b(?:19|20)\d\d\b", text):
+            return int(year[0])
+    return None
+
+
+def reference(source: str) -> str:
+    """A source in a word or two: its arXiv number, or what it begins with.
+
+    >>> reference("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), reference("Williams 1992; as in arXiv 2402.14740")
+    ('2402.03300', 'Williams 1992')
+    """
+    text = source.partition(";")[0]
+    number = re.search(_ARXIV, text)
+    return number[0] if number else re.split(r"[,(]", text)[0].strip()
+
+
+def tell(entries: Sequence[Entry], width: int) -> str:
+    """The table as text of at most `width` columns, if words allow it."""
+    entries, conventions = folded(entries)
+    head = ["row", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
+    lines = iter(fitted([head, *(_cells(entry, conventions[entry["name"]]) for entry in entries)], width))
+    text = next(lines)
+    for family, members in itertools.groupby(entries, key=lambda entry: entry["family"]):
+        text += "\n\n".join([f"\n\n{family}", *(next(lines) for _ in members)])
+    return text
+
+
+def _entry(part: Part, name: str) -> Entry:
+    row = part.target
+    said = {key: getattr(row, key) for key in ("family", "about", "source", "trainer")}
+    return {"name": name, "full_name": part.full_name, **said, "year": year_of(row.source), "slots": row.slots()}
+
+
+def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]:
+    """The rows without their conventions, and name of a row → what its conventions are called: ``@trl``."""
+    rows = {entry["name"] for entry in entries if "@" not in entry["name"]}
+    shown = [entry for entry in entries if entry["name"] in rows or plain_row(entry["name"]) not in rows]
+    conventions: dict[str, list[str]] = {entry["name"]: [] for entry in shown}
+    for name in (entry["name"] for entry in entries if entry not in shown):
+        conventions[plain_row(name)].append(f"@{name.partition('@')[2]}")
+    return shown, conventions
+
+
+def _cells(entry: Entry, conventions: Sequence[str] = ()) -> list[str]:
+    source, year, slots = reference(entry["source"]), entry["year"], entry["slots"]
+    dated = f" · {year}" if year and str(year) not in source else ""
+    extras = [f"{SYMBOLS[key]} {one}" for key in SLOTS if key not in COLUMNS for one in _specs(slots[key])]
+    extras += [] if slots["aggregator"] else [f"engine {entry['trainer']}"]
+    extras += [f"also {' '.join(conventions)}"] if conventions else []
+    cells = ["\n".join(_specs(slots[key])) or "–" for key in COLUMNS]
+    return [f"{entry['name']}\n{source}{dated}", *cells, "\n".join(extras) or "–"]
+
+
+def _specs(spec: Any) -> list[str]:
+    """What a slot names, as formulas spell it: ``clip ε=0.2``."""
+    if spec is None:
+        return []
+    if isinstance(spec, str):
+        return [spec]
+    if isinstance(spec, Mapping):
+        knobs = [f"{spelt(knob)}={_value(value)}" for knob, value in spec.items() if knob != "name"]
+        return [" ".join([spec["name"], *knobs])]
+    return [text for one in spec for text in _specs(one)]
+
+
+def _value(value: Any) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if number else plain(value)

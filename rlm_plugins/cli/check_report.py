@@ -1,0 +1,64 @@
+"""What ``rlm check`` found out, as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_plugins.cli.report import objective
+from rlm_plugins.cli.text_layout import columns, short, titled
+
+Entry = dict[str, Any]
+
+
+def tell(stage: Entry) -> str:
+    """A stage as `check.examine` describes it."""
+    parts = ((p["slot"], p["name"], f"{p['plugin']} ({p['origin']})", short(p["file"])) for p in stage["parts"])
+    data = ((d["name"], f"for {', '.join(d['needed_by'])}", f"from {d['supplied_by']}") for d in stage["data"])
+    return (
+        stage["name"]
+        + titled("parts", columns(parts))
+        + titled("data", columns(data))
+        + titled("batch", "\n".join(f"  {line}" for line in stage["batch"]))
+        + titled("objective", objective(stage["objective"], stage["legend"]))
+        + (titled("speed", "\n".join(f"  {line}" for line in stage["speed"])) if stage["speed"] else "")
+        + titled("memory", _memory(stage["memory"]))
+    )
+
+
+def size(count: float) -> str:
+    """Bytes, for people.
+
+    >>> size(3 * 2**30), size(1_500_000), size(12)
+    ('3.0 GiB', '1.4 MiB', '12 B')
+    """
+    for unit, bytes_ in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= bytes_:
+            return f"{count / bytes_:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def _memory(memory: Entry) -> str:
+    if "problem" in memory:
+        return f"  {memory['problem']}"
+    load = memory["load"]
+    rows = [
+        (when if first else "", what, size(count))
+        for when in ("always", "writing", "learning", "valuing")
+        for first, (what, count) in _numbered(memory[when])
+    ]
+    return "\n".join(
+        [
+            f"  {memory['parameters']:,} weights, {memory['trained']:,} of them trained",
+            f"  prompts up to {load['prompt']} tokens, completions up to {load['completion']}; "
+            f"{load['rows']} rows written at once, {load['micro_rows']} learned from at once",
+            columns(rows),
+            f"  about {size(memory['peak'])} at its peak (always + the largest of the others, which take turns); "
+            f"this machine has {size(memory['machine'])}",
+            *([f"  {memory['decided']}"] if memory["decided"] else []),
+        ]
+    )
+
+
+def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
+    """The terms that are not zero, the first one marked."""
+    return [(not i, term) for i, term in enumerate((what, count) for what, count in terms.items() if count)]

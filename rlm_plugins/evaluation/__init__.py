@@ -1,0 +1,1 @@
+"""Held-out scores of a model: greedy decoding, rewards, preference pairs."""

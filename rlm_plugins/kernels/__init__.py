@@ -1,0 +1,1 @@
+"""Numerical kernels: fused log-prob head, fused LoRA linear, CPU linear algebra."""

@@ -1,0 +1,65 @@
+"""The names that knobs hold, of rewards and of sources, against those the recipe gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from rlm_plugins.annotations import NameOf
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.registry.part import Bound
+
+
+def names_in(bound: Bound, kind: str) -> Iterator[tuple[str, str]]:
+    """The names that its knobs hold, as their annotations say (:class:`rlm_plugins.annotations.NameOf`).
+
+    Args:
+        bound: A part with its knobs turned.
+        kind: ``reward`` or ``source``.
+
+    Yields:
+        Where inside the part (``.of[1]``), and the name.
+    """
+    for knob, field in bound.part.knobs.model_fields.items():
+        yield from _names(field.rebuild_annotation(), bound.knobs[knob], NameOf(kind), f".{knob}")
+
+
+def _names(hint: Any, value: Any, mark: NameOf, where: str) -> Iterator[tuple[str, str]]:
+    inside = get_args(hint)
+    if get_origin(hint) is Annotated and mark in inside[1:]:
+        if isinstance(value, str):
+            yield where, value
+    elif get_origin(hint) is Annotated:
+        yield from _names(inside[0], value, mark, where)
+    elif get_origin(hint) in (Union, UnionType):
+        for kind in inside:
+            yield from _names(kind, value, mark, where)
+    elif isinstance(value, Mapping) and len(inside) == 2:
+        for key, held in value.items():
+            yield from _names(inside[0], key, mark, f"{where}.{key}")
+            yield from _names(inside[1], held, mark, f"{where}.{key}")
+    elif isinstance(value, Sequence) and not isinstance(value, str) and inside:
+        for number, held in enumerate(value):
+            yield from _names(inside[0], held, mark, f"{where}[{number}]")
+
+
+def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]) -> None:
+    """Whether there is a reward of every name that a part's knobs hold.
+
+    Args:
+        parts: Each with its address.
+        labels: What the rewards of the stage are called.
+
+    Raises:
+        RecipeError: It names the part, and the rewards there are.
+    """
+    for bound, address in parts:
+        for inside, name in names_in(bound, "reward"):
+            if name not in labels:
+                raise RecipeError(
+                    f"{bound.part.name} looks at the reward '{name}', and no reward is called that",
+                    where=address + inside,
+                    allowed=", ".join(labels) or "nothing: there are no rewards",
+                    hint=nearest(name, labels) or "the name of a reward, or its label `as: …`",
+                )

@@ -1,0 +1,64 @@
+"""Whether what a recipe says of rollout sources fits together: their rows, and the terms that count on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.checks.names import names_in
+from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.group_layout import labels, owners
+
+
+def check_sources(slots: Mapping[str, Any], place: Path) -> None:
+    """Whether every source has a label of its own, and every term that names a source names one of them.
+
+    A term names it by the key ``source``; a shaper, filter or advantage by a knob that holds such a name.
+
+    Args:
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+        place: Address of the stage.
+
+    Raises:
+        RecipeError: It names the term, and the sources there are.
+    """
+    where = spell((*place, "algorithm"))
+    known = labels(slots["rollouts"], f"{where}.rollouts")
+    for term, address in _terms(slots, where):
+        said = [(".source", term.beside["source"])] if "source" in term.beside else []
+        for inside, named in (*said, *names_in(term, "source")):
+            if named not in known:
+                raise RecipeError(
+                    f"{term.part.name} is for the rows of '{named}', and no source of this recipe goes by that",
+                    where=address + inside,
+                    allowed=", ".join(known),
+                    hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, rows: 1}}]`",
+                )
+
+
+def check_rows_fit(slots: Mapping[str, Any], config: Any, place: Path) -> None:
+    """Whether the sources fit into a group.
+
+    Args:
+        slots: As above.
+        config: The engine's; one without ``num_generations`` has no groups.
+        place: Address of the stage.
+
+    Raises:
+        RecipeError: They want more rows than a group has; or the engine writes none.
+    """
+    where = spell((*place, "algorithm", "rollouts"))
+    if slots["rollouts"] and not hasattr(config, "num_generations"):
+        raise RecipeError("this engine has no rows to be written", where=where, hint="leave the sources out")
+    if slots["rollouts"]:
+        owners(slots["rollouts"], config.num_generations, where)
+
+
+def _terms(slots: Mapping[str, Any], where: str) -> Iterator[tuple[Bound, str]]:
+    for slot, chosen in slots.items():
+        if isinstance(chosen, list):
+            yield from ((part, f"{where}.{slot}[{i}]") for i, part in enumerate(chosen))
+        elif chosen is not None:
+            yield chosen, f"{where}.{slot}"

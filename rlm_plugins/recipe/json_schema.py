@@ -1,0 +1,111 @@
+"""A JSON Schema of recipes, made from the parts that are installed: completion and red underlines in an editor.
+
+It knows names, knobs and settings. What only the machine can know (needs against supplies, the batch arithmetic, the
+columns of a world) stays with ``rlm check``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_plugins.algorithm import SLOTS
+from rlm_plugins.recipe.json_schema_fields import Schema, an_object, keys_of, or_null
+from rlm_plugins.recipe.json_schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
+from rlm_plugins.recipe.part_lookup import HOOK_OF
+from rlm_plugins.recipe.sections import FOLDER, MANY, Critic, Evaluation, Plugins, Speed
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+
+_UNNAMED = {"type": "object", "not": {"required": ["name"]}}
+
+
+def recipe_schema(registry: Registry) -> Schema:
+    """The schema of a recipe (draft 2020-12).
+
+    Args:
+        registry: The parts to offer. Engines are asked for their config class, which imports TRL; LoRA imports PEFT.
+    """
+    parts = PartSchemas(registry)
+    sections = _sections(parts)
+    parts.defs.update({f"section.{key}": schema for key, schema in sections.items()})
+    keys = {key: ref(f"section.{key}") for key in sections}
+    by_engine = [_engine(parts, engine) for engine in parts.offers("trainer")]
+    parts.defs["stage"] = {**an_object(keys), "allOf": by_engine}
+    stages = {"type": "array", "items": ref("stage"), "minItems": 1}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "rlm recipe",
+        **an_object({**keys, "plugins": or_null(keys_of(Plugins)), "stages": or_null(stages)}),
+        "if": {"not": {"required": ["stages"]}},
+        "then": {"allOf": by_engine},
+        "$defs": parts.defs,
+    }
+
+
+def _sections(parts: PartSchemas) -> Schema:
+    """The keys of a stage."""
+    fields = {k: v for engine in parts.offers("trainer") for k, v in parts.config(engine)["properties"].items()}
+    return {
+        "name": {"type": "string", "pattern": FOLDER},
+        "model": or_null(_model(parts)),
+        **{key: or_null(parts.part(key)) for key in ("environment", "generator")},
+        **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
+        "algorithm": or_null(_algorithm(parts)),
+        "critic": or_null(_critic(parts)),
+        "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
+        "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
+        "evaluation": or_null(keys_of(Evaluation)),
+    }
+
+
+def _model(parts: PartSchemas) -> Schema:
+    """A part, the address of a checkpoint, or (in a later stage) an adapter alone."""
+    offered = parts.offers("model")
+    known = {"properties": {"name": {"enum": [name for part in offered for name in names_of(part)]}}}
+    checkpoint = {"if": {"not": known}, "then": ref("model.builtin.pretrained")}
+    name = {"anyOf": [parts.name("model"), {"type": "string", "description": "a hub name or a folder"}]}
+    chosen = {**named(name), "allOf": [*(parts.chosen(part) for part in offered), checkpoint]}
+    return {"anyOf": [name, chosen, an_object({"lora": or_null(parts.lora())})]}
+
+
+def _critic(parts: PartSchemas) -> Schema:
+    """Its keys, by the grammar; its learning rate may move, and its adapter is PEFT's."""
+    section = keys_of(Critic)
+    rate = {"anyOf": [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}], "default": None}
+    section["properties"] |= {"lora": or_null(parts.lora()), "learning_rate": rate}
+    return section
+
+
+def _algorithm(parts: PartSchemas) -> Schema:
+    """A row of the table, by name or with what is different from it."""
+    slots = {slot: or_null(_several(parts, slot) if slot in MANY else _slot(parts, slot)) for slot in SLOTS}
+    rows = [when_named(row, {"properties": _tuned(parts, row)}) for row in parts.offers("algorithm")]
+    table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": rows}
+    return {"anyOf": [parts.name("algorithm"), table]}
+
+
+def _slot(parts: PartSchemas, slot: str) -> Schema:
+    return {"anyOf": [{"const": "none"}, *parts.part(slot)["anyOf"], _UNNAMED]}
+
+
+def _several(parts: PartSchemas, slot: str) -> Schema:
+    changes = {**_UNNAMED, "additionalProperties": {"type": "object"}}
+    return {"anyOf": [{"const": "none"}, {"type": "array", "items": parts.part(slot)}, changes]}
+
+
+def _tuned(parts: PartSchemas, row: Part) -> Schema:
+    """Slot → what may be said there without a name: the knobs of the part that the row has in it."""
+    found: Schema = {}
+    for slot, spec in ((slot, spec) for slot, spec in row.target.slots().items() if slot not in MANY):
+        name = spec if isinstance(spec, str) or spec is None else spec["name"]
+        knobs: Any = False if name is None else ref(key_of(parts.registry.find(HOOK_OF[slot], name)))
+        found[slot] = {"if": _UNNAMED, "then": knobs}
+    return found
+
+
+def _engine(parts: PartSchemas, engine: Part) -> Schema:
+    """Where a row of this engine is named, `trainer:` has the fields of its config."""
+    rows = [row for row in parts.offers("algorithm") if row.target.trainer in names_of(engine)]
+    names = {"enum": [name for row in rows for name in names_of(row)]}
+    this = {"properties": {"algorithm": {"anyOf": [names, named(names)]}}, "required": ["algorithm"]}
+    return {"if": this, "then": {"properties": {"trainer": or_null(ref(key_of(engine)))}}}

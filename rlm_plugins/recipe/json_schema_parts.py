@@ -1,0 +1,177 @@
+"""The JSON Schema of parts: one definition per part, and what it takes to name one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, knob_schema, or_null
+from rlm_plugins.recipe.part_lookup import HOOK_OF
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.binding import movable
+from rlm_plugins.registry.part import Part
+from rlm_plugins.schedule import SHAPES
+
+_STEPS: Schema = {"type": "integer", "description": "in optimiser steps"}
+SCHEDULE: Schema = {
+    **an_object(
+        {
+            "from": {"type": "number"},
+            "to": {"type": "number"},
+            "over": {**_STEPS, "minimum": 1},
+            "after": {**_STEPS, "minimum": 0, "default": 0},
+            "shape": {"enum": list(SHAPES), "default": SHAPES[0]},
+        }
+    ),
+    "required": ["from", "to", "over"],
+    "description": "a number that moves with the optimiser steps done",
+}
+SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
+_SOURCE: Schema = {"source": {"type": "string", "description": "the rollout source on whose rows it counts"}}
+_BESIDE_KNOBS: dict[str, Schema] = {
+    "rewards": {
+        "as": {"type": "string", "description": "the label it is logged under; default: its name"},
+        "weight": {"type": "number", "default": 1.0, "description": "its coefficient in the sum of rewards"},
+        "on_error": {
+            "enum": ["stop", "zero", "skip"],
+            "default": "stop",
+            "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
+        },
+        "timeout": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "seconds one call may take, with all rows; with those of a group where it has `processes`, "
+            "with one where it is asynchronous and of one completion; default: any",
+        },
+        "processes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "processes of its own, killed when they are late",
+        },
+        "overlap": {
+            "type": "boolean",
+            "default": True,
+            "description": "false: asked about the whole batch, at its end",
+        },
+    },
+    "rollouts": {
+        "rows": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "rows of a group it writes; default: all that are left",
+        },
+        "as": {"type": "string", "description": "what its rows go by; default: its name"},
+    },
+    "filters": {"refill": {"type": "integer", "minimum": 1, "description": "most draws until the batch is full"}},
+    "policy_loss": _SOURCE,
+    "token_weights": _SOURCE,
+    "penalties": {
+        "beta": {"anyOf": [{"type": "number"}, SCHEDULED], "description": "its coefficient in the loss"},
+        **_SOURCE,
+    },
+}
+
+
+class PartSchemas:
+    """Definitions of everything a registry offers, and schemas that refer to them.
+
+    Args:
+        registry: Who offers what.
+
+    Attributes:
+        defs: The definitions, by `key_of` a part and by name.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.defs: Schema = {"schedule": SCHEDULE}
+        self._required: dict[str, list[str]] = {}
+        for part in (p for p in registry if p.hook not in ("rlm_algorithms", "rlm_trainers")):
+            self._define(part)
+
+    def _define(self, part: Part) -> None:
+        """Its knobs, and what may stand beside them."""
+        key = HOOKS[part.hook].key
+        knobs, self._required[key_of(part)], inner = knob_schema(part)
+        knobs = {name: _or_schedule(schema) if movable(part, name) else schema for name, schema in knobs.items()}
+        beside = {"lora": or_null(self.lora())} if key == "model" else _BESIDE_KNOBS.get(key, {})
+        self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **beside, **knobs}), **_about(part)}
+        self.defs.update(inner)
+
+    def offers(self, key: str) -> list[Part]:
+        """The parts of one recipe key."""
+        return [part for part in self.registry if part.hook == HOOK_OF[key]]
+
+    def name(self, key: str) -> Schema:
+        """Their names with what they mean; full names are right too."""
+        hook, title = HOOK_OF[key], f"name.{key}"
+        if title not in self.defs:
+            short = [{"const": name, **_about(self.registry.find(hook, name))} for name in self.registry.names(hook)]
+            full = {"enum": [part.full_name for part in self.offers(key)]}
+            self.defs[title] = {"anyOf": [*short, full]}
+        return ref(title)
+
+    def part(self, key: str) -> Schema:
+        """One of them: by name, or with knobs."""
+        chosen = [self.chosen(part) for part in self.offers(key)]
+        return {"anyOf": [self.name(key), {**named(self.name(key)), "allOf": chosen}]}
+
+    def chosen(self, part: Part) -> Schema:
+        """If it is named, then these are its knobs."""
+        needed = [*self._required[key_of(part)], *(["beta"] if part.hook == "rlm_penalties" else [])]
+        return when_named(part, {"allOf": [ref(key_of(part)), {"required": needed}]})
+
+    def config(self, engine: Part) -> Schema:
+        """What an engine's config class takes."""
+        if key_of(engine) not in self.defs:
+            instance: Any = engine.bind({}).target
+            self.defs[key_of(engine)] = config_schema(instance.config_class(), getattr(instance, "refused", {}))
+        found: Schema = self.defs[key_of(engine)]
+        return found
+
+    def lora(self) -> Schema:
+        """What LoraConfig takes."""
+        if "lora" not in self.defs:
+            from peft import LoraConfig
+
+            from rlm_plugins.recipe.compose import NOT_IN_A_RECIPE
+
+            self.defs["lora"] = config_schema(LoraConfig, NOT_IN_A_RECIPE)
+        return ref("lora")
+
+
+def _or_schedule(schema: Schema) -> Schema:
+    """What a knob takes, or a schedule of it."""
+    said: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    return {"anyOf": [{key: value for key, value in schema.items() if key not in said}, SCHEDULED], **said}
+
+
+def key_of(part: Part) -> str:
+    """The title of its definition."""
+    return f"{HOOKS[part.hook].key}.{part.plugin}.{part.name}"
+
+
+def names_of(part: Part) -> list[str]:
+    """How a recipe may call it."""
+    return [part.name, part.full_name]
+
+
+def ref(title: str) -> Schema:
+    """What the definition of that title says."""
+    return {"$ref": f"#/$defs/{title}"}
+
+
+def named(name: Schema) -> Schema:
+    """A mapping with a `name` like this."""
+    return {"type": "object", "properties": {"name": name}, "required": ["name"]}
+
+
+def when_named(part: Part, then: Schema) -> Schema:
+    """Says something of the mappings that name one part."""
+    return {"if": {"properties": {"name": {"enum": names_of(part)}}, "required": ["name"]}, "then": then}
+
+
+def _about(part: Part) -> Schema:
+    """The first line of the docstring; of a row, what it is about."""
+    text = getattr(part.target, "about", None) or part.target.__doc__ or ""
+    return {"description": text.strip().partition("\n")[0]} if text.strip() else {}

@@ -1,0 +1,135 @@
+"""Who offers which part: loads every plugin and calls each of its hooks once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+from rlm_plugins import __version__, builtin, hookspecs
+from rlm_plugins.errors import PluginError, RecipeError, nearest
+from rlm_plugins.registry.catalog import BUILTIN, Catalogue
+from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, offers_of, single_file
+from rlm_plugins.registry.part import Part
+
+__all__ = ["BUILTIN", "Registry"]
+
+
+class Registry(Catalogue):
+    """The catalogue of everything that is built in, installed, or named by a recipe.
+
+    Args:
+        load: Python files to load as plugins, beside the installed ones.
+        block: Names of installed plugins to leave out.
+
+    Raises:
+        RecipeError: A file or a blocked plugin that does not exist.
+        PluginError: A file that cannot be loaded.
+    """
+
+    def __init__(self, load: Sequence[str | Path] = (), block: Collection[str] = ()) -> None:
+        super().__init__()
+        self.blocked = frozenset(block)
+        self._manager = pluggy.PluginManager("rlm")
+        self._manager.add_hookspecs(hookspecs)
+        if os.environ.get("RLM_TRACE") == "1":
+            self._manager.add_hookcall_monitoring(lambda *_: None, _trace)
+        self.plugins[BUILTIN] = Plugin(BUILTIN, f"rlm-plugins {__version__}")
+        for module in builtin.modules():
+            self._adopt(BUILTIN, module)
+        self._add_installed()
+        for path in load:
+            self._add_file(Path(path))
+
+    # -- adding plugins
+
+    def _add_installed(self) -> None:
+        found = installed()
+        names = sorted({plugin.name for plugin, _ in found})
+        if unknown := sorted(self.blocked.difference(names)):
+            raise RecipeError(
+                f"no installed plugin is called '{unknown[0]}'",
+                where="plugins.block",
+                allowed=", ".join(names) or "nothing: no plugin is installed",
+                hint=nearest(unknown[0], names),
+            )
+        for plugin, load in found:
+            if plugin.name in self.blocked:
+                continue
+            if plugin.name in self.plugins:
+                self._refuse_twin(plugin)
+            else:
+                self._add(plugin, load)
+
+    def _refuse_twin(self, twin: Plugin) -> None:
+        plugin = self.plugins[twin.name]
+        plugin.at_fault = True
+        plugin.error = PluginError(
+            f"two plugins are called '{twin.name}': {plugin.origin} and {twin.origin}",
+            hint="uninstall one of them",
+        )
+
+    def _add_file(self, path: Path) -> None:
+        where = f"plugins.load: {path}"
+        if not path.is_file():
+            raise RecipeError("there is no such file", where=where, hint="the path is relative to the recipe")
+        if path.stem in self.plugins:
+            origin = self.plugins[path.stem].origin
+            raise RecipeError(f"a plugin is already called '{path.stem}': {origin}", where=where, hint="rename it")
+        plugin, load = single_file(path)
+        self._add(plugin, load)
+        if plugin.at_fault and plugin.error:
+            raise plugin.error
+        if plugin.error:
+            problem = f"the file cannot be loaded: {type(plugin.error).__name__}: {plugin.error}"
+            raise PluginError(problem, where=where, hint=line_of(plugin.error, path)) from plugin.error
+
+    def _add(self, plugin: Plugin, load: Callable[[], Any]) -> None:
+        """Imports a plugin and files its parts; whatever goes wrong is written down beside its name."""
+        self.plugins[plugin.name] = plugin
+        try:
+            self._adopt(plugin.name, load())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may well call sys.exit
+            plugin.error, plugin.at_fault = error, isinstance(error, PluginError)
+
+    def _adopt(self, name: str, module: Any) -> None:
+        """Calls every hook of a module once and files its parts; all of them, or none."""
+        hooks = hooks_of(name, module)
+        others = self._manager.get_plugins()
+        self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
+        found: list[Part] = []
+        for hook, file in hooks.items():
+            for offer in self._manager.subset_hook_caller(hook, others)() or [None]:
+                offers = offers_of(name, hook, file, offer).items()
+                found += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
+        for part in found:
+            part.check()
+        for part in found:
+            self.add(part)
+
+    def require_sound(self) -> None:
+        """Stops at the first plugin that breaks the contract.
+
+        Raises:
+            PluginError: It names the plugin, the file and the nearest right name.
+        """
+        for plugin in self.plugins.values():
+            if plugin.at_fault and plugin.error:
+                raise plugin.error
+
+
+def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:
+    """``RLM_TRACE=1``: one line per hook call."""
+    answer = repr(outcome.exception) if outcome.exception else ", ".join(map(_names, outcome.get_result()))
+    for found in implementations:
+        sys.stderr.write(f"rlm: {found.plugin_name} {hook}() → {answer}\n")
+
+
+def _names(offer: object) -> str:
+    return ", ".join(map(str, offer)) if isinstance(offer, Mapping) else repr(offer)

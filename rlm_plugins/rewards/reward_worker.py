@@ -1,0 +1,61 @@
+"""One process of a reward: reads columns of one group per line, answers with its scores. Run by path.
+
+It ends when its input ends, so it never outlives its trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a reward prints is no answer
+    job = json.loads(sys.argv[1])
+    try:
+        from rlm_plugins.registry import Registry
+
+        registry = Registry([Path(file) for file in job["load"]])
+        part = registry.find("rlm_rewards", job["name"]).bind(job["knobs"])
+    except Exception as error:
+        print(f"failed {type(error).__name__}: {error}".replace("\n", " "), file=out, flush=True)
+        return
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        columns, _ = json.loads(line)
+        print(json.dumps(answer(part, columns)), file=out, flush=True)
+
+
+def answer(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """What the reward says, as plain data: what is no number goes as text, and is refused where it arrives."""
+    from rlm_plugins.rewards.per_row import said_of
+
+    try:
+        said = said_of(part, columns)
+    except (Exception, SystemExit) as error:
+        frames = traceback.format_tb(error.__traceback__)[-1:]
+        return {"raised": f"{type(error).__name__}: {error}", "trace": "".join(frames)}
+    scores = said.tolist() if hasattr(said, "tolist") else said
+    listed = isinstance(scores, list | tuple)
+    brief = f"{type(said).__name__}: {repr(said)[:80]}"
+    return {"kind": "list" if listed else "", "scores": [_plain(x) for x in scores] if listed else [], "brief": brief}
+
+
+def _plain(score: Any) -> Any:
+    from rlm_plugins.rewards.fault import Fault
+
+    if isinstance(score, Fault):
+        return {"fault": score.problem}
+    score = score.item() if hasattr(score, "item") and getattr(score, "size", 1) == 1 else score
+    if isinstance(score, int) and abs(score) > 1 << 1023:
+        return float("inf")
+    return score if score is None or isinstance(score, int | float) else repr(score)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Which prompts come next, who generates each completion, and multi-turn episodes."""

@@ -1,0 +1,1 @@
+"""A run from a recipe to a trained model: stages, folder, callbacks, resume."""

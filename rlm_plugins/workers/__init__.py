@@ -1,0 +1,1 @@
+"""Warm worker processes with a hard time limit per request."""
