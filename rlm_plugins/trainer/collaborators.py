@@ -1,0 +1,189 @@
+"""Collaborators of the trainer: what a stage configures, and one object that builds them in one direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_plugins import stage
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.episodes import Table
+from rlm_plugins.rollout.prompt_source import Desk, Order
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.specs import World
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.critic_update import CriticUpdate
+from rlm_plugins.trainer.generation import PolicyGeneration
+from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.loss import Loss
+from rlm_plugins.trainer.micro_batches import MicroBatches
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.part_state import CRITIC, PartStates
+from rlm_plugins.trainer.part_tools import PartTools
+from rlm_plugins.trainer.policy_drift import PolicyDrift
+from rlm_plugins.trainer.prompts import Prompts, PromptTokens
+from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
+from rlm_plugins.trainer.rewards import Note, Rewards
+from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.scoring import Observer, Scoring
+from rlm_plugins.trainer.target_kl import TargetKL
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """What a stage adds to the arguments of GRPOTrainer.
+
+    Args:
+        equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
+        rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
+        order: (size, epoch, seed) → order in which an epoch visits the prompts.
+        prompt_source: Chooses the prompts of each generation batch; None: the data loader does.
+        collector: Assigns each completion to a rollout source; None: the policy generates all of them.
+        environment: Environment and tools; None: completions have one turn.
+        generator: Decodes; None: `transformers.generate`.
+        critic: ``critic:`` of the recipe; None: no part names values.
+        speed: Optimizations that are switched on.
+        schedules: Name → schedule of a knob, to be logged.
+        faults: Failures that the rewards report; None: they raise.
+        note: Called with the samples on which rewards failed, of every process.
+        observer: Called with the scored completions of this process: (step, prompts, completions, batch).
+    """
+
+    equation: Equation
+    rewards: Sequence[stage.Reward]
+    order: Order
+    prompt_source: Desk | None = None
+    collector: Writers | None = None
+    environment: World | None = None
+    generator: Bound | None = None
+    critic: stage.Critic | None = None
+    speed: stage.Speed = stage.NO_SPEED
+    schedules: Mapping[str, Schedule] | None = None
+    faults: Faults | None = None
+    note: Note | None = None
+    observer: Observer | None = None
+
+
+class Collaborators:
+    """Builds the collaborators of one trainer; each is handed those before it.
+
+    Args:
+        trainer: The trainer, whose `__init__` TRL has run.
+        trl: ``super()`` of the trainer: TRL's own methods.
+        options: What the stage configures.
+        trunk: Copy of the policy for a separate critic.
+    """
+
+    def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
+        source, collector = options.prompt_source, options.collector
+        self.context = context = TrainerContext(
+            trainer,
+            trainer.args,
+            trainer.accelerator,
+            trainer._tokenizer,
+            options.equation,
+            options.rewards,
+            options.speed,
+            () if collector is None else collector.sources,
+            None if source is None else source.sampler,
+        )
+        self.prompts = Prompts(context, options.order, source, trainer.train_dataset)
+        template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
+        self.tokens = PromptTokens(
+            trainer._tokenize_prompts,
+            trainer._tokenizer,
+            trainer.processing_class,
+            trainer.eos_token_ids,
+            {**template, **trainer.chat_template_kwargs},
+        )
+        self.generation = PolicyGeneration(
+            context,
+            self.prompts,
+            self.tokens,
+            options.generator,
+            trainer.vllm_generation if trainer.use_vllm else trainer.generation_config,
+            lambda *args, **options: trainer._generate_single_turn(*args, **options),
+        )
+        runner = _episode_runner(trainer, options.environment)
+        self.rollout = Rollout(context, self.prompts, self.generation, trainer.eos_token_ids, collector, runner)
+        self.logprobs = LogProbs(
+            context,
+            lambda *args, **options: trl._get_per_token_logps_and_entropies(*args, **options),
+            has_aux_loss=trainer.aux_loss_enabled,
+        )
+        policy_only = collector is None and not trainer.tools
+        self.old_logprobs = OldLogProbs(context, self.logprobs, self.generation, policy_only=policy_only)
+        self.drift = PolicyDrift(context, self.logprobs)
+        self.critic = CriticUpdate(context, self.logprobs, options.critic, trunk)
+        self.target_kl = TargetKL(context)
+        self.rewards = Rewards(context, self.rollout, trainer.reward_weights, options.faults, options.note)
+        self.prefetch = RewardPrefetch(
+            context,
+            self.prompts,
+            self.rollout,
+            trainer.reward_funcs,
+            trainer.processing_class.batch_decode,
+            lambda: _reward_arguments(trainer),
+            getattr(trainer, "async_loop", None),  # TRL has one if a reward is asynchronous
+            is_single_turn=trainer.rollout_func is None and not trainer.tools,
+        )
+        self.tools = PartTools(context, self.prompts, self.generation, self.logprobs, self.rewards, self.prefetch)
+        self.scoring = Scoring(
+            context,
+            self.prompts,
+            self.rollout,
+            self.old_logprobs,
+            self.drift,
+            self.critic,
+            self.rewards,
+            self.tools,
+            trainer._logs,
+            options.observer,
+        )
+        self.micro_batches = MicroBatches(
+            context,
+            self.logprobs,
+            self.old_logprobs,
+            [] if collector is None else collector.labels,
+            has_critic=options.critic is not None,
+        )
+        self.loss = Loss(
+            context,
+            self.rollout,
+            self.logprobs,
+            self.old_logprobs,
+            self.critic,
+            self.micro_batches,
+            self.target_kl,
+            options.schedules or {},
+            trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None,
+        )
+        others = {"desk": source, "past": self.drift.cache, CRITIC: self.critic.optimizer}
+        self.states = PartStates(context.stateful_parts(), others)
+
+
+def _episode_runner(trainer: Any, environment: World | None) -> Table | None:
+    if environment is None or not environment.answers:
+        return None
+    return Table(
+        environment,
+        trainer._tokenizer,
+        ends=trainer.eos_token_ids,
+        room=trainer.max_completion_length,
+        positions=getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None),
+        options=trainer.chat_template_kwargs,
+    )
+
+
+def _reward_arguments(trainer: Any) -> dict[str, Any]:
+    """Return what TRL calls rewards with beside columns."""
+    arguments = {
+        "trainer_state": trainer.state,
+        "log_extra": trainer._log_completion_extra,
+        "log_metric": trainer._log_metric,
+    }
+    return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}

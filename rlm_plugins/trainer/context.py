@@ -1,0 +1,154 @@
+"""Context that the collaborators of one trainer share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.packing import fallback_reasons as reasons
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.dynamic_sampling import LEFT
+from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.step import Equation
+
+
+@dataclass(frozen=True)
+class TrainerContext:
+    """Everything that more than one collaborator uses.
+
+    No collaborator touches TRL's trainer: what is not listed here is handed to the one collaborator that needs it.
+
+    Args:
+        trainer: TRL's trainer; the properties below read what changes while it trains.
+        args: Its configuration.
+        accelerator: Its accelerator.
+        tokenizer: Tokenizer of the policy, also where a processor wraps it.
+        equation: Parts of the algorithm.
+        rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
+        speed: Optimizations that are switched on.
+        sources: Rollout sources beside the policy.
+        sampler: Prompt sampler that chooses every generation batch, or None.
+    """
+
+    trainer: Any = field(repr=False)
+    args: Any
+    accelerator: Any
+    tokenizer: Any
+    equation: Equation
+    rewards: Sequence[Reward]
+    speed: Speed
+    sources: Sequence[Bound] = ()
+    sampler: Bound | None = None
+
+    # -- TRL's trainer, read-only
+
+    @property
+    def model(self) -> Any:
+        """Policy, as the trainer holds it."""
+        return self.trainer.model
+
+    @property
+    def policy(self) -> Any:
+        """Policy without the wrappers of accelerate."""
+        return self.accelerator.unwrap_model(self.trainer.model)
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature, by which the logits of every forward pass are divided."""
+        return self.trainer.temperature  # type: ignore[no-any-return]
+
+    @property
+    def is_training(self) -> bool:
+        """True while a training batch is processed, False during evaluation."""
+        return bool(self.trainer.model.training)
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if FSDP or DeepSpeed distributes the weights."""
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
+
+    @property
+    def state(self) -> Any:
+        """`TrainerState` of transformers."""
+        return self.trainer.state
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return self.trainer.state.global_step  # type: ignore[no-any-return]
+
+    @property
+    def micro_step(self) -> int:
+        """Micro-batches done."""
+        return self.trainer._step  # type: ignore[no-any-return]
+
+    @property
+    def micro_steps_per_generation(self) -> int:
+        """Micro-batches that one generation batch serves."""
+        return int(self.args.steps_per_generation * self.args.num_iterations)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of one process in this optimizer step."""
+        return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1
+
+    @property
+    def buffered_inputs(self) -> list[dict[str, Any]]:
+        """Micro-batches of the current generation batch."""
+        return self.trainer._buffered_inputs  # type: ignore[no-any-return]
+
+    @property
+    def metrics(self) -> Any:
+        """Metric name → values since the last log, of training or of the current evaluation."""
+        return self.trainer._metrics["train" if self.is_training else "eval"]
+
+    def log(self, name: str, value: float) -> None:
+        """Add a value to a metric, whose mean is logged."""
+        self.metrics[name].append(value)
+
+    # -- processes
+
+    def local_rows(self, count: int) -> slice:
+        """Return where the `count` completions of this process stand among those of all processes."""
+        first = self.accelerator.process_index * count
+        return slice(first, first + count)
+
+    def gather_rows(self, x: torch.Tensor | None, name: str = "") -> Any:
+        """Gather a tensor over all processes, padded to the longest sequence as TRL pads `name`."""
+        if x is None or self.accelerator.num_processes == 1:
+            return x
+        if x.dim() == 2:
+            filling = self.tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
+            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT)
+        return self.accelerator.gather(x)
+
+    def refuse_sharding(self, problem: str, where: str) -> None:
+        """Raise if the trainer cannot share, clip or drop gradients itself.
+
+        Raises:
+            RlmError: FSDP, DeepSpeed or fp16 is on.
+        """
+        trainer = self.trainer
+        modes = {"FSDP": trainer.is_fsdp_enabled, "DeepSpeed": trainer.is_deepspeed_enabled, "fp16": self.args.fp16}
+        enabled = [name for name, on in modes.items() if on]
+        if enabled:
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
+            raise RlmError(f"{problem} with {enabled[0]}", where=where, hint=hint)
+
+    # -- parts
+
+    def learners(self) -> list[Bound]:
+        """Return every part that may have a state, except the sampler, which is updated every sampling round."""
+        return [*(reward.part for reward in self.rewards), *self.equation.parts(), *self.sources]
+
+    def stateful_parts(self) -> list[Bound]:
+        """Return every part that may have a state."""
+        return [*self.learners(), *([self.sampler] if self.sampler is not None else [])]
+
+    def scoring_needs(self, name: str) -> bool:
+        """Return True if a part of the scoring phase, or an `update`, names this data."""
+        return reasons.scores_by(name, self.equation, self.stateful_parts())
