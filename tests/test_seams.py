@@ -11,10 +11,9 @@ import tiny
 import torch
 import transformers
 import trl
+from rlm_plugins.trainer.rollout_sources import reading_temperature
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
-
-from rlm_plugins.trainer.rollout_sources import reading_temperature
 
 GENERATING = {
     "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],

@@ -27,7 +27,7 @@ from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import alone, window_of
 from rlm_plugins.testing import batches
 from rlm_plugins.testing.batch_transforms import reordered
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -71,12 +71,12 @@ def test_cutting_changes_nothing(name: str, batch: Batch, first: int, second: in
 def test_the_ratio_of_the_whole_step_is_known() -> None:
     seen: list[torch.Tensor] = []
 
-    def curious(window: Batch, window_rows: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
-        seen.extend([window.ratio, window.ratio[window_rows]])
+    def curious(step_batch: Batch, step_batch_rows: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+        seen.extend([step_batch.ratio, step_batch.ratio[step_batch_rows]])
         return torch.ones_like(ratio)
 
     batch = replace(alone(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
-    batch.window.old_logp = batch.old_logp
+    batch.step_batch.old_logp = batch.old_logp
     parts = made("clip_cov")
     objective(reordered(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)]))
     torch.testing.assert_close(seen[0], torch.tensor([[1.0, 1.0], [torch.e, 1.0]]))  # padding: 1
@@ -91,7 +91,7 @@ def _small() -> Batch:
         advantages=torch.tensor([[1.0], [-1.0]]),
         logp=logp,
         old_logp=logp.detach(),
-        tokens=torch.tensor(3.0),
+        num_tokens=torch.tensor(3.0),
         step=0,
     )
 
@@ -107,7 +107,7 @@ def test_pieces_are_found_again_in_the_order_of_writing() -> None:
     rows = {0: [torch.tensor([5, 0]), torch.tensor([3, 1])], 1: [torch.tensor([4, 7]), torch.tensor([6, 2])]}
 
     def numbered(places: torch.Tensor) -> Batch:
-        return Batch(group=places, sources={"policy": places > 3}, tokens=torch.tensor(9.0))
+        return Batch(group=places, sources={"policy": places > 3}, num_tokens=torch.tensor(9.0))
 
     def gather(x: torch.Tensor) -> torch.Tensor:
         other = torch.cat(rows[1]) if x.dtype != torch.bool else torch.cat(rows[1]) > 3
@@ -117,7 +117,7 @@ def test_pieces_are_found_again_in_the_order_of_writing() -> None:
     assert whole.group.tolist() == list(range(8))
     assert whole.sources["policy"].tolist() == [False] * 4 + [True] * 4
     assert [x.tolist() for x in found] == [[5, 0], [3, 1]]
-    assert whole.tokens == 9.0
+    assert whole.num_tokens == 9.0
 
 
 @quick
@@ -135,26 +135,30 @@ def eighths(completions: list[str]) -> list[float]:
 
 
 class Seeing(EquationTrainer):
-    """Keeps the loss of every micro-batch and the windows it was computed in."""
+    """Keeps the loss of every micro-batch and the step batches it was computed in."""
 
-    def __init__(self, **pieces: Any) -> None:
+    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         self.losses: list[float] = []
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
-        super().__init__(**pieces)
+        super().__init__(options, **trl)
+        loss, logprobs = self.parts.loss, self.parts.logprobs
+        step_batch, of = loss.step_batch, logprobs.of
+
+        def watched(batch: Batch, inputs: Any) -> Any:
+            self.seen.append(step_batch(batch, inputs))
+            return self.seen[-1]
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.reads += 1
+            return of(*args, **options)
+
+        loss.step_batch, logprobs.of = watched, counted  # type: ignore[method-assign]
 
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         self.losses.append(loss.item())
         return loss
-
-    def _window(self, batch: Batch, inputs: Any) -> Any:
-        self.seen.append(super()._window(batch, inputs))
-        return self.seen[-1]
-
-    def _read(self, *args: Any, **options: Any) -> Any:
-        self.reads += 1
-        return super()._read(*args, **options)
 
 
 def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
@@ -162,9 +166,11 @@ def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
     reward: Bound = type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", "eighths", "test", eighths).bind({})
     rewards = [Reward("eighths", reward)]
     made = Seeing(
-        equation=parts,
-        rewards=rewards,
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        TrainerOptions(
+            equation=parts,
+            rewards=rewards,
+            order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        ),
         reward_funcs=[trl_reward(reward) for reward in rewards],
         args=GRPOConfig(**tiny.settings(output_dir=str(folder), max_grad_norm=0.0, **changes)),
         model=tiny.model(),

@@ -20,57 +20,59 @@ EmptyRows = Literal["left_out", "counted"]
 
 
 def token_mean(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], tokens: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], num_tokens: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Σ x / Σ n: every token weighs the same, a long row more than a short one. DAPO, arXiv 2503.14476 eq. 12.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> token_mean(loss, mask, tokens=torch.tensor(3.0)).item()
+    >>> token_mean(loss, mask, num_tokens=torch.tensor(3.0)).item()
     2.0
     """
-    return loss.where(mask, 0.0).sum() / tokens
+    return loss.where(mask, 0.0).sum() / num_tokens
 
 
 def sequence_mean(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences: Float[torch.Tensor, ""],
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x / nᵢ ): every row weighs the same, a token of a long row less. GRPO, arXiv 2402.03300 eq. 3.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> sequence_mean(loss, mask, rows=torch.tensor(2.0)).item()
+    >>> sequence_mean(loss, mask, num_sequences=torch.tensor(2.0)).item()
     2.0
     """
-    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(rows, all_rows, empty_rows)
+    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(
+        num_sequences, num_sequences_all, empty_rows
+    )
 
 
 def sequence_sum(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences: Float[torch.Tensor, ""],
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax, 2310.10505.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
+    >>> sequence_sum(loss, mask, num_sequences=torch.tensor(2.0)).item()
     3.0
     """
-    return loss.where(mask, 0.0).sum(-1).sum() / _count(rows, all_rows, empty_rows)
+    return loss.where(mask, 0.0).sum(-1).sum() / _count(num_sequences, num_sequences_all, empty_rows)
 
 
 def fixed_length(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
+    num_sequences: Float[torch.Tensor, ""],
     max_completion_length: int,
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     length: PositiveInt | None = None,
     over: Literal["rows", "batch"] = "rows",
@@ -83,25 +85,25 @@ def fixed_length(
     before 0.9), so that a larger batch is a larger step.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> fixed_length(loss, mask, rows=torch.tensor(2.0), max_completion_length=6).item()
+    >>> fixed_length(loss, mask, num_sequences=torch.tensor(2.0), max_completion_length=6).item()
     0.5
     """
-    count = _count(rows, all_rows, empty_rows) if over == "rows" else 1
+    count = _count(num_sequences, num_sequences_all, empty_rows) if over == "rows" else 1
     return loss.where(mask, 0.0).sum() / (count * (length or max_completion_length))
 
 
 def micro_batch_token_mean(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], micro_batches: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], num_micro_batches: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Mean over micro-batches of their own token means: depends on how the batch is split.
 
     BNPO as TRL computes it (`loss_type="bnpo"`; arXiv 2506.02864 is the name's origin). Prefer `token_mean`.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> micro_batch_token_mean(loss, mask, micro_batches=torch.tensor(2.0)).item()
+    >>> micro_batch_token_mean(loss, mask, num_micro_batches=torch.tensor(2.0)).item()
     1.0
     """
-    return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / micro_batches
+    return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / num_micro_batches
 
 
 def _count(

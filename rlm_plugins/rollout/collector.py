@@ -31,7 +31,7 @@ class Rows:
     columns: dict[str, list[Any]] = field(default_factory=dict)
 
 
-class Writers:
+class RolloutCollector:
     """Gives every row of a batch to its writer.
 
     Args:
@@ -77,10 +77,10 @@ class Writers:
             mine = [i for i in range(n) if self.owners[in_group[i]] == number]
             given = {
                 **_given(trainer),
-                "write": guarded(source, trainer.write, vocabulary),
+                "generate": guarded(source, trainer.generate, vocabulary),
                 "prompts": [prompts[i] for i in mine],
                 "inputs": [inputs[i] for i in mine],
-                "place": [self._places[in_group[i]] for i in mine],
+                "source_index": [self._places[in_group[i]] for i in mine],
             }
             found = _cut(asked(source, given, vocabulary), trainer.max_completion_length)
             _put(rows, inputs, self.labels.index(label(source)), mine, found)
@@ -92,7 +92,7 @@ class Writers:
         if self._plays:
             found: Mapping[str, list[Any]] = trainer.play(prompts, inputs)
             return found
-        ids, logprobs = trainer.write(prompts)
+        ids, logprobs = trainer.generate(prompts)
         return {"completion_ids": ids, "logprobs": logprobs or [None] * len(prompts)}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from rlm_plugins import stage
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault_log import Faults
-from rlm_plugins.rollout.collector import Writers
-from rlm_plugins.rollout.episodes import Table
-from rlm_plugins.rollout.prompt_source import Desk, Order
+from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.episodes import EpisodeRunner
+from rlm_plugins.rollout.prompt_source import Order, PromptSource
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
@@ -43,7 +43,7 @@ class TrainerOptions:
         order: (size, epoch, seed) → order in which an epoch visits the prompts.
         prompt_source: Chooses the prompts of each generation batch; None: the data loader does.
         collector: Assigns each completion to a rollout source; None: the policy generates all of them.
-        environment: Environment and tools; None: completions have one turn.
+        environment_spec: Environment and tools; None: completions have one turn.
         generator: Decodes; None: `transformers.generate`.
         critic: ``critic:`` of the recipe; None: no part names values.
         speed: Optimizations that are switched on.
@@ -56,9 +56,9 @@ class TrainerOptions:
     equation: Equation
     rewards: Sequence[stage.Reward]
     order: Order
-    prompt_source: Desk | None = None
-    collector: Writers | None = None
-    environment: World | None = None
+    prompt_source: PromptSource | None = None
+    collector: RolloutCollector | None = None
+    environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
     critic: stage.Critic | None = None
     speed: stage.Speed = stage.NO_SPEED
@@ -108,7 +108,7 @@ class Collaborators:
             trainer.vllm_generation if trainer.use_vllm else trainer.generation_config,
             lambda *args, **options: trainer._generate_single_turn(*args, **options),
         )
-        runner = _episode_runner(trainer, options.environment)
+        runner = _episode_runner(trainer, options.environment_spec)
         self.rollout = Rollout(context, self.prompts, self.generation, trainer.eos_token_ids, collector, runner)
         self.logprobs = LogProbs(
             context,
@@ -166,11 +166,11 @@ class Collaborators:
         self.states = PartStates(context.stateful_parts(), others)
 
 
-def _episode_runner(trainer: Any, environment: World | None) -> Table | None:
-    if environment is None or not environment.answers:
+def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
+    if spec is None or not spec.answers:
         return None
-    return Table(
-        environment,
+    return EpisodeRunner(
+        spec,
         trainer._tokenizer,
         ends=trainer.eos_token_ids,
         room=trainer.max_completion_length,

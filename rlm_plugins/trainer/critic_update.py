@@ -13,7 +13,7 @@ import torch
 from rlm_plugins import stage
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.auxiliary_optimizer import Tutor
+from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
 from rlm_plugins.packing.pack import layouts
@@ -42,7 +42,7 @@ class CriticUpdate:
         self, context: TrainerContext, logprobs: LogProbs, settings: stage.Critic | None, trunk: Any = None
     ) -> None:
         self.context, self._logprobs = context, logprobs
-        self.optimizer: Tutor[Critic] | None = None
+        self.optimizer: AuxiliaryOptimizer[Critic] | None = None
         self._pending: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
         self._is_unchanged = False
         self._warmup_steps = 0
@@ -53,7 +53,7 @@ class CriticUpdate:
         critic = _build(settings, context.model, trunk, context.accelerator.device)
         if args.gradient_checkpointing and isinstance(critic, SeparateCritic):
             critic.trunk.gradient_checkpointing_enable()
-        self.optimizer = Tutor(
+        self.optimizer = AuxiliaryOptimizer(
             critic,
             called="critic",
             learning_rate=args.learning_rate if settings.learning_rate is None else settings.learning_rate,

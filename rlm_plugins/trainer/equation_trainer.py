@@ -33,6 +33,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     _name = "rlm"
     _tag_names = ("trl", "rlm-plugins")
+    _buffered_inputs: Any
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         trunk = trunk_of(options.critic, trl["model"])  # before TRL puts an adapter into it
@@ -153,7 +154,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         """Return `text` as the policy would generate it after `prompt`: token ids up to the end token."""
         return self.parts.tokens.answer_ids(prompt, text)
 
-    def write(
+    def generate(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
     ) -> Completions:
         """Generate with the policy.

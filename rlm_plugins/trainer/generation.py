@@ -10,7 +10,7 @@ import torch
 from accelerate.utils import gather_object
 
 from rlm_plugins.generation.call import written
-from rlm_plugins.generation.output import Finished, Written
+from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens
@@ -55,7 +55,7 @@ class PolicyGeneration:
         trl_single_turn: Callable[..., Completions],
         *args: Any,
         return_logprobs: Callable[[], bool],
-        on_finished: Finished | None,
+        on_finished: OnFinished | None,
         **options: Any,
     ) -> Completions:
         """Run TRL's `_generate_single_turn` with the recipe's generator in the place of `generate`.
@@ -78,7 +78,7 @@ class PolicyGeneration:
         return ids, logprobs
 
     @contextmanager
-    def _generator_in_place(self, return_logprobs: bool, on_finished: Finished | None) -> Iterator[list[Written]]:
+    def _generator_in_place(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
         model, outputs = self.context.policy, []
         own, original = vars(model).get("generate"), model.generate  # a model may bring its own along

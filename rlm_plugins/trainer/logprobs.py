@@ -83,7 +83,8 @@ class LogProbs:
         """
         known = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
         images = {name: inputs[name] for name in known if name in inputs}
-        return self.compute(model, *prompt_completion(inputs), batch_size=batch_size, **images, **options)
+        ids, mask, width = prompt_completion(inputs)
+        return self.compute(model, ids, mask, width, batch_size=batch_size, **images, **options)
 
     def padded(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> torch.Tensor:
         """Return log-probs (B, T) of the policy by TRL's padded pass."""

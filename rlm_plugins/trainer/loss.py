@@ -106,7 +106,7 @@ class Loss:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._batch(inputs, logp, entropy, self._critic.for_loss(inputs, hidden), live)
         if not counts_by_row(self.context.equation):
-            batch.window, batch.window_rows = self.step_batch(batch, inputs)
+            batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
         self._target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
         loss = objective(batch, self.context.equation) * processes  # data parallelism averages over processes: undo it
@@ -150,10 +150,10 @@ class Loss:
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
             old_values=inputs.get("old_values"),  # type: ignore[arg-type]
-            tokens=inputs["tokens"].clamp(min=1.0) * share,
-            rows=inputs["rows"].clamp(min=1.0) * share,
-            all_rows=inputs["all_rows"] * share,
-            micro_batches=torch.tensor(num_micro_batches, device=logp.device),
+            num_tokens=inputs["tokens"].clamp(min=1.0) * share,
+            num_sequences=inputs["rows"].clamp(min=1.0) * share,
+            num_sequences_all=inputs["all_rows"] * share,
+            num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
             log=lambda name, x: self._means.add(name, torch.where(logged.bool(), x, 0.0).sum(), logged.sum()),
         )
 

@@ -67,16 +67,16 @@ class MicroBatches:
         return portioned(micro_batches, accumulation, sizes, skips=self._skips(), most=self._largest)
 
     def _sizes(self, micro_batches: list[dict[str, Any]]) -> Sizes | None:
-        """Return the function that sizes micro-batches by tokens; None: they have the recipe's number of completions."""
+        """Return the function that sizes micro-batches by tokens; None: by the recipe's number of completions."""
         speed, model = self.context.speed, self.context.model
         if reasons.by_number(speed, self.context.equation, self.context.args):
             return None
         ids, _, width = prompt_completion(micro_batches[0])
-        if speed.token_budget is None:
+        if speed.max_tokens_per_micro_batch is None:
             num_parameters = sum(x.numel() for x in model.parameters())
             return partial(joined, rows=len(ids), budget=PRODUCTS / num_parameters)
-        is_auto = speed.token_budget == "auto"
-        budget = full(len(ids), ids.shape[1] - width, width) if is_auto else float(speed.token_budget)
+        is_auto = speed.max_tokens_per_micro_batch == "auto"
+        budget = full(len(ids), ids.shape[1] - width, width) if is_auto else float(speed.max_tokens_per_micro_batch)
         return partial(cut, budget=budget)
 
     def _largest(self, count: int) -> int:
@@ -146,5 +146,5 @@ class StepMeans:
 
     def _log(self, name: str, sums: torch.Tensor) -> None:
         mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
-        if count > 0 or not self.context.speed.skip:  # without any live sequence there is no mean
+        if count > 0 or not self.context.speed.skip_zero_advantage:  # without any live sequence there is no mean
             self.context.log(name, mean)

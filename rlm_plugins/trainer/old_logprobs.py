@@ -76,7 +76,7 @@ class OldLogProbs:
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
         is_used = (self._has_trl_pass() and not self.come_from_update()) or self._scoring_needs_old()
         is_used = is_used or context.scoring_needs("entropy")
-        is_possible = context.speed.reuse and context.is_training and is_exact and self._policy_only
+        is_possible = context.speed.reuse_old_logprobs and context.is_training and is_exact and self._policy_only
         return is_possible and is_used and self._decodes_as_it_scores()
 
     def come_from_update(self) -> bool:

@@ -65,9 +65,9 @@ class PartTools:
             "completion_ids": lambda: ids("completion"),
         }
         return {name: together(make()) for name, make in lists.items() if self.context.scoring_needs(name)} | {
-            "read": self.logprobs_of,
-            "write": self.generate,
-            "score": self.rewards_of,
+            "logprobs_of": self.logprobs_of,
+            "generate": self.generate,
+            "rewards_of": self.rewards_of,
             "tokenizer": self.context.tokenizer,
             "log": lambda name, x: self.context.log(name, float(x)),
         }
@@ -77,7 +77,7 @@ class PartTools:
 
         Every process computes all of them: a part that trains on them shares the work itself.
         """
-        _check_lengths("read", prompt_ids, completion_ids)
+        _check_lengths("logprobs_of", prompt_ids, completion_ids)
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
         inputs = rows_of(prompts, completions, self.context.tokenizer.pad_token_id)
         inputs = {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
@@ -89,7 +89,7 @@ class PartTools:
     ) -> list[list[int]]:
         """Return token ids that the policy generates, in batches of the size of a generation batch."""
         starts = [[]] * len(prompts) if prefixes is None else prefixes
-        _check_lengths("write", prompts, starts)
+        _check_lengths("generate", prompts, starts)
         mine, generated = share(len(prompts)), []
         size = self.context.args.per_device_train_batch_size * self.context.args.steps_per_generation
         for first in range(0, mine.stop - mine.start, size):  # equally often on every process
@@ -105,7 +105,7 @@ class PartTools:
         Raises:
             Fault: Of a reward that stops the run; on every process.
         """
-        _check_lengths("score", prompts, completion_ids, inputs)
+        _check_lengths("rewards_of", prompts, completion_ids, inputs)
         mine = share(len(prompts))
         scores = together(self._local_rewards(prompts[mine], completion_ids[mine], inputs[mine]))
         per_function = torch.tensor(scores, device=self.context.accelerator.device)

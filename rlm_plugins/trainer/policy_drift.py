@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.completion_cache import Past, answers_in, distance, stacked
+from rlm_plugins.rollout.completion_cache import CompletionCache, answers_in, distance, stacked
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, loss_mask
 
@@ -20,12 +20,12 @@ class PolicyDrift:
         logprobs: Forward passes.
 
     Attributes:
-        cache: Last completions; part of a checkpoint. None: no part names `moved`.
+        cache: Last completions; part of a checkpoint. None: no part names `policy_drift`.
     """
 
     def __init__(self, context: TrainerContext, logprobs: LogProbs) -> None:
         self.context, self._logprobs = context, logprobs
-        self.cache = Past() if context.scoring_needs("moved") else None
+        self.cache = CompletionCache() if context.scoring_needs("policy_drift") else None
 
     def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
         """Return (B,) mean |Δ log π| of all processes, and keep the new completions.

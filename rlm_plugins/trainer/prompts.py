@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.rollout.prompt_source import Desk
+from rlm_plugins.rollout.prompt_source import PromptSource
 from rlm_plugins.trainer.context import TrainerContext
 
 
@@ -31,7 +31,7 @@ class Prompts:
         self,
         context: TrainerContext,
         order: Callable[[int, int, int], Sequence[int]],
-        source: Desk | None,
+        source: PromptSource | None,
         dataset: Any,
     ) -> None:
         self.context, self.source = context, source

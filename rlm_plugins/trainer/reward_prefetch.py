@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlm_plugins.generation.output import Finished
+from rlm_plugins.generation.output import OnFinished
 from rlm_plugins.rewards.guard import groups_of
 from rlm_plugins.rewards.trl_adapter import columns_of
 from rlm_plugins.trainer.context import TrainerContext
@@ -51,7 +51,7 @@ class RewardPrefetch:
     @property
     def is_on(self) -> bool:
         """True if a reward can be started early."""
-        return self.context.speed.overlap and any(hasattr(reward, "begin") for reward in self.functions)
+        return self.context.speed.prefetch_rewards and any(hasattr(reward, "begin") for reward in self.functions)
 
     @contextmanager
     def during_generation(self, prompts: Sequence[Any]) -> Iterator[None]:
@@ -69,7 +69,7 @@ class RewardPrefetch:
         parses = any(getattr(self.context.tokenizer, name, None) for name in ("response_template", "response_schema"))
         return self._is_single_turn and (isinstance(prompt, str) or not parses)
 
-    def on_finished(self) -> Finished | None:
+    def on_finished(self) -> OnFinished | None:
         """Return the function that the generator calls with finished completions, or None."""
         return self._take_finished if self._watched else None
 
@@ -107,5 +107,5 @@ class RewardPrefetch:
             return
         extra = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in extra.items() if name != "env_mask"}
         view = self._rollout.view(prompts, completions, ids)
-        columns = view.prompts, view.completions, view.completion_ids, self._prompts.inputs
-        self._begin(columns_of(*columns, **extra, **self._arguments()))
+        inputs, arguments = self._prompts.inputs, {**extra, **self._arguments()}
+        self._begin(columns_of(view.prompts, view.completions, view.completion_ids, inputs, **arguments))

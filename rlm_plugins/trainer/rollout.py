@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.rollout.collector import Rows, Writers
-from rlm_plugins.rollout.episodes import Row, Table, told_of
+from rlm_plugins.rollout.collector import RolloutCollector, Rows
+from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens, told_of
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
@@ -57,13 +57,13 @@ class Rollout:
         prompts: Prompts,
         generation: PolicyGeneration,
         eos_token_ids: Sequence[int],
-        collector: Writers | None,
-        runner: Table | None,
+        collector: RolloutCollector | None,
+        runner: EpisodeRunner | None,
     ) -> None:
         self.context, self._prompts, self._generation = context, prompts, generation
         self._eos_token_ids, self.collector, self._runner = eos_token_ids, collector, runner
         self._collected: Rows | None = None
-        self.episodes: list[Row] | None = None
+        self.episodes: list[EpisodeTokens] | None = None
 
     def start_batch(self) -> None:
         """Discard the completions of the last batch."""
@@ -132,7 +132,7 @@ class Rollout:
             return {POLICY: torch.ones(count, dtype=torch.bool, device=self.context.accelerator.device)}
         return {label: source == number for number, label in enumerate(self.collector.labels)}
 
-    def _log_episodes(self, rows: Sequence[Row]) -> None:
+    def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
         counts = [
             [len(e.ends), sum(e.paid), float(e.done), float(e.fault is not None), e.calls, e.failures]
             for e in (row.episode for row in rows)

@@ -123,7 +123,7 @@ class Scoring:
             column.extend(whole.columns.get(name, ()))
         self.rewards.texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
         out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
-        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.kept.unsqueeze(1)).sum()
+        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
         return out, whole.batch
 
     def _columns(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Scoring:
             group=torch.arange(len(rewards), device=rewards.device) // generations,
             mask=gather(loss_mask(out)).bool(),
             truncated=gather(torch.tensor(self.rewards.truncated, device=rewards.device)),
-            problem=self.prompts.index,  # type: ignore[arg-type]
+            prompt_index=self.prompts.index,  # type: ignore[arg-type]
             sources=self.rollout.by_source(gather(out.get("source")), len(rewards)),
             max_completion_length=args.max_completion_length,
             step=context.step,
@@ -149,7 +149,7 @@ class Scoring:
             named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
             old_logp=gather(out.get("old_per_token_logps")),
             ref_logp=gather(out.get("ref_per_token_logps")),
-            moved=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
+            policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
             turn_rewards=gather(out.get("turn_rewards")),
             rollout_logp=gather(out.get("sampling_per_token_logps")),
             values=gather(self.critic.before_update(out)),
@@ -164,11 +164,11 @@ class Scoring:
             self.context.log("shapers/reward", batch.rewards.nanmean().item())
         if self.context.equation.filters:
             live = batch.mask.any(1)
-            self.context.log("filters/kept", ((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
+            self.context.log("filters/kept", ((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
         self.rollout.log_sources(batch)
 
     def _log_rounds(self, full: FullBatch) -> None:
-        self.context.log("refill/draws", full.draws)
+        self.context.log("dynamic_sampling/rounds", full.draws)
         self.context.log("refill/full", full.filled / full.groups)
         if not full.full and self.context.accelerator.is_main_process:
             result = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"

@@ -57,11 +57,11 @@ class TargetKL:
         kl = (total[0] / total[1].clamp(min=1.0)).item()
         self._is_exceeded = kl > self._limit
         self.context.log("update/kl", kl)
-        self.context.log("update/passed_over", float(self._is_exceeded))
+        self.context.log("update/skipped", float(self._is_exceeded))
         if self._is_exceeded:
             hold_policy(self.context.model)
 
     def log_skipped(self) -> None:
         """Log an optimizer step that is not computed."""
         if self.context.accelerator.sync_gradients:
-            self.context.log("update/passed_over", 1.0)
+            self.context.log("update/skipped", 1.0)

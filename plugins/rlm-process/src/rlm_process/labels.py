@@ -39,8 +39,8 @@ def step_labels(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    write: Write,
-    score: Score,
+    generate: Write,
+    rewards_of: Score,
     tokenizer: Any,
     step: int,
     log: Log,
@@ -71,13 +71,13 @@ def step_labels(
     >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
     >>> short = lambda prompts, ids, inputs: torch.tensor([float(len(each) < 4) for each in ids])
-    >>> wrong = dict(write=lambda asked, starts: [[9, 9]] * len(asked), score=short, steps=Every(every=2))
+    >>> wrong = dict(generate=lambda asked, starts: [[9, 9]] * len(asked), rewards_of=short, steps=Every(every=2))
     >>> step_labels(torch.zeros(1, 3), torch.tensor([1.0]), [[4, 5, 6]], **told, **wrong).tolist()
     [[0.0, 0.0, 1.0]]
     """
     last = list(map(cutter(steps, tokenizer, where="shapers: step_labels.steps"), completion_ids))
     after = [line[1:] for line in states(group.tolist(), completion_ids, last)]
-    ask = Questions(prompts, inputs, write, score)
+    ask = Questions(prompts, inputs, generate, rewards_of)
     scores = sampled(after, ask, continuations=continuations)
     own = [[] if said is None else [said] for said in ask.judged(range(len(prompts)), completion_ids)]
     labels = [

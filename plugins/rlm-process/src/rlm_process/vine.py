@@ -25,8 +25,8 @@ def vine(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    write: Write,
-    score: Score,
+    generate: Write,
+    rewards_of: Score,
     tokenizer: Any,
     log: Log,
     *,
@@ -52,14 +52,14 @@ def vine(
 
     >>> from rlm_process.knobs import Every
     >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
-    >>> asked = dict(write=lambda said, starts: [[9]] * len(said), score=lambda said, ids, rows: torch.ones(len(ids)))
+    >>> asked = dict(generate=lambda said, starts: [[9]] * len(said), rewards_of=lambda said, ids, rows: torch.ones(len(ids)))
     >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)
     tensor([[ 0.0000,  0.0000, -0.5000]])
     """
     last = list(map(cutter(steps, tokenizer, where="advantage: vine.steps"), completion_ids))
     before = states(group.tolist(), completion_ids, last)
     asked = [line[:first] for line in before]
-    scores = sampled(asked, Questions(prompts, inputs, write, score), continuations=continuations)
+    scores = sampled(asked, Questions(prompts, inputs, generate, rewards_of), continuations=continuations)
     _tell(log, asked, scores, continuations)
     values, token_rewards = means(scores), token_rewards.where(mask, 0.0)
     advantages = torch.zeros_like(token_rewards)
