@@ -20,7 +20,7 @@ from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss import Loss
-from rlm_plugins.trainer.micro_batches import MicroBatches
+from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.part_state import CRITIC, PartStates
 from rlm_plugins.trainer.part_tools import PartTools
@@ -79,90 +79,71 @@ class Collaborators:
     """
 
     def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
-        source, collector = options.prompt_source, options.collector
-        self.context = context = TrainerContext(
-            trainer,
-            trainer.args,
-            trainer.accelerator,
-            trainer._tokenizer,
-            options.equation,
-            options.rewards,
-            options.speed,
-            () if collector is None else collector.sources,
-            None if source is None else source.sampler,
-        )
-        self.prompts = Prompts(context, options.order, source, trainer.train_dataset)
+        source, collector, args = options.prompt_source, options.collector, trainer.args
+        sources, sampler = collector.sources if collector else (), source.sampler if source else None
+        learners = [*(reward.part for reward in options.rewards), *options.equation.parts(), *sources]
+        shared = options.equation, options.rewards, options.speed, learners, sampler
+        self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
+        self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
+
+        ends, processor = trainer.eos_token_ids, trainer.processing_class
         template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
-        self.tokens = PromptTokens(
-            trainer._tokenize_prompts,
-            trainer._tokenizer,
-            trainer.processing_class,
-            trainer.eos_token_ids,
-            {**template, **trainer.chat_template_kwargs},
-        )
-        self.generation = PolicyGeneration(
+        template |= trainer.chat_template_kwargs
+        self.tokens = PromptTokens(trainer._tokenize_prompts, trainer._tokenizer, processor, ends, template)
+        decoding = trainer.vllm_generation if args.use_vllm else trainer.generation_config
+        self.generation = generation = PolicyGeneration(
             context,
-            self.prompts,
+            prompts,
             self.tokens,
             options.generator,
-            trainer.vllm_generation if trainer.use_vllm else trainer.generation_config,
-            lambda *args, **options: trainer._generate_single_turn(*args, **options),
+            decoding,
+            lambda *a, **k: trainer._generate_single_turn(*a, **k),
         )
         runner = _episode_runner(trainer, options.environment_spec)
-        self.rollout = Rollout(context, self.prompts, self.generation, trainer.eos_token_ids, collector, runner)
-        self.logprobs = LogProbs(
-            context,
-            lambda *args, **options: trl._get_per_token_logps_and_entropies(*args, **options),
-            has_aux_loss=trainer.aux_loss_enabled,
+        self.rollout = rollout = Rollout(context, prompts, generation, ends, collector, runner)
+
+        has_aux_loss, is_single_turn = trainer.aux_loss_enabled, collector is None and not trainer.tools
+        self.logprobs = logprobs = LogProbs(
+            context, lambda *a, **k: trl._get_per_token_logps_and_entropies(*a, **k), has_aux_loss
         )
-        policy_only = collector is None and not trainer.tools
-        self.old_logprobs = OldLogProbs(context, self.logprobs, self.generation, policy_only=policy_only)
-        self.drift = PolicyDrift(context, self.logprobs)
-        self.critic = CriticUpdate(context, self.logprobs, options.critic, trunk)
-        self.target_kl = TargetKL(context)
-        self.rewards = Rewards(context, self.rollout, trainer.reward_weights, options.faults, options.note)
+        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
+        self.drift = PolicyDrift(context, logprobs)
+        self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
+
+        self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.note)
         self.prefetch = RewardPrefetch(
             context,
-            self.prompts,
-            self.rollout,
+            prompts,
+            rollout,
             trainer.reward_funcs,
-            trainer.processing_class.batch_decode,
+            processor.batch_decode,
             lambda: _reward_arguments(trainer),
-            getattr(trainer, "async_loop", None),  # TRL has one if a reward is asynchronous
-            is_single_turn=trainer.rollout_func is None and not trainer.tools,
+            getattr(trainer, "async_loop", None),
+            is_single_turn,
         )
-        self.tools = PartTools(context, self.prompts, self.generation, self.logprobs, self.rewards, self.prefetch)
+        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
         self.scoring = Scoring(
             context,
-            self.prompts,
-            self.rollout,
-            self.old_logprobs,
+            prompts,
+            rollout,
+            old_logprobs,
             self.drift,
-            self.critic,
-            self.rewards,
+            critic,
+            rewards,
             self.tools,
             trainer._logs,
             options.observer,
         )
-        self.micro_batches = MicroBatches(
-            context,
-            self.logprobs,
-            self.old_logprobs,
-            [] if collector is None else collector.labels,
-            has_critic=options.critic is not None,
+
+        self.target_kl = TargetKL(context)
+        labels, coefficient = (
+            collector.labels if collector else [],
+            trainer.router_aux_loss_coef if has_aux_loss else None,
         )
-        self.loss = Loss(
-            context,
-            self.rollout,
-            self.logprobs,
-            self.old_logprobs,
-            self.critic,
-            self.micro_batches,
-            self.target_kl,
-            options.schedules or {},
-            trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None,
-        )
-        others = {"desk": source, "past": self.drift.cache, CRITIC: self.critic.optimizer}
+        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels, options.critic is not None)
+        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
+        self.loss = Loss(context, rollout, *passes, options.schedules or {}, coefficient)
+        others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer}
         self.states = PartStates(context.stateful_parts(), others)
 
 

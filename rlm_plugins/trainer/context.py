@@ -30,7 +30,7 @@ class TrainerContext:
         equation: Parts of the algorithm.
         rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
         speed: Optimizations that are switched on.
-        sources: Rollout sources beside the policy.
+        learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
     """
 
@@ -41,8 +41,8 @@ class TrainerContext:
     equation: Equation
     rewards: Sequence[Reward]
     speed: Speed
-    sources: Sequence[Bound] = ()
-    sampler: Bound | None = None
+    learners: Sequence[Bound]
+    sampler: Bound | None
 
     # -- TRL's trainer, read-only
 
@@ -50,11 +50,6 @@ class TrainerContext:
     def model(self) -> Any:
         """Policy, as the trainer holds it."""
         return self.trainer.model
-
-    @property
-    def policy(self) -> Any:
-        """Policy without the wrappers of accelerate."""
-        return self.accelerator.unwrap_model(self.trainer.model)
 
     @property
     def temperature(self) -> float:
@@ -70,11 +65,6 @@ class TrainerContext:
     def is_sharded(self) -> bool:
         """True if FSDP or DeepSpeed distributes the weights."""
         return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
-
-    @property
-    def state(self) -> Any:
-        """`TrainerState` of transformers."""
-        return self.trainer.state
 
     @property
     def step(self) -> int:
@@ -101,14 +91,9 @@ class TrainerContext:
         """Micro-batches of the current generation batch."""
         return self.trainer._buffered_inputs  # type: ignore[no-any-return]
 
-    @property
-    def metrics(self) -> Any:
-        """Metric name → values since the last log, of training or of the current evaluation."""
-        return self.trainer._metrics["train" if self.is_training else "eval"]
-
     def log(self, name: str, value: float) -> None:
-        """Add a value to a metric, whose mean is logged."""
-        self.metrics[name].append(value)
+        """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""
+        self.trainer._metrics["train" if self.is_training else "eval"][name].append(value)
 
     # -- processes
 
@@ -141,13 +126,9 @@ class TrainerContext:
 
     # -- parts
 
-    def learners(self) -> list[Bound]:
-        """Return every part that may have a state, except the sampler, which is updated every sampling round."""
-        return [*(reward.part for reward in self.rewards), *self.equation.parts(), *self.sources]
-
     def stateful_parts(self) -> list[Bound]:
         """Return every part that may have a state."""
-        return [*self.learners(), *([self.sampler] if self.sampler is not None else [])]
+        return [*self.learners, *([self.sampler] if self.sampler is not None else [])]
 
     def scoring_needs(self, name: str) -> bool:
         """Return True if a part of the scoring phase, or an `update`, names this data."""

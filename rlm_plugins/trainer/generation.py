@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,13 +21,11 @@ Completions = tuple[list[list[int]], list[list[float]] | None]
 """Token ids per completion, and their log-probs if the inference engine reports them (vLLM)."""
 
 
+@dataclass
 class PolicyGeneration:
     """Generates with the policy.
 
     Args:
-        context: Shared by all collaborators.
-        prompts: Prompts of the current generation batch.
-        tokens: Tokenization of prompts.
         generator: None: `transformers.generate`, which sharded models always use.
         decoding: TRL's `generation_config`, or its vLLM client.
         single_turn: The trainer's `_generate_single_turn`.
@@ -35,18 +34,13 @@ class PolicyGeneration:
         recorded: Per completion of the last call its token ids, log-probs and entropies; empty: none were recorded.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        prompts: Prompts,
-        tokens: PromptTokens,
-        generator: Bound | None,
-        decoding: Any,
-        single_turn: Callable[..., Completions],
-    ) -> None:
-        self.context, self._prompts, self._tokens = context, prompts, tokens
-        self._generator, self._decoding, self._single_turn = generator, decoding, single_turn
-        self.recorded: list[tuple[list[int], torch.Tensor, torch.Tensor]] = []
+    context: TrainerContext
+    prompts: Prompts
+    tokens: PromptTokens
+    generator: Bound | None
+    decoding: Any
+    single_turn: Callable[..., Completions]
+    recorded: list[tuple[list[int], torch.Tensor, torch.Tensor]] = field(default_factory=list, init=False)
 
     # -- TRL's call
 
@@ -67,7 +61,7 @@ class PolicyGeneration:
             on_finished: Called with completions that end while others are still decoded.
             **options: Its keyword arguments.
         """
-        if self._generator is None or self.context.is_sharded:
+        if self.generator is None or self.context.is_sharded:
             return trl_single_turn(*args, **options)
         self.recorded = []
         with self._generator_in_place(return_logprobs(), on_finished) as outputs:
@@ -80,12 +74,12 @@ class PolicyGeneration:
     @contextmanager
     def _generator_in_place(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
-        model, outputs = self.context.policy, []
+        model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
         own, original = vars(model).get("generate"), model.generate  # a model may bring its own along
         asked: dict[str, Any] = {"tell": return_logprobs, "finished": on_finished}
 
         def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            outputs.append(written(self._generator, original, model, inputs, generation_config, **asked))
+            outputs.append(written(self.generator, original, model, inputs, generation_config, **asked))
             return outputs[-1].ids
 
         model.generate = generate
@@ -122,11 +116,11 @@ class PolicyGeneration:
         unused = self.unused_rows(len(prompts))
         if not prompts and not unused:
             return [], None
-        extra = [row["prompt"] for row in self._prompts.inputs[:unused]]
-        ids, images, fields = self._tokens.tokenize([*prompts, *extra])
+        extra = [row["prompt"] for row in self.prompts.inputs[:unused]]
+        ids, images, fields = self.tokens.tokenize([*prompts, *extra])
         prefixed = [[*prompt, *start] for prompt, start in zip(ids, [*starts, *[[]] * unused], strict=True)]
         with self.mode(greedy=greedy):
-            generated, logprobs = self._single_turn(prefixed, images, fields, num_generations=1)
+            generated, logprobs = self.single_turn(prefixed, images, fields, num_generations=1)
         room = [self.context.args.max_completion_length - len(start) for start in starts]
         completions = [row[:left] for row, left in zip(generated, room, strict=False)]
         return completions, logprobs and [row[:left] for row, left in zip(logprobs, room, strict=False)]
@@ -134,8 +128,8 @@ class PolicyGeneration:
     def continue_ids(self, ids: list[list[int]]) -> Completions:
         """Generate one turn after each sequence of token ids."""
         unused = self.unused_rows(len(ids))
-        extra = self._tokens.prompt_ids([self._prompts.inputs[0]["prompt"]]) * unused if unused else []
-        generated, logprobs = self._single_turn([*ids, *extra], None, {}, num_generations=1)
+        extra = self.tokens.prompt_ids([self.prompts.inputs[0]["prompt"]]) * unused if unused else []
+        generated, logprobs = self.single_turn([*ids, *extra], None, {}, num_generations=1)
         return generated[: len(ids)], logprobs and logprobs[: len(ids)]
 
     def unused_rows(self, count: int) -> int:
@@ -151,18 +145,18 @@ class PolicyGeneration:
 
     def samples_at(self, temperature: float) -> bool:
         """Return True if decoding samples at this temperature."""
-        return bool(self._decoding.do_sample and self._decoding.temperature == temperature)
+        return bool(self.decoding.do_sample and self.decoding.temperature == temperature)
 
     @contextmanager
     def mode(self, *, greedy: bool) -> Iterator[None]:
         """Decode greedily, or as always, inside a ``with`` block."""
         changes = ({"temperature": 0.0} if self.context.args.use_vllm else GREEDY) if greedy else {}
-        before = {name: getattr(self._decoding, name) for name in changes}
-        _assign(self._decoding, changes)
+        before = {name: getattr(self.decoding, name) for name in changes}
+        _assign(self.decoding, changes)
         try:
             yield
         finally:
-            _assign(self._decoding, before)
+            _assign(self.decoding, before)
 
 
 def _assign(target: Any, values: Mapping[str, Any]) -> None:

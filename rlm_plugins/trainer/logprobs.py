@@ -30,7 +30,7 @@ class LogProbs:
     """
 
     def __init__(
-        self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies], *, has_aux_loss: bool
+        self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies], has_aux_loss: bool
     ) -> None:
         self.context, self._trl_forward, self._has_aux_loss = context, trl_forward, has_aux_loss
         self._packed: PackedReader | None = None
@@ -88,7 +88,8 @@ class LogProbs:
 
     def padded(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> torch.Tensor:
         """Return log-probs (B, T) of the policy by TRL's padded pass."""
-        return self._trl_forward(self.context.policy, input_ids, attention_mask, logits_to_keep)[0]
+        policy = self.context.accelerator.unwrap_model(self.context.model)
+        return self._trl_forward(policy, input_ids, attention_mask, logits_to_keep)[0]
 
     def is_padding_free(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> bool:
         """Return True if sequences of text are packed: whole weights on each device, and the model's own head."""
@@ -102,7 +103,7 @@ class LogProbs:
             loss_parts = [self.context.equation.policy_loss, *self.context.equation.penalties]
             with self.context.accelerator.autocast():
                 self._packed = PackedReader(
-                    self.context.policy,
+                    self.context.accelerator.unwrap_model(self.context.model),
                     self.padded,
                     temperature=self.context.temperature,
                     entropy_gradient=any("entropy" in (*p.part.needs, *p.part.welcomes) for p in loss_parts),

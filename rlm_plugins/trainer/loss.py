@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,45 +23,32 @@ from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.target_kl import TargetKL
 
 
+@dataclass
 class Loss:
     """Computes the loss of micro-batches.
 
     Args:
-        context: Shared by all collaborators.
-        rollout: Sources of the completions.
-        logprobs: Forward passes.
-        old_logprobs: Log-probs before the update.
-        critic: Values.
-        micro_batches: Which completions need a forward pass.
-        target_kl: Measures every micro-batch.
         schedules: Name → schedule of a knob, to be logged.
         aux_loss_coef: Coefficient of the load-balancing loss; None: the loss has no such term.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        rollout: Rollout,
-        logprobs: LogProbs,
-        old_logprobs: OldLogProbs,
-        critic: CriticUpdate,
-        micro_batches: MicroBatches,
-        target_kl: TargetKL,
-        schedules: Mapping[str, Schedule],
-        aux_loss_coef: float | None,
-    ) -> None:
-        self.context, self._rollout, self._critic = context, rollout, critic
-        self._logprobs, self._old_logprobs = logprobs, old_logprobs
-        self._micro_batches, self._target_kl = micro_batches, target_kl
-        self._schedules, self._aux_loss_coef = schedules, aux_loss_coef
-        self._means = StepMeans(context)
-        self.reset()
+    context: TrainerContext
+    rollout: Rollout
+    logprobs: LogProbs
+    old_logprobs: OldLogProbs
+    critic: CriticUpdate
+    micro_batches: MicroBatches
+    target_kl: TargetKL
+    means: StepMeans
+    schedules: Mapping[str, Schedule]
+    aux_loss_coef: float | None
+    step_batches: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
+    _accumulated: int = field(default=0, init=False)
 
     def reset(self) -> None:
         """Discard what an interrupted step left behind."""
-        self.step_batches: list[tuple[Batch, torch.Tensor]] = []
-        self._accumulated = 0
-        self._means.reset()
+        self.step_batches, self._accumulated = [], 0
+        self.means.reset()
 
     def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of a micro-batch; of several portions all but the last are backpropagated here.
@@ -71,7 +59,7 @@ class Loss:
         """
         if PORTIONS not in inputs:
             return self.of_portion(model, inputs)
-        self._means.hold()
+        self.means.hold()
         *early, last = inputs[PORTIONS] or [None]
         accelerator = self.context.accelerator
         done = torch.zeros((), device=accelerator.device, requires_grad=last is None)
@@ -83,37 +71,37 @@ class Loss:
             done = done + loss.detach()
         loss = done if last is None else done + self.of_portion(model, last)
         if accelerator.sync_gradients:
-            self._means.release()
+            self.means.release()
         return loss
 
     def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of completions that share a forward pass."""
-        live = self._micro_batches.informative(inputs)
+        live = self.micro_batches.informative(inputs)
         if live is not None:
-            self._means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
-        has_aux_loss = self._aux_loss_coef is not None
-        with self._critic.hidden_states() as hidden:
-            logp, entropy, aux_loss = self._logprobs.of(
+            self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
+        has_aux_loss = self.aux_loss_coef is not None
+        with self.critic.hidden_states() as hidden:
+            logp, entropy, aux_loss = self.logprobs.of(
                 model,
                 inputs,
                 compute_entropy=True,
                 compute_aux_loss=has_aux_loss,
                 live=None if live is None else live.tolist(),
             )
-        if self._old_logprobs.come_from_update():
+        if self.old_logprobs.come_from_update():
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
-        batch = self._batch(inputs, logp, entropy, self._critic.for_loss(inputs, hidden), live)
+        batch = self._batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
         if not counts_by_row(self.context.equation):
             batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
-        self._target_kl.measure(batch)
+        self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
         loss = objective(batch, self.context.equation) * processes  # data parallelism averages over processes: undo it
         if has_aux_loss:
-            loss = loss + self._aux_loss_coef * aux_loss / self.context.accumulation
+            loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
         batch.log("entropy", entropy.detach())
-        for name, schedule in self._schedules.items():
+        for name, schedule in self.schedules.items():
             self.context.log(f"schedule/{name}", schedule.at(batch.step))
         return loss
 
@@ -135,7 +123,7 @@ class Loss:
             group=inputs["group"],
             mask=inputs["mask"],
             truncated=inputs["truncated"],
-            sources=self._rollout.by_source(inputs.get("source"), len(inputs["group"])),
+            sources=self.rollout.by_source(inputs.get("source"), len(inputs["group"])),
             max_completion_length=args.max_completion_length,
             step=context.step,
             rewards=inputs["rewards"],
@@ -154,7 +142,7 @@ class Loss:
             num_sequences=inputs["rows"].clamp(min=1.0) * share,
             num_sequences_all=inputs["all_rows"] * share,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
-            log=lambda name, x: self._means.add(name, torch.where(logged.bool(), x, 0.0).sum(), logged.sum()),
+            log=lambda name, x: self.means.add(name, torch.where(logged.bool(), x, 0.0).sum(), logged.sum()),
         )
 
     # -- statistics of the optimizer step
@@ -180,8 +168,8 @@ class Loss:
         pieces = [batch]
         for inputs in upcoming[1:]:
             with torch.no_grad():
-                logp, entropy, _ = self._logprobs.of(self.context.model, inputs, compute_entropy=True)
-                values = self._critic.values(inputs) if self._critic.critic is not None else None
+                logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
+                values = self.critic.values(inputs) if self.critic.critic is not None else None
             pieces.append(self._batch(inputs, logp, entropy, values))
         places = [inputs["row"] for inputs in upcoming]
         process = self.context.accelerator.process_index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,29 +20,21 @@ from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 
 
+@dataclass
 class MicroBatches:
     """Builds the micro-batches whose forward passes cost least.
 
     Args:
-        context: Shared by all collaborators.
-        logprobs: Forward passes.
-        old_logprobs: Log-probs before the update.
         labels: Labels of the rollout sources.
         has_critic: True if a critic is trained on every completion.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        logprobs: LogProbs,
-        old_logprobs: OldLogProbs,
-        labels: Sequence[str],
-        *,
-        has_critic: bool,
-    ) -> None:
-        self.context, self._logprobs, self._old_logprobs = context, logprobs, old_logprobs
-        self._labels, self._has_critic = labels, has_critic
-        self._no_gradient: tuple[int, bool] = (-1, False)
+    context: TrainerContext
+    logprobs: LogProbs
+    old_logprobs: OldLogProbs
+    labels: Sequence[str]
+    has_critic: bool
+    _no_gradient: tuple[int, bool] = field(default=(-1, False), init=False)
 
     def is_generation_due(self) -> bool:
         """Return True if TRL generates before the next micro-batch."""
@@ -86,7 +79,7 @@ class MicroBatches:
         """Return True if the loss is a sum over the optimizer step and every process packs all completions."""
         if reasons.at_random(self.context.speed, self.context.equation, self.context.args, packed=True):
             return False
-        padded = [not self._logprobs.is_padding_free(*prompt_completion(piece)) for piece in micro_batches]
+        padded = [not self.logprobs.is_padding_free(*prompt_completion(piece)) for piece in micro_batches]
         return not self._largest(sum(padded))
 
     def informative(self, inputs: dict[str, Any]) -> torch.Tensor | None:
@@ -96,30 +89,26 @@ class MicroBatches:
     def _skips(self) -> bool:
         """Return True if zero-advantage completions have no gradient in this step."""
         context = self.context
-        if not context.is_training or reasons.all_read(context.speed, context.args, critic=self._has_critic):
+        if not context.is_training or reasons.all_read(context.speed, context.args, critic=self.has_critic):
             return False
         step = context.step
         if self._no_gradient[0] != step:  # a scheduled coefficient may have changed
-            self._no_gradient = step, all(silent(context.equation, s, self._labels) for s in self._steps(step))
+            self._no_gradient = step, all(silent(context.equation, s, self.labels) for s in self._steps(step))
         return self._no_gradient[1]
 
     def _steps(self, step: int) -> range:
         """Return this step; with old log-probs from its first pass, all steps on the same generation batch."""
-        count = self.context.args.num_iterations if self._old_logprobs.come_from_update() else 1
+        count = self.context.args.num_iterations if self.old_logprobs.come_from_update() else 1
         first = step - step % count
         return range(first, first + count)
 
 
+@dataclass
 class StepMeans:
-    """Means of metrics over all processes, and over all portions of an optimizer step.
+    """Means of metrics over all processes, and over all portions of an optimizer step."""
 
-    Args:
-        context: Shared by all collaborators.
-    """
-
-    def __init__(self, context: TrainerContext) -> None:
-        self.context = context
-        self._held: dict[str, torch.Tensor] | None = None
+    context: TrainerContext
+    _held: dict[str, torch.Tensor] | None = field(default=None, init=False)
 
     def reset(self) -> None:
         """Discard the sums of an interrupted step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,30 +11,27 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.kernels.rng_guard import restored
 from rlm_plugins.packing import fallback_reasons as reasons
 from rlm_plugins.packing.pack import layouts
+from rlm_plugins.packing.vocab_statistics import TOLD, read_packed, read_vocabulary
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
-from rlm_plugins.trainer.vocab_statistics import TOLD, read_packed, read_vocabulary
 
 
+@dataclass
 class OldLogProbs:
     """Decides where old-policy log-probs and entropies come from.
 
     Args:
-        context: Shared by all collaborators.
-        logprobs: Forward passes.
-        generation: Decoding with the policy.
         policy_only: True if the policy generates every token in one turn, so that recorded log-probs are complete.
     """
 
-    def __init__(
-        self, context: TrainerContext, logprobs: LogProbs, generation: PolicyGeneration, *, policy_only: bool
-    ) -> None:
-        self.context, self._logprobs, self._generation = context, logprobs, generation
-        self._policy_only = policy_only
-        self._is_next = False
-        self._is_shift_invariant: bool | None = None
-        self._uses_rng: bool | None = None
+    context: TrainerContext
+    logprobs: LogProbs
+    generation: PolicyGeneration
+    policy_only: bool
+    _is_next: bool = field(default=False, init=False)
+    _is_shift_invariant: bool | None = field(default=None, init=False)
+    _uses_rng: bool | None = field(default=None, init=False)
 
     # -- TRL's pass
 
@@ -55,10 +53,10 @@ class OldLogProbs:
             self._is_next = False
             if self.come_from_update():
                 return None, None, None  # type: ignore[return-value]
-            recorded = self._generation.recorded_logps(input_ids, logits_to_keep)
+            recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
             if recorded is not None:
                 return recorded[0], None, None
-        return self._logprobs.compute(model, input_ids, attention_mask, logits_to_keep, *args, **options)
+        return self.logprobs.compute(model, input_ids, attention_mask, logits_to_keep, *args, **options)
 
     def _has_trl_pass(self) -> bool:
         """Return True if TRL computes old log-probs, in the first of its passes over a generation batch."""
@@ -76,7 +74,7 @@ class OldLogProbs:
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
         is_used = (self._has_trl_pass() and not self.come_from_update()) or self._scoring_needs_old()
         is_used = is_used or context.scoring_needs("entropy")
-        is_possible = context.speed.reuse_old_logprobs and context.is_training and is_exact and self._policy_only
+        is_possible = context.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
         return is_possible and is_used and self._decodes_as_it_scores()
 
     def come_from_update(self) -> bool:
@@ -90,14 +88,14 @@ class OldLogProbs:
         Positions count from the first token of the prompt during decoding, and from the left edge, padding included,
         in TRL's pass. Only relative positions (rotary ones, say) give the same log-probs.
         """
-        if not self._generation.samples_at(self.context.temperature):  # `generation_kwargs` may override it
+        if not self.generation.samples_at(self.context.temperature):  # `generation_kwargs` may override it
             return False
         if self._is_shift_invariant is None:
             ids, mask = self._probe()
             mask[:, :3] = 0
             with torch.no_grad(), restored(ids.device):
-                shifted = self._logprobs.padded(ids, mask, 4)
-                unpadded = self._logprobs.padded(ids[:, 3:], mask[:, 3:], 4)
+                shifted = self.logprobs.padded(ids, mask, 4)
+                unpadded = self.logprobs.padded(ids[:, 3:], mask[:, 3:], 4)
             self._is_shift_invariant = torch.allclose(shifted, unpadded, rtol=0, atol=1e-4)
         return self._is_shift_invariant
 
@@ -106,7 +104,7 @@ class OldLogProbs:
         if self._uses_rng is None:
             ids, mask = self._probe()
             with torch.no_grad(), restored(ids.device) as used_rng:
-                self._logprobs.compute(self.context.model, ids, mask, 4)
+                self.logprobs.compute(self.context.model, ids, mask, 4)
                 self._uses_rng = used_rng()
         return self._uses_rng
 
@@ -138,14 +136,14 @@ class OldLogProbs:
             return {}
         size = self.context.args.per_device_train_batch_size
         rows = prompt_completion(out)
-        recorded = self._generation.recorded_logps(rows[0], rows[2])
+        recorded = self.generation.recorded_logps(rows[0], rows[2])
         if set(names) & set(TOLD):
             computed = self._vocab_statistics(out, size)
         elif recorded is not None:
             computed = dict(zip(("old_logp", "entropy"), recorded, strict=True))
         else:
             with torch.no_grad():
-                logp, entropy, _ = self._logprobs.of(self.context.model, out, size, compute_entropy=bool(names))
+                logp, entropy, _ = self.logprobs.of(self.context.model, out, size, compute_entropy=bool(names))
             computed = {"old_logp": logp, "entropy": entropy}
         if lacks_old:
             out["old_per_token_logps"] = computed["old_logp"]
@@ -156,7 +154,7 @@ class OldLogProbs:
             raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
         model, temperature, rows = self.context.model, self.context.temperature, prompt_completion(out)
         with self.context.accelerator.autocast():
-            if self._logprobs.is_padding_free(*rows):
+            if self.logprobs.is_padding_free(*rows):
                 parts = layouts(*rows, budget=batch_size * rows[0].shape[1])
                 return read_packed(model, parts, temperature=temperature)
             return read_vocabulary(model, *rows, temperature=temperature, rows=batch_size)

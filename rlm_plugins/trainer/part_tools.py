@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,32 +21,20 @@ from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Rewards
 
 
+@dataclass
 class PartTools:
     """Provides the data of the scoring phase that is no tensor, and functions on extra completions.
 
     A scoring part runs on every process with the completions of all, so every process makes the same calls. Each
     computes its share and receives all results. The extra completions are not trained on.
-
-    Args:
-        context: Shared by all collaborators.
-        prompts: Prompts of the current generation batch.
-        generation: Decoding with the policy.
-        logprobs: Forward passes.
-        rewards: Rewards and their failures.
-        prefetch: Builds the columns that rewards are called with.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        prompts: Prompts,
-        generation: PolicyGeneration,
-        logprobs: LogProbs,
-        rewards: Rewards,
-        prefetch: RewardPrefetch,
-    ) -> None:
-        self.context, self._prompts, self._generation = context, prompts, generation
-        self._logprobs, self._rewards, self._prefetch = logprobs, rewards, prefetch
+    context: TrainerContext
+    prompts: Prompts
+    generation: PolicyGeneration
+    logprobs: LogProbs
+    rewards: Rewards
+    prefetch: RewardPrefetch
 
     def data(self, out: dict[str, Any]) -> dict[str, Any]:
         """Return name → lists of all processes, where a scoring part names them, and the functions.
@@ -59,8 +48,8 @@ class PartTools:
             return [row[mask].tolist() for row, mask in zip(out[f"{name}_ids"], masks, strict=True)]
 
         lists: dict[str, Callable[[], list[Any]]] = {
-            "prompts": lambda: [row["prompt"] for row in self._prompts.inputs],
-            "inputs": lambda: list(self._prompts.inputs),
+            "prompts": lambda: [row["prompt"] for row in self.prompts.inputs],
+            "inputs": lambda: list(self.prompts.inputs),
             "prompt_ids": lambda: ids("prompt"),
             "completion_ids": lambda: ids("completion"),
         }
@@ -81,7 +70,7 @@ class PartTools:
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
         inputs = rows_of(prompts, completions, self.context.tokenizer.pad_token_id)
         inputs = {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
-        logps: torch.Tensor = self._logprobs.of(self.context.model, inputs)[0]
+        logps: torch.Tensor = self.logprobs.of(self.context.model, inputs)[0]
         return logps
 
     def generate(
@@ -94,7 +83,7 @@ class PartTools:
         size = self.context.args.per_device_train_batch_size * self.context.args.steps_per_generation
         for first in range(0, mine.stop - mine.start, size):  # equally often on every process
             rows = slice(mine.start + first, min(mine.start + first + size, mine.stop))
-            generated += self._generation.generate(prompts[rows], starts[rows], greedy=greedy)[0]
+            generated += self.generation.generate(prompts[rows], starts[rows], greedy=greedy)[0]
         return together(generated)
 
     def rewards_of(
@@ -109,24 +98,25 @@ class PartTools:
         mine = share(len(prompts))
         scores = together(self._local_rewards(prompts[mine], completion_ids[mine], inputs[mine]))
         per_function = torch.tensor(scores, device=self.context.accelerator.device)
-        return self._rewards.weighted(per_function.view(-1, len(self.context.rewards)))
+        return self.rewards.weighted(per_function.view(-1, len(self.context.rewards)))
 
     def _local_rewards(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
     ) -> list[list[float]]:
         """Return each reward of some completions; NaN in a row that a failure excludes."""
-        faults, skipped = self._rewards.faults, set[int]()
+        faults, skipped = self.rewards.faults, set[int]()
         if faults is not None:
             faults.clear()
-        arguments = {"trainer_state": self.context.state, "log_extra": _ignore, "log_metric": _ignore}
-        columns = self._prefetch.columns(prompts, completion_ids, inputs, **arguments) if prompts else {}
-        scores = [answered(reward, columns) if prompts else [] for reward in self._prefetch.functions]
+        state = self.prefetch.arguments()["trainer_state"]
+        arguments = {"trainer_state": state, "log_extra": _ignore, "log_metric": _ignore}
+        columns = self.prefetch.columns(prompts, completion_ids, inputs, **arguments) if prompts else {}
+        scores = [answered(reward, columns) if prompts else [] for reward in self.prefetch.functions]
         if faults is not None:
             agree(faults.stop)
             skipped = faults.skipped
             records = together(faults.records)
-            if records and self._rewards.note is not None:
-                self._rewards.note(records)
+            if records and self.rewards.note is not None:
+                self.rewards.note(records)
         rows = zip(*scores, strict=True)
         return [[torch.nan if i in skipped or x is None else x for x in row] for i, row in enumerate(rows)]
 

@@ -15,16 +15,12 @@ from rlm_plugins.trainer.logprobs import LogProbs, loss_mask
 class PolicyDrift:
     """Keeps the last completion of each prompt and recomputes its log-probs when the prompt is sampled again.
 
-    Args:
-        context: Shared by all collaborators.
-        logprobs: Forward passes.
-
     Attributes:
         cache: Last completions; part of a checkpoint. None: no part names `policy_drift`.
     """
 
     def __init__(self, context: TrainerContext, logprobs: LogProbs) -> None:
-        self.context, self._logprobs = context, logprobs
+        self.context, self.logprobs = context, logprobs
         self.cache = CompletionCache() if context.scoring_needs("policy_drift") else None
 
     def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
@@ -45,7 +41,7 @@ class PolicyDrift:
         last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
         inputs = stacked(last, context.tokenizer.pad_token_id, context.accelerator.device)
         with torch.no_grad():
-            logp = self._logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
+            logp = self.logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
         is_known = torch.tensor([cache.knows(prompt) for prompt in prompts], device=logp.device)
         drift = distance(logp, inputs["logp"], inputs["mask"]).where(is_known, 0.0)
         cache.remember(gather_object(prompts), gather_object(current))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.rollout.prompt_source import PromptSource
+from rlm_plugins.rollout.prompt_source import Order, PromptSource
 from rlm_plugins.trainer.context import TrainerContext
 
 
+@dataclass
 class Prompts:
     """Selects the prompts of each generation batch, in the order of a sampler or from a prompt source.
 
     Args:
-        context: Shared by all collaborators.
         order: (size, epoch, seed) → order in which an epoch visits the prompts.
-        source: Chooses the prompts of each generation batch; None: the data loader does. With a source the data
-            loader only counts.
+        source: Chooses the prompts of each generation batch; None: the data loader does.
         dataset: Training examples.
 
     Attributes:
@@ -27,24 +27,19 @@ class Prompts:
         index: (B,) row number of each prompt in the data set, of all processes; None without a source.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        order: Callable[[int, int, int], Sequence[int]],
-        source: PromptSource | None,
-        dataset: Any,
-    ) -> None:
-        self.context, self.source = context, source
-        self._order, self._dataset = order, dataset
-        self.inputs: Sequence[Mapping[str, Any]] = ()
-        self.index: torch.Tensor | None = None
+    context: TrainerContext
+    order: Order
+    source: PromptSource | None
+    dataset: Any
+    inputs: Sequence[Mapping[str, Any]] = field(default=(), init=False)
+    index: torch.Tensor | None = field(default=None, init=False)
 
     def sampler(self, dataset: Any = None) -> PromptSampler:
         """Return the sampler of TRL's data loader."""
         args = self.context.args
-        size = len(self._dataset if dataset is None else dataset)
+        size = len(self.dataset if dataset is None else dataset)
         return PromptSampler(
-            order=lambda epoch: self._order(size, epoch, args.seed),
+            order=lambda epoch: self.order(size, epoch, args.seed),
             size=size,
             prompts=args.generation_batch_size // args.num_generations,
             generations=args.num_generations,
@@ -60,10 +55,11 @@ class Prompts:
             chosen = torch.tensor(self.source.take(count, self.context.step))
             self.index = chosen.repeat_interleave(generations).to(self.context.accelerator.device)
             local = self.index[self.context.local_rows(len(inputs))].tolist()
-            self.inputs = inputs = [dict(self._dataset[i]) for i in local]
+            self.inputs = inputs = [dict(self.dataset[i]) for i in local]
         return inputs
 
 
+@dataclass
 class PromptTokens:
     """Renders prompts and answers as token ids.
 
@@ -75,16 +71,11 @@ class PromptTokens:
         template: Keyword arguments of `apply_chat_template`.
     """
 
-    def __init__(
-        self,
-        tokenize: Callable[[list[Any]], tuple[list[list[int]], Any, Any]],
-        tokenizer: Any,
-        processing_class: Any,
-        eos_token_ids: Sequence[int],
-        template: Mapping[str, Any],
-    ) -> None:
-        self.tokenize, self._tokenizer, self._processing_class = tokenize, tokenizer, processing_class
-        self._eos_token_ids, self._template = eos_token_ids, template
+    tokenize: Callable[[list[Any]], tuple[list[list[int]], Any, Any]]
+    tokenizer: Any
+    processing_class: Any
+    eos_token_ids: Sequence[int]
+    template: Mapping[str, Any]
 
     def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Return the token ids of prompts."""
@@ -99,10 +90,10 @@ class PromptTokens:
         ids: list[int] = []
         if not isinstance(prompt, str):
             turn, (prefix,) = {"role": "assistant", "content": text}, self.prompt_ids([prompt])
-            chat = self._processing_class.apply_chat_template(
-                [*prompt, turn], tokenize=True, return_dict=True, **self._template
+            chat = self.processing_class.apply_chat_template(
+                [*prompt, turn], tokenize=True, return_dict=True, **self.template
             )["input_ids"]
             ids = chat[len(prefix) :] if chat[: len(prefix)] == prefix else []
-        ids = ids or self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        end = next((i for i, token in enumerate(ids) if token in self._eos_token_ids), None)
-        return [*ids, self._tokenizer.eos_token_id] if end is None else ids[: end + 1]
+        ids = ids or self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = next((i for i, token in enumerate(ids) if token in self.eos_token_ids), None)
+        return [*ids, self.tokenizer.eos_token_id] if end is None else ids[: end + 1]

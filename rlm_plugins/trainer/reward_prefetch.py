@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_plugins.generation.output import OnFinished
@@ -14,6 +15,7 @@ from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rollout import Rollout
 
 
+@dataclass
 class RewardPrefetch:
     """Starts asynchronous and multiprocess rewards early; their results are fetched when TRL calls them.
 
@@ -21,9 +23,6 @@ class RewardPrefetch:
     reports that. The others start when the whole batch is generated.
 
     Args:
-        context: Shared by all collaborators.
-        prompts: Prompts of the current generation batch.
-        rollout: Its completions.
         functions: Rewards as TRL calls them.
         decode: Token ids of completions → texts.
         arguments: Returns what TRL calls rewards with beside columns.
@@ -31,22 +30,15 @@ class RewardPrefetch:
         is_single_turn: True if completion i answers prompt i in one turn.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        prompts: Prompts,
-        rollout: Rollout,
-        functions: Sequence[Any],
-        decode: Callable[..., list[str]],
-        arguments: Callable[[], dict[str, Any]],
-        loop: Any,
-        *,
-        is_single_turn: bool,
-    ) -> None:
-        self.context, self._prompts, self._rollout = context, prompts, rollout
-        self.functions, self._decode, self._arguments, self._loop = functions, decode, arguments, loop
-        self._is_single_turn = is_single_turn
-        self._watched: Sequence[Any] = ()
+    context: TrainerContext
+    prompts: Prompts
+    rollout: Rollout
+    functions: Sequence[Any]
+    decode: Callable[..., list[str]]
+    arguments: Callable[[], dict[str, Any]]
+    loop: Any
+    is_single_turn: bool
+    _watched: Sequence[Any] = field(default=(), init=False)
 
     @property
     def is_on(self) -> bool:
@@ -67,7 +59,7 @@ class RewardPrefetch:
     def _has_plain_text(self, prompt: Any) -> bool:
         """Return True if the text of completion i is that of its tokens, and it answers prompt i."""
         parses = any(getattr(self.context.tokenizer, name, None) for name in ("response_template", "response_schema"))
-        return self._is_single_turn and (isinstance(prompt, str) or not parses)
+        return self.is_single_turn and (isinstance(prompt, str) or not parses)
 
     def on_finished(self) -> OnFinished | None:
         """Return the function that the generator calls with finished completions, or None."""
@@ -78,13 +70,13 @@ class RewardPrefetch:
         for group in {tuple(self._group_of[row]) for row in rows}:
             if all(row in self._finished for row in group):
                 prompts, completion_ids = ([x[row] for row in group] for x in (self._watched, self._finished))
-                inputs = [self._prompts.inputs[row] for row in group]
+                inputs = [self.prompts.inputs[row] for row in group]
                 self._begin(self.columns(prompts, completion_ids, inputs), by_group=True)
 
     def _begin(self, columns: dict[str, Any], *, by_group: bool = False) -> None:
         for reward in self.functions:
             if hasattr(reward, "begin") and (reward.by_group or not by_group):
-                reward.begin(columns, self._loop)
+                reward.begin(columns, self.loop)
 
     def columns(
         self,
@@ -94,7 +86,7 @@ class RewardPrefetch:
         **arguments: Any,
     ) -> dict[str, Any]:
         """Return what rewards are called with for completions whose text is that of their tokens."""
-        texts = self._decode(completion_ids, skip_special_tokens=True)
+        texts = self.decode(completion_ids, skip_special_tokens=True)
         is_chat = not isinstance(prompts[0], str)
         completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
         return columns_of(prompts, completions, completion_ids, inputs, **arguments)
@@ -106,6 +98,6 @@ class RewardPrefetch:
         if not self.is_on:
             return
         extra = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in extra.items() if name != "env_mask"}
-        view = self._rollout.view(prompts, completions, ids)
-        inputs, arguments = self._prompts.inputs, {**extra, **self._arguments()}
+        view = self.rollout.view(prompts, completions, ids)
+        inputs, arguments = self.prompts.inputs, {**extra, **self.arguments()}
         self._begin(columns_of(view.prompts, view.completions, view.completion_ids, inputs, **arguments))

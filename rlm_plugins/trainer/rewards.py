@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,12 +21,11 @@ Note = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with the samples on which rewards failed, of every process."""
 
 
+@dataclass
 class Rewards:
     """Computes rewards by TRL, makes failures known to every process, and logs diagnostics.
 
     Args:
-        context: Shared by all collaborators.
-        rollout: Completions of the current generation batch.
         weights: Coefficient of each reward.
         faults: Failures that the rewards report; None: they raise.
         note: See :data:`Note`.
@@ -36,19 +36,15 @@ class Rewards:
         per_function: (B, R) each reward of the completions of all processes.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        rollout: Rollout,
-        weights: torch.Tensor,
-        faults: Faults | None,
-        note: Note | None,
-    ) -> None:
-        self.context, self._rollout, self._weights = context, rollout, weights
-        self.faults, self.note = faults, note
-        self.texts: tuple[Sequence[Any], Sequence[Any]] = ((), ())
-        self.truncated: list[bool] = []
-        self.per_function = self._skipped = torch.zeros(0)
+    context: TrainerContext
+    rollout: Rollout
+    weights: torch.Tensor
+    faults: Faults | None
+    note: Note | None
+    texts: tuple[Sequence[Any], Sequence[Any]] = field(default=((), ()), init=False)
+    truncated: list[bool] = field(default_factory=list, init=False)
+    per_function: torch.Tensor = field(init=False)
+    _skipped: torch.Tensor = field(init=False)
 
     def compute(
         self,
@@ -70,7 +66,7 @@ class Rewards:
         Raises:
             Fault: A reward or an environment failed; on every process.
         """
-        view = self._rollout.view(prompts, completions, completion_ids_list)
+        view = self.rollout.view(prompts, completions, completion_ids_list)
         self.texts, self.truncated = (view.prompts, view.shown), view.truncated
         self._check_episodes()
         if self.faults is not None:
@@ -86,7 +82,7 @@ class Rewards:
         Raises:
             Fault: On every process.
         """
-        episodes = self._rollout.episodes
+        episodes = self.rollout.episodes
         if episodes is None or any(reads_episodes(reward.part.part) for reward in self.context.rewards):
             return
         hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
@@ -126,7 +122,7 @@ class Rewards:
 
     def weighted(self, per_function: torch.Tensor) -> torch.Tensor:
         """Return Σ weight · reward (B,) of rewards (B, R); NaN if no reward that counts applies."""
-        weights = self._weights.to(per_function.device)
+        weights = self.weights.to(per_function.device)
         counts = weights != 0 if weights.any() else weights == 0
         unscored = per_function[:, counts].isnan().all(1)
         return (per_function * weights).nansum(1).masked_fill(unscored, torch.nan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,13 +36,11 @@ class CompletionView:
     shown: Sequence[Any]
 
 
+@dataclass
 class Rollout:
     """Generates the completions of a batch and marks which source each comes from.
 
     Args:
-        context: Shared by all collaborators.
-        prompts: Prompts of the current generation batch.
-        generation: Decoding with the policy.
         eos_token_ids: Token ids that end a completion.
         collector: Assigns each completion to a rollout source; None: the policy generates all of them.
         runner: Plays episodes of a multi-turn environment; None: completions have one turn.
@@ -51,28 +49,23 @@ class Rollout:
         episodes: Episodes of the current generation batch, None without a multi-turn environment.
     """
 
-    def __init__(
-        self,
-        context: TrainerContext,
-        prompts: Prompts,
-        generation: PolicyGeneration,
-        eos_token_ids: Sequence[int],
-        collector: RolloutCollector | None,
-        runner: EpisodeRunner | None,
-    ) -> None:
-        self.context, self._prompts, self._generation = context, prompts, generation
-        self._eos_token_ids, self.collector, self._runner = eos_token_ids, collector, runner
-        self._collected: Rows | None = None
-        self.episodes: list[EpisodeTokens] | None = None
+    context: TrainerContext
+    prompts: Prompts
+    generation: PolicyGeneration
+    eos_token_ids: Sequence[int]
+    collector: RolloutCollector | None
+    runner: EpisodeRunner | None
+    collected: Rows | None = field(default=None, init=False)
+    episodes: list[EpisodeTokens] | None = field(default=None, init=False)
 
     def start_batch(self) -> None:
         """Discard the completions of the last batch."""
-        self._collected = self.episodes = None
+        self.collected = self.episodes = None
 
     def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         """Play one episode per prompt; tokens of the environment are masked out of the loss."""
-        assert self._runner is not None
-        rows = self.episodes = self._runner.play(prompts, inputs, self._generation.continue_ids, self._any_left)
+        assert self.runner is not None
+        rows = self.episodes = self.runner.play(prompts, inputs, self.generation.continue_ids, self._any_left)
         end = self.context.tokenizer.eos_token_id
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
@@ -84,13 +77,13 @@ class Rollout:
         }
 
     def _any_left(self, count: int) -> bool:
-        return count + self._generation.unused_rows(count) > 0
+        return count + self.generation.unused_rows(count) > 0
 
     def collect(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Return the completions of all sources, as TRL's `rollout_func` does."""
         assert self.collector is not None
         first = self.context.local_rows(len(prompts)).start
-        rows = self._collected = self.collector(prompts, self._prompts.inputs, first, trainer)
+        rows = self.collected = self.collector(prompts, self.prompts.inputs, first, trainer)
         logprobs: Any = rows.logprobs
         if all(row is None for row in logprobs):
             logprobs = None
@@ -104,20 +97,20 @@ class Rollout:
     def view(self, prompts: Any, completions: Any, completion_ids: list[list[int]]) -> CompletionView:
         """Return what TRL generated, or what happened in the episodes."""
         if self.episodes is None:
-            ends = {*self._eos_token_ids, self.context.tokenizer.pad_token_id}
+            ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return CompletionView(prompts, completions, completion_ids, truncated, completions)
         return CompletionView(**told_of(self.episodes), truncated=[row.episode.cut for row in self.episodes])
 
     def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""
-        if self._collected is None:
+        if self.collected is None:
             return {}
         trained = torch.ones_like(completion_ids)
-        for i, mask in enumerate(self._collected.mask):
+        for i, mask in enumerate(self.collected.mask):
             if mask is not None:
                 trained[i, : len(mask)] = torch.tensor(mask, device=trained.device).to(trained.dtype)
-        columns = {"source": torch.tensor(self._collected.source, device=trained.device), "trained": trained}
+        columns = {"source": torch.tensor(self.collected.source, device=trained.device), "trained": trained}
         if self.episodes is not None:
             turn_rewards = torch.zeros(completion_ids.shape, device=completion_ids.device)
             for i, episode in enumerate(row.episode for row in self.episodes):

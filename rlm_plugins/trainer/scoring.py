@@ -32,19 +32,11 @@ FOR_LOSS = ("mask", "group", "truncated", "rewards", "returns", "advantages", "e
 """Data of the scored batch that the loss phase needs."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scoring:
     """Runs the scoring phase.
 
     Args:
-        context: Shared by all collaborators.
-        prompts: Prompts of the current generation batch.
-        rollout: Its completions.
-        old_logprobs: Log-probs before the update.
-        drift: Policy drift since each prompt was last sampled.
-        critic: Values.
-        rewards: Rewards.
-        tools: Further data for parts.
         table: TRL's table of completions.
         observer: See :data:`Observer`.
     """
@@ -69,7 +61,7 @@ class Scoring:
             out, batch = self._sample(inputs, trl_generate)
         scored = compare(batch, context.equation)
         if context.is_training:
-            for part in context.learners():
+            for part in context.learners:
                 teach(part, scored)
         width = out["completion_ids"].shape[1]
         for name in FOR_LOSS:
