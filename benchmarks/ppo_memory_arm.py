@@ -46,14 +46,14 @@ class Probe(TrainerCallback):
         self.seconds: list[float] = []
         self.gradients = self.peak = 0
         self._record: Any = None
-        if trainer._tutor is not None:
-            move = trainer._tutor.step
+        if trainer.parts.critic.optimizer is not None:
+            move = trainer.parts.critic.optimizer.step
 
             def seen(step: int) -> Any:
                 self._see_gradients()
                 return move(step)
 
-            trainer._tutor.step = seen
+            trainer.parts.critic.optimizer.step = seen
 
     def weights(self) -> list[torch.Tensor]:
         """Every weight there is, each once."""
@@ -63,7 +63,7 @@ class Probe(TrainerCallback):
 
     def optimiser(self) -> int:
         """Bytes of the moments of all optimisers."""
-        tutor = [] if self.trainer._tutor is None else [self.trainer._tutor._optimizer]
+        tutor = [] if self.trainer.parts.critic.optimizer is None else [self.trainer.parts.critic.optimizer._optimizer]
         states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")
 

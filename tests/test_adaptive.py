@@ -186,7 +186,7 @@ def adapting(folder: Path) -> EquationTrainer:
 @pytest.mark.slow
 def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, again = interrupted(tmp_path, [4], adapting)
-    shaper, kl_penalty, bonus = (p.state_dict() for p in whole._stateful().values())
+    shaper, kl_penalty, bonus = (p.state_dict() for p in whole.parts.states.by_name.values())
     assert shaper == kl_penalty, "they saw the same"
     assert abs(kl_penalty["factor"] - 1) > 0
     steps = [line for line in whole.state.log_history if "loss" in line]
