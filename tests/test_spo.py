@@ -107,10 +107,10 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str, steps: tuple
     lessons = whole.equation.advantage.target.lessons
     assert any(moved > 0 for _, moves in lessons for moved in moves)
     for step, found in again.items():
-        assert found.parts.prompts.source.state_dict() == whole.parts.prompts.source.state_dict()
-        assert (
-            found.parts.prompts.source.sampler.target.state_dict()
-            == whole.parts.prompts.source.sampler.target.state_dict()
-        )
+        sources = found.parts.prompts.source, whole.parts.prompts.source
+        first, second = (source.state_dict() for source in sources)
+        assert first == second
+        first, second = (source.sampler.target.state_dict() for source in sources)
+        assert first == second
         assert found.equation.advantage.target.state_dict() == whole.equation.advantage.target.state_dict()
         assert found.equation.advantage.target.lessons == lessons[step:]

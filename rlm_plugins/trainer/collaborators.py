@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlm_plugins import stage
@@ -91,60 +92,41 @@ class Collaborators:
         template |= trainer.chat_template_kwargs
         self.tokens = PromptTokens(trainer._tokenize_prompts, trainer._tokenizer, processor, ends, template)
         decoding = trainer.vllm_generation if args.use_vllm else trainer.generation_config
+        turn = partial(_call, trainer, "_generate_single_turn")  # looked up at each call
         self.generation = generation = PolicyGeneration(
-            context,
-            prompts,
-            self.tokens,
-            options.generator,
-            decoding,
-            lambda *a, **k: trainer._generate_single_turn(*a, **k),
+            context, prompts, self.tokens, options.generator, decoding, turn
         )
         runner = _episode_runner(trainer, options.environment_spec)
         self.rollout = rollout = Rollout(context, prompts, generation, ends, collector, runner)
 
         has_aux_loss, is_single_turn = trainer.aux_loss_enabled, collector is None and not trainer.tools
         self.logprobs = logprobs = LogProbs(
-            context, lambda *a, **k: trl._get_per_token_logps_and_entropies(*a, **k), has_aux_loss
+            context, partial(_call, trl, "_get_per_token_logps_and_entropies"), has_aux_loss
         )
         self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
         self.drift = PolicyDrift(context, logprobs)
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
 
         self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.note)
-        self.prefetch = RewardPrefetch(
-            context,
-            prompts,
-            rollout,
-            trainer.reward_funcs,
-            processor.batch_decode,
-            lambda: _reward_arguments(trainer),
-            getattr(trainer, "async_loop", None),
-            is_single_turn,
-        )
+        calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
+        loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
+        self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
         self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
-        self.scoring = Scoring(
-            context,
-            prompts,
-            rollout,
-            old_logprobs,
-            self.drift,
-            critic,
-            rewards,
-            self.tools,
-            trainer._logs,
-            options.observer,
-        )
+        stages = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.scoring = Scoring(context, *stages, trainer._logs, options.observer)
 
         self.target_kl = TargetKL(context)
-        labels, coefficient = (
-            collector.labels if collector else [],
-            trainer.router_aux_loss_coef if has_aux_loss else None,
-        )
+        labels = collector.labels if collector else []
+        aux_loss_coef = trainer.router_aux_loss_coef if has_aux_loss else None
         self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels, options.critic is not None)
         passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
-        self.loss = Loss(context, rollout, *passes, options.schedules or {}, coefficient)
+        self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
         others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer}
         self.states = PartStates(context.stateful_parts(), others)
+
+
+def _call(owner: Any, method: str, *args: Any, **options: Any) -> Any:
+    return getattr(owner, method)(*args, **options)
 
 
 def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
@@ -162,9 +144,6 @@ def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner
 
 def _reward_arguments(trainer: Any) -> dict[str, Any]:
     """Return what TRL calls rewards with beside columns."""
-    arguments = {
-        "trainer_state": trainer.state,
-        "log_extra": trainer._log_completion_extra,
-        "log_metric": trainer._log_metric,
-    }
+    logs = {"log_extra": trainer._log_completion_extra, "log_metric": trainer._log_metric}
+    arguments = {"trainer_state": trainer.state, **logs}
     return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -44,37 +45,14 @@ class TrainerContext:
     learners: Sequence[Bound]
     sampler: Bound | None
 
-    # -- TRL's trainer, read-only
+    # -- attributes of the trainer that change
 
-    @property
-    def model(self) -> Any:
-        """Policy, as the trainer holds it."""
-        return self.trainer.model
-
-    @property
-    def temperature(self) -> float:
-        """Sampling temperature, by which the logits of every forward pass are divided."""
-        return self.trainer.temperature  # type: ignore[no-any-return]
-
-    @property
-    def is_training(self) -> bool:
-        """True while a training batch is processed, False during evaluation."""
-        return bool(self.trainer.model.training)
-
-    @property
-    def is_sharded(self) -> bool:
-        """True if FSDP or DeepSpeed distributes the weights."""
-        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps done."""
-        return self.trainer.state.global_step  # type: ignore[no-any-return]
-
-    @property
-    def micro_step(self) -> int:
-        """Micro-batches done."""
-        return self.trainer._step  # type: ignore[no-any-return]
+    model = property(attrgetter("trainer.model"), doc="Policy, as the trainer holds it.")
+    is_training = property(attrgetter("trainer.model.training"), doc="False during evaluation.")
+    temperature = property(attrgetter("trainer.temperature"), doc="Sampling temperature; divides all logits.")
+    step = property(attrgetter("trainer.state.global_step"), doc="Optimizer steps done.")
+    micro_step = property(attrgetter("trainer._step"), doc="Micro-batches done.")
+    buffered_inputs = property(attrgetter("trainer._buffered_inputs"), doc="Micro-batches of the generation batch.")
 
     @property
     def micro_steps_per_generation(self) -> int:
@@ -87,9 +65,9 @@ class TrainerContext:
         return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1
 
     @property
-    def buffered_inputs(self) -> list[dict[str, Any]]:
-        """Micro-batches of the current generation batch."""
-        return self.trainer._buffered_inputs  # type: ignore[no-any-return]
+    def is_sharded(self) -> bool:
+        """True if FSDP or DeepSpeed distributes the weights."""
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     def log(self, name: str, value: float) -> None:
         """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""

@@ -28,20 +28,12 @@ class CriticUpdate:
     the policy are freed, a second pass with the adapter of the critic backpropagates these gradients. So policy and
     critic never share a backward pass, and never need memory for both.
 
-    Args:
-        context: Shared by all collaborators.
-        logprobs: Forward passes.
-        settings: ``critic:`` of the recipe; None: no part names values.
-        trunk: Copy of the policy without adapters, for a critic of kind ``separate``.
-
     Attributes:
         optimizer: Optimizer of the critic, None without one.
     """
 
-    def __init__(
-        self, context: TrainerContext, logprobs: LogProbs, settings: stage.Critic | None, trunk: Any = None
-    ) -> None:
-        self.context, self._logprobs = context, logprobs
+    def __init__(self, context: TrainerContext, logprobs: LogProbs, settings: stage.Critic | None, trunk: Any) -> None:
+        self.context, self.logprobs = context, logprobs
         self.optimizer: AuxiliaryOptimizer[Critic] | None = None
         self._pending: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
         self._is_unchanged = False
@@ -117,14 +109,14 @@ class CriticUpdate:
             raise RlmError("a critic reads text, and these rows have images", where="critic")
         ids, mask, width = prompt_completion(inputs)
         with self.context.accelerator.autocast():
-            if not self._logprobs.is_padding_free(ids, mask, width):
+            if not self.logprobs.is_padding_free(ids, mask, width):
                 return self.critic.values(ids[rows], mask[rows], width)
             (layout,) = layouts(ids[rows], mask[rows], width)
             return self.critic.packed_values(layout)
 
     def _from_hidden(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         ids, mask, width = prompt_completion(inputs)
-        if not self._logprobs.is_padding_free(ids, mask, width):
+        if not self.logprobs.is_padding_free(ids, mask, width):
             return critic.of(hidden[:, -width - 1 : -1])
         (layout,) = layouts(ids, mask, width)
         return layout.padded(critic.of(hidden[0, layout.read]))

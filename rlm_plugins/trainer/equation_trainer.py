@@ -98,9 +98,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _generate_single_turn(self, *args: Any, **options: Any) -> Completions:
         recording, on_finished = self.parts.old_logprobs.are_recorded, self.parts.prefetch.on_finished()
-        return self.parts.generation.run(
-            super()._generate_single_turn, *args, return_logprobs=recording, on_finished=on_finished, **options
-        )
+        return self.parts.generation.run(super()._generate_single_turn, recording, on_finished, *args, **options)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> LogpsAndEntropies:
         return self.parts.old_logprobs.compute(*args, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +25,6 @@ Completions = tuple[list[list[int]], list[list[float]] | None]
 class PolicyGeneration:
     """Generates with the policy.
 
-    Args:
-        generator: None: `transformers.generate`, which sharded models always use.
-        decoding: TRL's `generation_config`, or its vLLM client.
-        single_turn: The trainer's `_generate_single_turn`.
-
     Attributes:
         recorded: Per completion of the last call its token ids, log-probs and entropies; empty: none were recorded.
     """
@@ -47,19 +42,15 @@ class PolicyGeneration:
     def run(
         self,
         trl_single_turn: Callable[..., Completions],
-        *args: Any,
         return_logprobs: Callable[[], bool],
         on_finished: OnFinished | None,
+        *args: Any,
         **options: Any,
     ) -> Completions:
         """Run TRL's `_generate_single_turn` with the recipe's generator in the place of `generate`.
 
-        Args:
-            trl_single_turn: TRL's method.
-            *args: Its arguments.
-            return_logprobs: Returns True if log-probs and entropies shall be recorded.
-            on_finished: Called with completions that end while others are still decoded.
-            **options: Its keyword arguments.
+        `return_logprobs` returns True if log-probs and entropies shall be recorded. `on_finished` is called with
+        completions that end while others are still decoded. Sharded models use `transformers.generate`.
         """
         if self.generator is None or self.context.is_sharded:
             return trl_single_turn(*args, **options)
@@ -111,9 +102,8 @@ class PolicyGeneration:
     def generate(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
     ) -> Completions:
-        """Generate completions; `EquationTrainer.write` is this method."""
-        starts = [list(start) for start in prefixes or [[]] * len(prompts)]
-        unused = self.unused_rows(len(prompts))
+        """Generate completions, as `EquationTrainer.generate`, whose method this is."""
+        starts, unused = [list(start) for start in prefixes or [[]] * len(prompts)], self.unused_rows(len(prompts))
         if not prompts and not unused:
             return [], None
         extra = [row["prompt"] for row in self.prompts.inputs[:unused]]
@@ -152,13 +142,10 @@ class PolicyGeneration:
         """Decode greedily, or as always, inside a ``with`` block."""
         changes = ({"temperature": 0.0} if self.context.args.use_vllm else GREEDY) if greedy else {}
         before = {name: getattr(self.decoding, name) for name in changes}
-        _assign(self.decoding, changes)
         try:
+            for name, value in changes.items():
+                setattr(self.decoding, name, value)
             yield
         finally:
-            _assign(self.decoding, before)
-
-
-def _assign(target: Any, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        setattr(target, name, value)
+            for name, value in before.items():
+                setattr(self.decoding, name, value)

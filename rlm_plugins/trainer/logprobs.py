@@ -21,13 +21,7 @@ LogpsAndEntropies = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None
 
 
 class LogProbs:
-    """Computes log-probs and entropies, without padding and with shared prompts where that is exact.
-
-    Args:
-        context: Shared by all collaborators.
-        trl_forward: TRL's `_get_per_token_logps_and_entropies`.
-        has_aux_loss: True if the loss has a load-balancing term.
-    """
+    """Computes log-probs and entropies, without padding and with shared prompts where that is exact."""
 
     def __init__(
         self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies], has_aux_loss: bool

@@ -25,12 +25,7 @@ from rlm_plugins.trainer.target_kl import TargetKL
 
 @dataclass
 class Loss:
-    """Computes the loss of micro-batches.
-
-    Args:
-        schedules: Name → schedule of a knob, to be logged.
-        aux_loss_coef: Coefficient of the load-balancing loss; None: the loss has no such term.
-    """
+    """Computes the loss of micro-batches."""
 
     context: TrainerContext
     rollout: Rollout

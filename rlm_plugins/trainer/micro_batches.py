@@ -22,12 +22,7 @@ from rlm_plugins.trainer.old_logprobs import OldLogProbs
 
 @dataclass
 class MicroBatches:
-    """Builds the micro-batches whose forward passes cost least.
-
-    Args:
-        labels: Labels of the rollout sources.
-        has_critic: True if a critic is trained on every completion.
-    """
+    """Builds the micro-batches whose forward passes cost least."""
 
     context: TrainerContext
     logprobs: LogProbs

@@ -19,11 +19,7 @@ from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_com
 
 @dataclass
 class OldLogProbs:
-    """Decides where old-policy log-probs and entropies come from.
-
-    Args:
-        policy_only: True if the policy generates every token in one turn, so that recorded log-probs are complete.
-    """
+    """Decides where old-policy log-probs and entropies come from."""
 
     context: TrainerContext
     logprobs: LogProbs

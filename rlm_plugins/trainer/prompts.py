@@ -17,11 +17,6 @@ from rlm_plugins.trainer.context import TrainerContext
 class Prompts:
     """Selects the prompts of each generation batch, in the order of a sampler or from a prompt source.
 
-    Args:
-        order: (size, epoch, seed) → order in which an epoch visits the prompts.
-        source: Chooses the prompts of each generation batch; None: the data loader does.
-        dataset: Training examples.
-
     Attributes:
         inputs: Examples of this process in the current generation batch, one per completion.
         index: (B,) row number of each prompt in the data set, of all processes; None without a source.
@@ -61,15 +56,7 @@ class Prompts:
 
 @dataclass
 class PromptTokens:
-    """Renders prompts and answers as token ids.
-
-    Args:
-        tokenize: TRL's `_tokenize_prompts`: prompts → token ids, images, multimodal fields.
-        tokenizer: Tokenizer of the policy.
-        processing_class: Tokenizer or processor that has the chat template.
-        eos_token_ids: Token ids that end a completion.
-        template: Keyword arguments of `apply_chat_template`.
-    """
+    """Renders prompts and answers as token ids."""
 
     tokenize: Callable[[list[Any]], tuple[list[list[int]], Any, Any]]
     tokenizer: Any

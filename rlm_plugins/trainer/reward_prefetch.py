@@ -21,13 +21,6 @@ class RewardPrefetch:
 
     Rewards that may be called by group start when the last completion of a group is finished, if the generator
     reports that. The others start when the whole batch is generated.
-
-    Args:
-        functions: Rewards as TRL calls them.
-        decode: Token ids of completions → texts.
-        arguments: Returns what TRL calls rewards with beside columns.
-        loop: TRL's event loop for asynchronous rewards.
-        is_single_turn: True if completion i answers prompt i in one turn.
     """
 
     context: TrainerContext

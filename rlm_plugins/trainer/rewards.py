@@ -25,11 +25,6 @@ Note = Callable[[Sequence[Mapping[str, Any]]], None]
 class Rewards:
     """Computes rewards by TRL, makes failures known to every process, and logs diagnostics.
 
-    Args:
-        weights: Coefficient of each reward.
-        faults: Failures that the rewards report; None: they raise.
-        note: See :data:`Note`.
-
     Attributes:
         texts: Prompts and completions as readers see them.
         truncated: Per completion of this process, True if it ended at the length limit.
@@ -52,21 +47,14 @@ class Rewards:
         inputs: Any,
         prompts: Any,
         completions: Any,
-        completion_ids_list: list[list[int]],
+        completion_ids: list[list[int]],
     ) -> torch.Tensor:
         """Return (B, R) each reward of the completions of all processes.
-
-        Args:
-            trl_calculate: TRL's `_calculate_rewards`, which the other arguments are for.
-            inputs: Examples of this process, one per completion.
-            prompts: Their prompts.
-            completions: Texts, or messages.
-            completion_ids_list: Token ids.
 
         Raises:
             Fault: A reward or an environment failed; on every process.
         """
-        view = self.rollout.view(prompts, completions, completion_ids_list)
+        view = self.rollout.view(prompts, completions, completion_ids)
         self.texts, self.truncated = (view.prompts, view.shown), view.truncated
         self._check_episodes()
         if self.faults is not None:

@@ -40,11 +40,6 @@ class CompletionView:
 class Rollout:
     """Generates the completions of a batch and marks which source each comes from.
 
-    Args:
-        eos_token_ids: Token ids that end a completion.
-        collector: Assigns each completion to a rollout source; None: the policy generates all of them.
-        runner: Plays episodes of a multi-turn environment; None: completions have one turn.
-
     Attributes:
         episodes: Episodes of the current generation batch, None without a multi-turn environment.
     """

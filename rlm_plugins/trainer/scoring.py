@@ -34,12 +34,7 @@ FOR_LOSS = ("mask", "group", "truncated", "rewards", "returns", "advantages", "e
 
 @dataclass
 class Scoring:
-    """Runs the scoring phase.
-
-    Args:
-        table: TRL's table of completions.
-        observer: See :data:`Observer`.
-    """
+    """Runs the scoring phase."""
 
     context: TrainerContext
     prompts: Prompts

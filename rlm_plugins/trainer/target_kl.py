@@ -18,9 +18,6 @@ class TargetKL:
     left on the generation batch are not computed. They count as steps, so schedules, `max_steps` and evaluation stay
     where they were. A critic still takes the first of them, whose gradient exists, and then waits too. Checkpoints
     need no state of this, since they are taken only between generation batches.
-
-    Args:
-        context: Shared by all collaborators.
     """
 
     def __init__(self, context: TrainerContext) -> None:
