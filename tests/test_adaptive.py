@@ -200,7 +200,7 @@ def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path
     assert [line["penalties/entropy_coefficient"] for line in steps] == pytest.approx(paid)
     assert len(set(paid)) > 2, "it never moved"
     assert bonus["coefficient"] == pytest.approx(c)
-    assert [p.state_dict() for p in again[4]._stateful().values()] == [shaper, kl_penalty, bonus]
+    assert [p.state_dict() for p in again[4].parts.states.by_name.values()] == [shaper, kl_penalty, bonus]
 
 
 def _bound(**knobs: Any) -> Bound:

@@ -40,7 +40,7 @@ SIZES = {
     "eos_token_id": 1,
 }
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
+PACKED, WRITTEN = "forward passes are padded: ", "rows are written by transformers: "
 TO_THE_BIT = replace(EVERY_SHORTCUT, fused_lora=False)
 """The terms of fused products are added in another order."""
 Made = dict[str, Any]

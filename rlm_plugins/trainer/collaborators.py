@@ -130,7 +130,7 @@ def _call(owner: Any, method: str, *args: Any, **options: Any) -> Any:
 
 
 def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
-    if spec is None or not spec.answers:
+    if spec is None or not spec.multi_turn:
         return None
     return EpisodeRunner(
         spec,

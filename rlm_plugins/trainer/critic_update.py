@@ -47,7 +47,7 @@ class CriticUpdate:
             critic.trunk.gradient_checkpointing_enable()
         self.optimizer = AuxiliaryOptimizer(
             critic,
-            called="critic",
+            name="critic",
             learning_rate=args.learning_rate if settings.learning_rate is None else settings.learning_rate,
             max_grad_norm=settings.max_grad_norm,
             adam={"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon},
@@ -57,7 +57,7 @@ class CriticUpdate:
     @property
     def critic(self) -> Critic | None:
         """Critic, None without one."""
-        return None if self.optimizer is None else self.optimizer.pupil
+        return None if self.optimizer is None else self.optimizer.model
 
     # -- values
 
@@ -73,7 +73,7 @@ class CriticUpdate:
 
     def hidden_states(self) -> Any:
         """Return a context that collects the hidden states of the policy, for a critic that is a head on them."""
-        return nullcontext() if self.critic is None else self.critic.listening()
+        return nullcontext() if self.critic is None else self.critic.capture_hidden()
 
     def for_loss(self, inputs: dict[str, Any], hidden: list[torch.Tensor] | None = None) -> torch.Tensor | None:
         """Return the values (B, T) of a micro-batch as a leaf tensor, whose gradient :meth:`step` backpropagates.
@@ -117,9 +117,9 @@ class CriticUpdate:
     def _from_hidden(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         ids, mask, width = prompt_completion(inputs)
         if not self.logprobs.is_padding_free(ids, mask, width):
-            return critic.of(hidden[:, -width - 1 : -1])
+            return critic.values_of(hidden[:, -width - 1 : -1])
         (layout,) = layouts(ids, mask, width)
-        return layout.padded(critic.of(hidden[0, layout.read]))
+        return layout.padded(critic.values_of(hidden[0, layout.read]))
 
     # -- update
 
@@ -129,7 +129,7 @@ class CriticUpdate:
             return
         for values, leaf in self._pending:
             if leaf.grad is not None:
-                self.optimizer.pupil.learn(values(), leaf.grad)
+                self.optimizer.model.backward(values(), leaf.grad)
         self._pending.clear()
         if self.context.accelerator.sync_gradients:
             norm, rate = self.optimizer.step(self.context.step)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from rlm_plugins.models.adapters import listed
+from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints
@@ -118,7 +118,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         if hasattr(self.model, "peft_config"):  # the policy's adapter alone: a critic has files of its own
-            state_dict = listed(self.model, self.model.state_dict() if state_dict is None else state_dict)
+            state_dict = without_auxiliary(self.model, self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, state_dict)
 
     def keep(self) -> None:

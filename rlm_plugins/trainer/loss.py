@@ -13,7 +13,7 @@ from rlm_plugins.packing.micro_batches import PORTIONS
 from rlm_plugins.packing.regroup import counts_by_row
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.step_batch import window_of
+from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.logprobs import LogProbs
@@ -168,7 +168,7 @@ class Loss:
             pieces.append(self._batch(inputs, logp, entropy, values))
         places = [inputs["row"] for inputs in upcoming]
         process = self.context.accelerator.process_index
-        joined, rows = window_of(pieces, places, self.context.gather_rows, process)
+        joined, rows = build_step_batch(pieces, places, self.context.gather_rows, process)
         return [(joined, numbers) for numbers in rows]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.distributed import share, together
+from rlm_plugins.distributed import gather_lists, rank_slice
 from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.fault_log import agree
 from rlm_plugins.rewards.trl_adapter import answered
@@ -53,7 +53,7 @@ class PartTools:
             "prompt_ids": lambda: ids("prompt"),
             "completion_ids": lambda: ids("completion"),
         }
-        return {name: together(make()) for name, make in lists.items() if self.context.scoring_needs(name)} | {
+        return {name: gather_lists(make()) for name, make in lists.items() if self.context.scoring_needs(name)} | {
             "logprobs_of": self.logprobs_of,
             "generate": self.generate,
             "rewards_of": self.rewards_of,
@@ -79,12 +79,12 @@ class PartTools:
         """Return token ids that the policy generates, in batches of the size of a generation batch."""
         starts = [[]] * len(prompts) if prefixes is None else prefixes
         _check_lengths("generate", prompts, starts)
-        mine, generated = share(len(prompts)), []
+        mine, generated = rank_slice(len(prompts)), []
         size = self.context.args.per_device_train_batch_size * self.context.args.steps_per_generation
         for first in range(0, mine.stop - mine.start, size):  # equally often on every process
             rows = slice(mine.start + first, min(mine.start + first + size, mine.stop))
             generated += self.generation.generate(prompts[rows], starts[rows], greedy=greedy)[0]
-        return together(generated)
+        return gather_lists(generated)
 
     def rewards_of(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
@@ -95,8 +95,8 @@ class PartTools:
             Fault: Of a reward that stops the run; on every process.
         """
         _check_lengths("rewards_of", prompts, completion_ids, inputs)
-        mine = share(len(prompts))
-        scores = together(self._local_rewards(prompts[mine], completion_ids[mine], inputs[mine]))
+        mine = rank_slice(len(prompts))
+        scores = gather_lists(self._local_rewards(prompts[mine], completion_ids[mine], inputs[mine]))
         per_function = torch.tensor(scores, device=self.context.accelerator.device)
         return self.rewards.weighted(per_function.view(-1, len(self.context.rewards)))
 
@@ -114,7 +114,7 @@ class PartTools:
         if faults is not None:
             agree(faults.stop)
             skipped = faults.skipped
-            records = together(faults.records)
+            records = gather_lists(faults.records)
             if records and self.rewards.note is not None:
                 self.rewards.note(records)
         rows = zip(*scores, strict=True)

@@ -95,7 +95,7 @@ class Rollout:
             ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return CompletionView(prompts, completions, completion_ids, truncated, completions)
-        return CompletionView(**told_of(self.episodes), truncated=[row.episode.cut for row in self.episodes])
+        return CompletionView(**told_of(self.episodes), truncated=[row.episode.truncated for row in self.episodes])
 
     def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""
@@ -109,7 +109,7 @@ class Rollout:
         if self.episodes is not None:
             turn_rewards = torch.zeros(completion_ids.shape, device=completion_ids.device)
             for i, episode in enumerate(row.episode for row in self.episodes):
-                turn_rewards[i, episode.ends] = torch.tensor(episode.paid, device=turn_rewards.device)
+                turn_rewards[i, episode.turn_ends] = torch.tensor(episode.turn_rewards, device=turn_rewards.device)
             columns["turn_rewards"] = turn_rewards
             self._log_episodes(self.episodes)
         return columns
@@ -122,7 +122,14 @@ class Rollout:
 
     def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
         counts = [
-            [len(e.ends), sum(e.paid), float(e.done), float(e.fault is not None), e.calls, e.failures]
+            [
+                len(e.turn_ends),
+                sum(e.turn_rewards),
+                float(e.done),
+                float(e.fault is not None),
+                e.tool_calls,
+                e.tool_failures,
+            ]
             for e in (row.episode for row in rows)
         ]
         local = torch.tensor(counts, dtype=torch.float32, device=self.context.accelerator.device)

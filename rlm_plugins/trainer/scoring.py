@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select, teach
+from rlm_plugins.dispatch import select, update_part
 from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
-from rlm_plugins.step import compare, sift
+from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.logprobs import loss_mask
@@ -54,10 +54,10 @@ class Scoring:
             out, batch = self._sample_until_full(inputs, trl_generate, context.equation.refill)
         else:
             out, batch = self._sample(inputs, trl_generate)
-        scored = compare(batch, context.equation)
+        scored = compute_advantages(batch, context.equation)
         if context.is_training:
             for part in context.learners:
-                teach(part, scored)
+                update_part(part, scored)
         width = out["completion_ids"].shape[1]
         for name in FOR_LOSS:
             value = getattr(scored, name)
@@ -82,10 +82,10 @@ class Scoring:
         out |= self.rollout.tensors(out["completion_ids"])
         batch = self.batch(out)
         self.rewards.log(batch)
-        batch = sift(batch, self.context.equation)
+        batch = shape_and_filter(batch, self.context.equation)
         self._log_filters(batch)
         if self.context.sampler is not None and self.context.is_training:
-            teach(self.context.sampler, batch)
+            update_part(self.context.sampler, batch)
         return out, batch
 
     def _sample_until_full(
