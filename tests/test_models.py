@@ -292,7 +292,7 @@ def test_a_fitting_row_passes() -> None:
 
 def test_unknown_characters_are_named() -> None:
     row = {"prompt": [{"role": "user", "content": "Add 2"}], "demonstration": "two: 2"}
-    with pytest.raises(RecipeError, match="does not know 'A', 'd', 't', 'w', 'o', ':' in"):
+    with pytest.raises(RecipeError, match="has no token for 'A', 'd', 't', 'w', 'o', ':' in"):
         check_tokenizer(scratch().tokenizer(), row)
 
 
