@@ -363,5 +363,7 @@ def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    with pytest.raises(RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* did not respond within 5 s"):
+    with pytest.raises(
+        RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* did not respond within 5 s"
+    ):
         dataset(path="someone/something")
