@@ -80,9 +80,8 @@ class _FusedLogprobs(torch.autograd.Function):
                 grad_entropy[part] = fast_linear(tilted, weight.T) / -temperature
                 del tilted
             if grad_logp is not None:
-                own = (1 - p.gather(1, y)) * weight[
-                    y.squeeze(1)
-                ]  # separate: 1 − p of a likely token would vanish in bfloat16
+                # Separate from the sum: in bfloat16, 1 − p of a likely token would vanish beside it.
+                own = (1 - p.gather(1, y)) * weight[y.squeeze(1)]
                 rest = fast_linear(p.scatter_(1, y, 0.0).to(weight.dtype), weight.T)
                 grad_logp[part] = (own - rest) / temperature
             del z  # else two chunks would be in memory
