@@ -1,5 +1,11 @@
 """Former name; removed once the trainer uses the interface."""
 
-from rlm_plugins.generation.generator_call import generate as written
+from typing import Any
 
-__all__ = ["written"]
+from rlm_plugins.generation.generator_call import generate
+from rlm_plugins.generation.output import Generation
+
+
+def written(*args: Any, tell: bool = False, finished: Any = None, **options: Any) -> Generation:
+    """Call `generate`."""
+    return generate(*args, **{"return_logprobs": tell, "on_finished": finished, **options})
