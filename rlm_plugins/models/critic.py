@@ -19,9 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import attention
-from rlm_plugins.packing.forward import inputs_of
-from rlm_plugins.packing.layout import Layout
+from rlm_plugins.packing import Layout, install_attention, model_inputs
 
 HEAD = "value_head.safetensors"
 
@@ -72,10 +70,10 @@ class Critic:
 
     def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B tokens"]:
         """The same, of rows that are read packed; 0 at padding."""
-        attention.install(self.trunk)
+        install_attention(self.trunk)
         with self.reading():
-            hidden = self.trunk(**inputs_of(layout)).last_hidden_state
-        return layout.padded(self.of(hidden[0, layout.read]))
+            hidden = self.trunk(**model_inputs(layout)).last_hidden_state
+        return layout.unpack(self.of(hidden[0, layout.logits_to_keep]))
 
     def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """The values of hidden states."""

@@ -14,7 +14,7 @@ Micro-batches (`group_micro_batches`, `merge_micro_batches`, `max_tokens_per_mic
 - `group_by_prompt`, `split_into_portions`, `split_rule`, `full_length_tokens`, `MicroBatch`, `SplitRule`, `PORTIONS`.
 - `has_advantage`, `zero_advantage_has_no_gradient`, `is_per_sequence`, `sums_over_step`.
 
-Fast paths: `Feature`, `Features`.
+Fast paths: `Feature`, `Features`; `why_unsupported` and the reasons `PADDED`, `SHARDED`.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from rlm_plugins.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from rlm_plugins.packing.attention import install_attention
-    from rlm_plugins.packing.features import Feature, Features
+    from rlm_plugins.packing.features import PADDED, SHARDED, Feature, Features
     from rlm_plugins.packing.forward import forward_with_head, model_inputs
     from rlm_plugins.packing.layout import Layout
     from rlm_plugins.packing.pack import layouts
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "attention": ("install_attention",),
-    "features": ("Feature", "Features"),
+    "features": ("PADDED", "SHARDED", "Feature", "Features"),
     "forward": ("forward_with_head", "model_inputs"),
     "layout": ("Layout",),
     "pack": ("layouts",),
@@ -58,7 +58,9 @@ _EXPORTS = {
     "zero_advantage": ("zero_advantage_has_no_gradient",),
 }
 __all__ = [
+    "PADDED",
     "PORTIONS",
+    "SHARDED",
     "Feature",
     "Features",
     "Layout",

@@ -10,9 +10,9 @@ from rlm_plugins.packing.token_budget import full_length_tokens as full
 __all__ = ["PORTIONS", "Sizes", "cut", "full", "joined", "portioned"]
 
 
-def cut(*rows: Any, budget: float) -> list[int]:
+def cut(*columns: Any, budget: float) -> list[int]:
     """Call `split_groups`."""
-    return split_groups(*rows, max_tokens=budget)
+    return partial(split_groups, max_tokens=budget)(*columns)
 
 
 def joined(*columns: Any, rows: int, budget: float) -> list[int]:

@@ -53,7 +53,7 @@ class PackedReader:
             return True
         if not self._has_warned:
             logger.warning(
-                "padded forward pass: the batch is wider than %d tokens, beyond which positions or attention differ",
+                "padded forward passes: the batch is wider than %d tokens, beyond which positions or attention differ",
                 self._max_length,
             )
         self._has_warned = True
