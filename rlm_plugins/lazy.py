@@ -1,7 +1,7 @@
-"""``from rlm_plugins.lazy import torch``: torch, imported when it is first used.
+"""Lazy imports: ``from rlm_plugins.lazy import torch`` imports torch when it is first used.
 
 Listing parts must not cost the second or more that importing torch takes, so the built-in parts take it from here.
-A guest may do the same, or simply write ``import torch``.
+An external plugin may do the same, or simply ``import torch``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["lazy_exports", "torch"]
 
 
 class _Lazy(ModuleType):
-    """Stands for a module until somebody takes an attribute from it."""
+    """Placeholder of a module, which is imported at the first access to an attribute."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module(self.__name__), name)

@@ -50,10 +50,10 @@ def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **ch
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often the loop was asked to write, and how often TRL read rows without gradient."""
-    from rlm_plugins.generation import fast
+    from rlm_plugins import generation
 
     counted = {"written": 0, "read": 0}
-    write, read = fast.fast_generate, GRPOTrainer._get_per_token_logps_and_entropies
+    write, read = generation.fast_generate, GRPOTrainer._get_per_token_logps_and_entropies
 
     def writing(*given: Any, **options: Any) -> Any:
         counted["written"] += 1
@@ -63,7 +63,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counted["read"] += not torch.is_grad_enabled()
         return read(*given, **options)
 
-    monkeypatch.setattr(fast, "fast_generate", writing)
+    monkeypatch.setattr(generation, "fast_generate", writing)
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", reading)
     return counted
 

@@ -103,7 +103,7 @@ def test_attention_looks_at_few_pairs_in_vain() -> None:
     """Long completions have a call each; short ones share it, as long as they see little of each other."""
     tree = packing._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
     assert [run.tokens for run in tree.runs] == [9 + 39, 49, 59 + 2 + 3 + 4]
-    assert [None if run.sees is None else int(run.sees.sum()) for run in tree.runs] == [
+    assert [None if run.visible is None else int(run.visible.sum()) for run in tree.runs] == [
         None,
         49 * 9 + 49 * 50 // 2,
         68 * 9 + (59 * 60 + 2 * 3 + 3 * 4 + 4 * 5) // 2,

@@ -252,7 +252,7 @@ def test_a_compiler_sees_one_graph() -> None:
 def test_a_second_derivative_is_refused_and_not_left_out() -> None:
     (layer,) = layers_of(pair("Llama")[1])
     x = drawn(4, 32).requires_grad_()
-    with pytest.raises(RlmError, match="fuse: false"):
+    with pytest.raises(RlmError, match="fused_lora: false"):
         torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
 
 

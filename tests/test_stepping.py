@@ -76,7 +76,7 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         if t == 2:
             left = surviving_indices(torch.tensor([True, False, False]))
-            past.keep(left)
+            past.evict(left)
 
 
 def test_small_weights_without_an_adapter_are_not_copied() -> None:

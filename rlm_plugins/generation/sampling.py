@@ -36,6 +36,7 @@ class MultinomialSampler:
         indices: Int[torch.Tensor, "L"],  # noqa: F821
         total: int,
     ) -> Int[torch.Tensor, "L"]:  # noqa: F821
+        """Sample the next token of each active sequence."""
         p = scores.softmax(-1)
         noise = self._exponential(indices, total, p)
         return _checked(p, argmax(torch.div(p, noise, out=noise)))
