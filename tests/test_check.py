@@ -130,7 +130,7 @@ def test_the_load(tmp_path: Path) -> None:
     assert (second.prompt_len, second.completion_len, second.micro_batch_size) == (prompt, 12, 8)
     assert (first.generated, second.generated) == (6, 8), "an evaluation writes rows too"
     assert (first.checkpointing, second.checkpointing) == (False, False), "a step fits without"
-    assert (first.state, second.state) == (2.0, 0.5)
+    assert (first.optimizer_state, second.optimizer_state) == (2.0, 0.5)
     assert not second.reference, "with an adapter the reference is the base"
 
 

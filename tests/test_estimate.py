@@ -321,7 +321,11 @@ def _peak_inside(record: Any, name: str) -> int:
 
 
 def test_an_adapter_that_fits_nowhere_is_told_with_the_layers_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"model.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+    with pytest.raises(
+        RecipeError, match=r"model.lora: PEFT rejects the adapter: .*nope(.|\n)*allowed: .*o_proj, q_proj"
+    ):
         estimate(config(), {"r": 4, "target_modules": ["nope"]}, NOTHING)
-    with pytest.raises(RecipeError, match=r"critic.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+    with pytest.raises(
+        RecipeError, match=r"critic.lora: PEFT rejects the adapter: .*nope(.|\n)*allowed: .*o_proj, q_proj"
+    ):
         estimate(config(), {"r": 4}, NOTHING, Critic("shared", {"target_modules": ["nope"]}))

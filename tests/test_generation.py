@@ -270,14 +270,14 @@ def test_the_adapter_that_is_off_is_not_added() -> None:
 
 FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
-    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer keeps"),
-    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer keeps"),
-    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer keeps"),
-    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "in one piece"),
+    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer caches"),
+    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer caches"),
+    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer caches"),
+    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "prefill_chunk_size"),
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
     "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
-    "angles that change": ("Llama", {"rope_parameters": families.LONG}, {}, "longer than 16 tokens"),
+    "angles that change": ("Llama", {"rope_parameters": families.LONG}, {}, "exceed 16 tokens"),
     "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
 }
 
@@ -423,7 +423,7 @@ def test_a_model_whose_own_settings_forbid_the_trial_is_written_by_transformers(
     model.generation_config.num_return_sequences = 2
     same(model, prompts(6, 3, times=2), config())
     (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
-    assert "cannot be tried" in line
+    assert "self-check of decoding cannot run" in line
 
 
 def test_a_trial_that_was_not_made_is_not_passed() -> None:
@@ -543,7 +543,7 @@ def test_who_left_changes_nothing_for_the_inverse_either() -> None:
 def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
     """Of the policy itself: a filter leaves less of it, and is not told."""
     model, inputs = families.adapted(families.model("Llama")).eval(), prompts(6, 3, times=4)
-    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), tell=True)
+    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
     assert isinstance(found, Generation)
     assert torch.equal(found.ids, usual)
     assert found.logp is not None
@@ -565,7 +565,7 @@ def test_what_it_gives_can_be_learned_from() -> None:
     def finished(*_: Any) -> None:
         modes.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
 
-    _, found = both(model, inputs, config(), tell=True, finished=finished)
+    _, found = both(model, inputs, config(), return_logprobs=True, on_finished=finished)
     assert set(modes) == {(False, False)}
     assert not any(x.is_inference() for x in (found.ids, found.logp, found.entropy))
     weight = torch.ones((), requires_grad=True)

@@ -216,12 +216,12 @@ def length(completions: list[str]) -> list[float]:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (lambda ids: ids[:1], "returned a tensor of shape (1, 2)"),
-        (lambda ids: ids.float(), "returned a tensor of shape (2, 2)"),
-        (lambda ids: ids.tolist(), "returned list"),
-        (lambda ids: ids + 1, "did not return the prompts"),
-        (lambda ids: ids[:, :1], "did not return the prompts"),
-        (lambda ids: Generation(ids, torch.zeros(2, 1)), "returned 'logp' of shape (2, 1), and wrote 0 tokens a row"),
+        (lambda ids: ids[:1], "got a tensor of shape (1, 2)"),
+        (lambda ids: ids.float(), "got a tensor of shape (2, 2)"),
+        (lambda ids: ids.tolist(), "got list"),
+        (lambda ids: ids + 1, "expected the prompts before the completions"),
+        (lambda ids: ids[:, :1], "expected the prompts before the completions"),
+        (lambda ids: Generation(ids, torch.zeros(2, 1)), "expected `logp` of shape (2, 0), got (2, 1)"),
         (lambda ids: ids / 0 + {}, "failed: TypeError"),
     ],
 )
@@ -272,17 +272,20 @@ def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> N
     assert stage.generator.part.name == "transformers"
 
 
-def old_logprobs_line(stage: Any) -> str:
+def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
     """The line of `rlm check` on old log-probs."""
-    lines = fast_path_lines(stage, arguments(stage))
+    (stage,) = compose(loaded, Registry())
+    args = arguments(stage)
+    args.use_vllm = use_vllm
+    lines = fast_path_lines(stage, args)
     return next(line for line in lines if line.startswith("old log-probs: "))
 
 
 @pytest.mark.parametrize(("generator", "told"), [("fast", "recorded during decoding"), ("transformers", "own")])
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
-    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
-    assert told in old_logprobs_line(stage)
+    loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
+    assert told in old_logprobs_line(loaded)
 
 
 @pytest.mark.parametrize(
@@ -300,15 +303,14 @@ def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator:
 def test_a_check_knows_who_scores_by_the_old_policy(tmp_path: Path, said: dict[str, Any], told: str) -> None:
     """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **said})
-    (stage,) = compose(loaded, Registry())
-    assert told in old_logprobs_line(stage)
+    assert told in old_logprobs_line(loaded)
 
 
 def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
     """Whoever asks TRL for it."""
     trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
-    _, (stage,) = composed(tmp_path, trainer={**trainer, "use_vllm": True})
-    assert "a pass of their own" in old_logprobs_line(stage)
+    loaded, _ = composed(tmp_path, trainer=trainer)
+    assert "a pass of their own (log-probs of vLLM" in old_logprobs_line(loaded, use_vllm=True)
 
 
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:

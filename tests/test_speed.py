@@ -356,7 +356,12 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ),
         (
             "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
-            ["padding-free", "`speed.skip_zero_advantage` is off", "grouped by prompt", "as many tokens as 500"],
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "grouped by prompt",
+                "500 tokens, each prompt counted once",
+            ],
         ),
         (
             "speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",

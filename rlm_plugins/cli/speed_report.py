@@ -32,8 +32,7 @@ def fast_path_lines(stage: Stage, args: Any) -> list[str]:
     """
     if stage.equation is None or stage.speed == NO_SPEED:
         return []
-    features = StageFeatures(stage, args)
-    return [_line(feature, args) for feature in features if features.applies(feature)]
+    return [_line(feature, args) for feature in StageFeatures(stage, args)]
 
 
 def _line(feature: Feature, args: Any) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlm_plugins.estimate.stage_features import StageFeatures
-from rlm_plugins.packing import full_length_tokens
+from rlm_plugins.packing import full_length_tokens, max_packed_length
 from rlm_plugins.stage import Stage
 
 
@@ -21,7 +21,7 @@ def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -
     """
     features = StageFeatures(stage, args)
     size, group = args.per_device_train_batch_size, args.num_generations
-    limit = features.max_packed_length
+    limit = max_packed_length(stage.source.config)
     if not features.padding_free.on or (limit is not None and prompt_len + completion_len > limit):
         return size, 0
     step = size * args.gradient_accumulation_steps

@@ -35,50 +35,35 @@ class StageFeatures(Features):
 
     def __init__(self, stage: Stage, args: Any) -> None:
         assert stage.equation is not None
+        facts = {"sharded": is_sharded(args), "load_balancing": has_load_balancing(stage, args)}
         super().__init__(
-            stage.speed,
-            stage.equation,
-            args,
-            sharded=is_sharded(args),
-            load_balancing=has_load_balancing(stage, args),
-            critic=stage.critic is not None,
-            learners=stage.parts(),
+            stage.speed, stage.equation, args, **facts, critic=stage.critic is not None, learners=stage.parts()
         )
         self.stage = stage
 
     def __iter__(self) -> Iterator[Feature]:
-        yield from super().__iter__()
-        yield from (self.reuse_old_logprobs, self.prefetch_rewards)
-
-    def applies(self, feature: Feature) -> bool:
-        """Return True if a stage of this kind can use a feature at all."""
-        if feature.name == "fused_lora":
-            return self.stage.lora is not None
-        if feature.name == "merge_micro_batches":
-            return feature.on and self.merged_tokens >= 2 * self.args.per_device_train_batch_size
-        if feature.name == "reuse_old_logprobs":
-            return self.speed.reuse_old_logprobs and (self.needs_old_for_scoring or self.recomputes_old_logprobs)
-        return feature.name != "prefetch_rewards" or bool(self._early_rewards)
-
-    @cached_property
-    def padding_free(self) -> Feature:
-        """Padding-free passes, with their limit in length."""
-        feature, limit = super().padding_free, self.max_packed_length
-        if not feature.on or limit is None:
-            return feature
-        return replace(feature, detail=f"in batches up to {limit} tokens wide; wider ones are padded")
-
-    @cached_property
-    def dynamic_micro_batches(self) -> Feature:
-        """Dynamic micro-batches, with their size in tokens."""
-        feature, max_tokens = super().dynamic_micro_batches, self.speed.max_tokens_per_micro_batch
-        if not feature.on:
-            return feature
-        if max_tokens is None:
-            return replace(feature, detail=f"merged up to {self.merged_tokens:.0f} tokens, since the model is small")
-        size = f"{self.args.per_device_train_batch_size} completions of full length"
-        size = size if max_tokens == "auto" else str(max_tokens)
-        return replace(feature, detail=f"as many tokens as {size}, each prompt counted once")
+        """Yield the fast paths that apply to a stage of this kind."""
+        limit = max_packed_length(self.stage.source.config)
+        widths = f"in batches up to {limit} tokens wide; wider ones are padded"
+        yield replace(self.padding_free, detail="" if limit is None else widths)
+        if self.stage.lora is not None:
+            yield self.fused_lora
+        yield self.skip_zero_advantage
+        yield self.group_micro_batches
+        dynamic, size = self.dynamic_micro_batches, self.args.per_device_train_batch_size
+        if self.speed.max_tokens_per_micro_batch == "auto":
+            yield replace(
+                dynamic, detail=f"as many tokens as {size} completions of full length, each prompt counted once"
+            )
+        elif self.speed.max_tokens_per_micro_batch is not None:
+            yield replace(dynamic, detail=f"{self.speed.max_tokens_per_micro_batch} tokens, each prompt counted once")
+        elif dynamic.on and self.merged_tokens >= 2 * size:
+            yield replace(dynamic, detail=f"merged up to {self.merged_tokens:.0f} tokens, since the model is small")
+        if self.speed.reuse_old_logprobs and (self.needs_old_for_scoring or self.recomputes_old_logprobs):
+            yield self.reuse_old_logprobs
+        early = [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
+        if early:
+            yield replace(self._feature("prefetch_rewards"), detail=", ".join(early))
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model, or the loss with its coefficients, does not support a fast path, or None."""
@@ -100,22 +85,15 @@ class StageFeatures(Features):
         """Most tokens of merged micro-batches: many for a small model."""
         return PRODUCTS / sum(x.numel() for x in self.model.parameters())
 
-    @property
-    def max_packed_length(self) -> int | None:
-        """Longest packed sequence (tokens), or None for any."""
-        return max_packed_length(self.stage.source.config)
-
     def _why_not_fused(self) -> str | None:
         """Return why no LoRA layer is fused, or None."""
         from peft.tuners.lora.layer import Linear
 
         from rlm_plugins.kernels.fused_lora import is_fusible
 
-        if self.stage.lora is None:
-            return "the stage has no LoRA"
         if any(type(layer) is Linear and is_fusible(layer) for layer in self.model.train().modules()):
             return None
-        options = [name for name in ("lora_dropout", "use_dora", "lora_bias") if self.stage.lora.get(name)]
+        options = [name for name in ("lora_dropout", "use_dora", "lora_bias") if (self.stage.lora or {}).get(name)]
         return f"`{options[0]}` is set" if options else "none of its layers is plain, in float32"
 
     def _why_not_skipped(self) -> str | None:
@@ -155,23 +133,9 @@ class StageFeatures(Features):
             return not any(reason for reason, _ in decoding_plans(self.stage, self.args)[:1])
         return True
 
-    @property
-    def _early_rewards(self) -> list[str]:
-        return [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
-
-    @cached_property
-    def prefetch_rewards(self) -> Feature:
-        """Asynchronous and multiprocess rewards that start during generation."""
-        return replace(self._feature("prefetch_rewards"), detail=", ".join(self._early_rewards))
-
 
 def has_load_balancing(stage: Stage, args: Any) -> bool:
-    """Return True if TRL adds a load-balancing term over experts to the loss.
-
-    Args:
-        stage: With its model specification.
-        args: Config of the trainer.
-    """
+    """Return True if TRL adds a load-balancing term over experts to the loss of a stage."""
     config, coefficient = stage.source.config.get_text_config(), args.router_aux_loss_coef
     if coefficient is None:
         coefficient = getattr(config, "router_aux_loss_coef", 0.0)

@@ -8,21 +8,8 @@ Code outside this package imports these names and none of its modules:
 - `dry_run`: Why a model would fall back and how many bytes decoding needs, on the meta device.
 """
 
-from typing import TYPE_CHECKING
-
-from rlm_plugins.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from rlm_plugins.generation.fast import dry_run, fast_generate
-    from rlm_plugins.generation.generator_call import generate
-    from rlm_plugins.generation.output import Generation, OnFinished
+from rlm_plugins.generation.fast import dry_run, fast_generate
+from rlm_plugins.generation.generator_call import generate
+from rlm_plugins.generation.output import Generation, OnFinished
 
 __all__ = ["Generation", "OnFinished", "dry_run", "fast_generate", "generate"]
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "fast": ("dry_run", "fast_generate"),
-        "generator_call": ("generate",),
-        "output": ("Generation", "OnFinished"),
-    },
-)

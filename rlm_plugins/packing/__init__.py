@@ -12,51 +12,22 @@ The pass (`padding_free`):
 Micro-batches (`group_micro_batches`, `merge_micro_batches`, `max_tokens_per_micro_batch`, `skip_zero_advantage`):
 
 - `group_by_prompt`, `split_into_portions`, `split_rule`, `full_length_tokens`, `MicroBatch`, `SplitRule`, `PORTIONS`.
-- `has_advantage`, `zero_advantage_has_no_gradient`, `is_per_sequence`, `sums_over_step`.
+- `has_advantage`, `zero_advantage_has_no_gradient`, `is_per_sequence`.
 
 Fast paths: `Feature`, `Features`; `why_unsupported` and the reasons `PADDED`, `SHARDED`.
 """
 
-from typing import TYPE_CHECKING
+from rlm_plugins.packing.attention import install_attention
+from rlm_plugins.packing.features import PADDED, SHARDED, Feature, Features
+from rlm_plugins.packing.forward import forward_with_head, model_inputs
+from rlm_plugins.packing.layout import Layout
+from rlm_plugins.packing.pack import layouts
+from rlm_plugins.packing.prompt_groups import MicroBatch, group_by_prompt, has_advantage, is_per_sequence
+from rlm_plugins.packing.reader import PackedReader
+from rlm_plugins.packing.support import max_packed_length, why_unsupported
+from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, full_length_tokens, split_into_portions, split_rule
+from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
 
-from rlm_plugins.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from rlm_plugins.packing.attention import install_attention
-    from rlm_plugins.packing.features import PADDED, SHARDED, Feature, Features
-    from rlm_plugins.packing.forward import forward_with_head, model_inputs
-    from rlm_plugins.packing.layout import Layout
-    from rlm_plugins.packing.pack import layouts
-    from rlm_plugins.packing.prompt_groups import (
-        MicroBatch,
-        group_by_prompt,
-        has_advantage,
-        is_per_sequence,
-        sums_over_step,
-    )
-    from rlm_plugins.packing.reader import PackedReader
-    from rlm_plugins.packing.support import max_packed_length, why_unsupported
-    from rlm_plugins.packing.token_budget import (
-        PORTIONS,
-        SplitRule,
-        full_length_tokens,
-        split_into_portions,
-        split_rule,
-    )
-    from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
-
-_EXPORTS = {
-    "attention": ("install_attention",),
-    "features": ("PADDED", "SHARDED", "Feature", "Features"),
-    "forward": ("forward_with_head", "model_inputs"),
-    "layout": ("Layout",),
-    "pack": ("layouts",),
-    "prompt_groups": ("MicroBatch", "group_by_prompt", "has_advantage", "is_per_sequence", "sums_over_step"),
-    "reader": ("PackedReader",),
-    "support": ("max_packed_length", "why_unsupported"),
-    "token_budget": ("PORTIONS", "SplitRule", "full_length_tokens", "split_into_portions", "split_rule"),
-    "zero_advantage": ("zero_advantage_has_no_gradient",),
-}
 __all__ = [
     "PADDED",
     "PORTIONS",
@@ -78,8 +49,6 @@ __all__ = [
     "model_inputs",
     "split_into_portions",
     "split_rule",
-    "sums_over_step",
     "why_unsupported",
     "zero_advantage_has_no_gradient",
 ]
-__getattr__ = lazy_exports(__name__, _EXPORTS)

@@ -6,7 +6,7 @@ The trainer, ``rlm check`` and the memory estimate use this one list. Here are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,8 +41,9 @@ class Feature:
         return self.reason is None
 
 
+@dataclass
 class Features:
-    """Fast paths of a stage, by name and as a list.
+    """Fast paths of a stage, by name.
 
     Args:
         speed: `speed:` of the recipe.
@@ -54,27 +55,13 @@ class Features:
         learners: Every part that may be stateful, or a function that returns them.
     """
 
-    def __init__(
-        self,
-        speed: Speed,
-        equation: Equation,
-        args: Any,
-        *,
-        sharded: bool = False,
-        load_balancing: bool = False,
-        critic: bool = False,
-        learners: Iterable[Bound] | Callable[[], Iterable[Bound]] = (),
-    ) -> None:
-        self.speed, self.equation, self.args = speed, equation, args
-        self._sharded, self._load_balancing, self._critic = sharded, load_balancing, critic
-        self._learners = learners if callable(learners) else list(learners)
-
-    def __iter__(self) -> Iterator[Feature]:
-        yield self.padding_free
-        yield self.fused_lora
-        yield self.skip_zero_advantage
-        yield self.group_micro_batches
-        yield self.dynamic_micro_batches
+    speed: Speed
+    equation: Equation
+    args: Any
+    sharded: bool = False
+    load_balancing: bool = False
+    critic: bool = False
+    learners: Iterable[Bound] | Callable[[], Iterable[Bound]] = ()
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model does not support a fast path, or None if that is unknown."""
@@ -93,8 +80,8 @@ class Features:
         return self._feature(
             "padding_free",
             (self.args.cast_lm_head_to_fp32, "`cast_lm_head_to_fp32` replaces the language head"),
-            (self._sharded, SHARDED),
-            (self._load_balancing, LOAD_BALANCING),
+            (self.sharded, SHARDED),
+            (self.load_balancing, LOAD_BALANCING),
         )
 
     @cached_property
@@ -104,7 +91,7 @@ class Features:
             "fused_lora",
             (self.args.bf16 or self.args.fp16, "products are in half precision"),
             (self.args.torch_compile, "`torch_compile` compiles the products"),
-            (self._sharded, SHARDED),
+            (self.sharded, SHARDED),
         )
 
     @cached_property
@@ -112,7 +99,7 @@ class Features:
         """Updates without zero-advantage completions; whether the loss allows it is checked at each step."""
         return self._feature(
             "skip_zero_advantage",
-            (self._critic, "the critic is trained on them"),
+            (self.critic, "the critic is trained on them"),
             (getattr(self.args, "target_kl", None) is not None, "`target_kl` measures all completions"),
         )
 
@@ -142,7 +129,7 @@ class Features:
     def needed_for_scoring(self, name: str) -> bool:
         """Return True if a part requests a field of the batch before the loss phase, or in `update`."""
         parts = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        learners = self._learners() if callable(self._learners) else self._learners
+        learners = self.learners() if callable(self.learners) else self.learners
         return any(name in p.part.needs for p in parts) or any(name in p.part.update_needs for p in learners)
 
     @property
