@@ -160,7 +160,7 @@ def bytes_of(document: Record) -> Record:
         "expected": {
             "parameters": sum(said[name] for name in said if "weights" in name),
             "gradients": sum(said[name] for name in said if "gradients" in name),
-            "optimiser": sum(said[name] for name in said if "optimiser" in name),
+            "optimiser": sum(said[name] for name in said if "optimizer" in name),
             "peak": expected["peak"],
         },
     }
