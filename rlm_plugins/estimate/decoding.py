@@ -33,6 +33,7 @@ def decoding_plans(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
         return []
     model, knobs = skeleton(stage.source.config, stage.lora), stage.generator.knobs
     plans = []
+    # Train and eval mode may differ: dropout makes the generator fall back.
     for trains, config in _generation_configs(stage, args):
         sharded = trains and is_sharded(args)
         plans.append((SHARDED, 0) if sharded else dry_run(model.train(trains), config, **knobs))

@@ -65,6 +65,7 @@ def frozen_bytes(model: torch.nn.Module, config: PretrainedConfig) -> int:
     if not is_four_bit(config):
         return total
     weights = [layer.weight for layer in _linear_layers(model)]
+    # PEFT keeps adapters in full precision; only frozen weights are quantized.
     quantized = [p for p in weights if not p.requires_grad]
     return int(total - sum(p.numel() * (p.element_size() - FOUR_BIT) for p in quantized))
 

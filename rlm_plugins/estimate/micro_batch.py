@@ -25,6 +25,7 @@ def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -
     if not features.padding_free.on or (limit is not None and prompt_len + completion_len > limit):
         return size, 0
     step = size * args.gradient_accumulation_steps
+    # Shuffled, a micro-batch may hold completions of every prompt of the generation.
     if not features.group_micro_batches.on:
         return size, min(size, math.ceil(size * args.steps_per_generation / group))
     if features.dynamic_micro_batches.on:

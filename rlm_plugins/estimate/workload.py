@@ -85,6 +85,7 @@ def _generated(stage: Stage, args: Any) -> int:
     decodes = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False)
     generation = args.per_device_train_batch_size * args.steps_per_generation if decodes else 0
     evaluation, held_out = stage.evaluation, len(stage.environment_spec.test)
+    # Evaluation decodes held-out prompts in batches of its own.
     evaluated = 0
     if evaluation:
         evaluated = min(evaluation.batch_size, evaluation.rows or held_out, held_out)

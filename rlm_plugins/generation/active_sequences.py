@@ -54,6 +54,7 @@ class ActiveSequences:
         output = self._model._prefill(self.ids[first], self._config, _select(self._model_kwargs, first, self.total))
         self._model_kwargs = self._model._update_model_kwargs_for_generation(output, self._model_kwargs)
         position_ids = self._model_kwargs.get("position_ids")
+        # The step computes rotary angles per sequence, so it needs one position for each.
         if self._step is not None and position_ids is not None and position_ids.dim() == 2:
             self._state = KVState(self._model_kwargs, prompt_of)
         else:
@@ -97,6 +98,7 @@ class ActiveSequences:
         else:
             evict(self._cache, survivors)
             self._model_kwargs = _select(self._model_kwargs, survivors, len(self.indices))
+        # A processor may keep tensors with one entry per sequence; others hold for any batch.
         for processor in self._processors:
             for name in SEQUENCE_STATE & vars(processor).keys():
                 x = getattr(processor, name)
@@ -123,6 +125,7 @@ def distinct_prompts(ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
     numbers: dict[tuple[int, ...], int] = {}
     first: list[int] = []
     prompt_of: list[int] = []
+    # Padding belongs to the key: the pad token may also occur as a token of a prompt.
     keys = ids if attention_mask is None else torch.cat([ids, attention_mask], 1)
     for index, key in enumerate(keys.tolist()):
         number = numbers.setdefault(tuple(key), len(numbers))

@@ -34,6 +34,7 @@ def fast_generate(
 ) -> torch.Tensor | Generation:
     """Generate what `generate` of a model would, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
+        # Known reasons first: the self-check costs three short generations.
         if reason := why_unsupported_model(model) or why_self_check_fails(model, transformers_generate, merge=merge):
             raise UnsupportedCall(reason)
         loop = partial(

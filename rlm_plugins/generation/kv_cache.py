@@ -23,6 +23,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
             self._buffers = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
             self.keys, self.values = self._buffers
         length, new = self.keys.shape[2], key_states.shape[2]
+        # Views grow within the buffer; it is copied only once per BLOCK tokens.
         if length + new > self._buffers[0].shape[2]:
             self._buffers = [_extended(x.narrow(2, 0, length), length + new + BLOCK) for x in self._buffers]
         keys, values = self._buffers

@@ -75,6 +75,7 @@ class KVState:
             self._mask = self._mask[indices]
         if self._prompts is not None:
             self._prompts = self._prompts.select(indices, self._mask)
+            # With few sequences left per prompt the additional calls cost more than they save.
             if not sharing_pays(self._prompts.prompt_of, self._prompts.kv[0][0]):
                 self._copy_prompts(self._prompts)
 

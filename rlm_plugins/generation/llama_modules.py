@@ -115,6 +115,7 @@ def fused_linear(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     biases = [base.bias for base in bases if base.bias is not None]
     if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
         raise UnsupportedModel
+    # Joining layers whose weights are used in place would cost a copy of each.
     if len(layers) > 1 and all(is_copied(layer) for layer in layers):
         weights = [output_first(base, base.weight) for base in bases]
         sizes = [len(weight) for weight in weights]

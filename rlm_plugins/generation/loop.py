@@ -61,6 +61,7 @@ def decode(
     """
     reason = why_unsupported_call(model, logits_processor, stopping_criteria, generation_config, model_kwargs)
     if reason:
+        # No random number has been drawn yet, so the fallback gives the samples of transformers.
         raise UnsupportedCall(reason)
     step = verified_step(model) if merge else None
     active = ActiveSequences(model, input_ids, generation_config, model_kwargs, logits_processor, step)
@@ -83,6 +84,7 @@ def decode(
                             on_finished(active.indices[done].tolist(), completions)
                     if done.all():
                         break
+                    # Only now: the callback above needs the ids of finished sequences.
                     active.evict(done)
                 logits = active.next_logits()
     return active.all_ids if recorded is None else Generation.from_steps(active.all_ids, recorded)

@@ -67,5 +67,6 @@ def _copied_layers(model: Any) -> list[Any]:
     if is_cast(model):
         return []
     alone = [layer for layer in model.modules() if is_alone(layer)]
+    # The base inside a LoRA layer is never called while the layer is replaced.
     bases = {base_of(layer) for layer in alone if base_of(layer) is not layer}
     return [layer for layer in alone if layer not in bases and is_copied(layer)]

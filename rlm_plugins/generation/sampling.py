@@ -44,6 +44,7 @@ class MultinomialSampler:
     def _exponential(self, indices: torch.Tensor, total: int, like: torch.Tensor) -> torch.Tensor:
         """Return the noise e of the active sequences (L, V)."""
         shape = total, like.shape[-1]
+        # Numbers of all sequences are drawn, so that evicted ones do not shift the RNG state.
         if like.device.type != "cpu" or not exponential_is_inverse():
             noise = torch.empty(shape, device=like.device).exponential_()
             return noise if len(indices) == total else noise.index_select(0, indices)
@@ -60,6 +61,7 @@ def _exponential_from_uniform(u: torch.Tensor) -> torch.Tensor:
 def exponential_is_inverse() -> bool:
     """Return True if this build of PyTorch computes Exp(1) from its uniform numbers by −log(1 − u), bit for bit."""
     count = 1 << 14
+    # Own generators: the check must not touch the global RNG state.
     one, other = (torch.Generator().manual_seed(0) for _ in range(2))
     expected = torch.empty(count).exponential_(generator=one)
     noise = _exponential_from_uniform(torch.rand(count, dtype=torch.float64, generator=other))

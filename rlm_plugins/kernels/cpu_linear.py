@@ -62,6 +62,7 @@ def _supports_onednn(weight: torch.Tensor) -> bool:
         return False
     if not library.is_available() or not library.enabled:  # type: ignore[attr-defined]
         return False
+    # Estimates on the meta device count the copies that this machine would make.
     return weight.device.type == "cpu" or (weight.is_meta and not torch.accelerator.is_available())
 
 

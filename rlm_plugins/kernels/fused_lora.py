@@ -49,6 +49,7 @@ class FusedLinear(Linear):  # type: ignore[misc]
             (name,) = adapters(self)
             a, b, scale = self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
             output = _Fused.apply(flat, weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+        # The reference pass: adapters are off, and nothing needs a gradient.
         elif self.disable_adapters and not self.merged and is_plain(base) and not torch.is_grad_enabled():
             output = fast_linear(flat, weight, base.bias)
         if output is None:

@@ -22,6 +22,7 @@ def is_alone(layer: Any) -> bool:
 
 def is_mergeable(layer: Any) -> bool:
     """Return True if a module is a LoRA layer in float32 whose output is the sum of two plain products."""
+    # Exact type: a subclass may compute anything.
     if type(layer) not in LORA or layer.disable_adapters or layer.merged or "forward" in vars(layer):
         return False
     active = adapters(layer)

@@ -67,6 +67,7 @@ def _check(attention_mask: torch.Tensor | None, options: Mapping[str, Any]) -> N
     unsupported = [name for name in SCORE_OPTIONS if options.get(name) is not None]
     if unsupported:
         raise TypeError(f"padding-free passes do not support `{unsupported[0]}` of attention")
+    # `model_inputs` passes a mask of one element; anything larger was made by the model.
     if attention_mask is not None and attention_mask.numel() > 1:
         raise TypeError("padding-free passes do not support a model that makes its own attention mask")
 

@@ -83,6 +83,7 @@ def _layout(
             at = branch[1]
             tokens.append(ids[member, start : end - 1])
             positions.append(columns[start : end - 1])
+            # The last prompt token predicts the first completion token, for each completion anew.
             logits_to_keep += [columns.new_tensor([last_of_prompt]), torch.arange(*branch, device=ids.device)]
             target.append(ids[member, start:end])
             index.append(columns[: completion_lens[member]] + member * width)

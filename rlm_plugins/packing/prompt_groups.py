@@ -39,6 +39,7 @@ def sorted_by_prompt(step: Sequence[MicroBatch]) -> MicroBatch:
     names = [name for name, x in step[0].items() if has_rows(x)]
     joined = {name: torch.cat([micro_batch[name] for micro_batch in step]) for name in names}
     without_advantage = ~has_advantage(joined["advantages"])
+    # The offset sorts completions without advantage behind all groups; stable keeps their order.
     order = torch.argsort(joined["group"] + without_advantage * (joined["group"].max() + 1), stable=True)
     return {name: x[order] for name, x in joined.items()}
 

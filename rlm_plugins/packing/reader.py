@@ -86,6 +86,7 @@ class PackedReader:
             budget: Most tokens of one pass; a single prompt with its completions may exceed it.
         """
         install_attention(causal_model(model))  # a reference model with weights of its own first appears here
+        # Without a term that needs it, the gradient of the entropy would cost one more product.
         with_gradient = self._entropy_gradient and torch.is_grad_enabled()
         logp = entropy = ids.new_zeros((), dtype=torch.float32)
         for layout in layouts(ids, attention_mask, width, live=live, budget=budget):

@@ -85,10 +85,12 @@ def _why_self_check_fails(model: Any, padded_forward: PaddedForward, temperature
     device = next(base.parameters()).device
     vocab_size = base.config.get_text_config().vocab_size
     ids = torch.arange(1, 1 + 4 * 9, device=device).view(4, 9) * 7 % vocab_size
+    # Two groups with shared prompts, padded on both sides and of unequal length.
     ids[1, :4], ids[3, :4] = ids[0, :4], ids[2, :4]
     attention_mask = torch.ones_like(ids)
     attention_mask[2:, :2], attention_mask[1, 6:], attention_mask[2, 5:] = 0, 0, 0
     with torch.no_grad(), preserve_rng(device) as rng_was_used:
+        # The padded pass comes first: its random numbers tell whether the model draws any.
         expected = padded_forward(ids, attention_mask, 5)
         if rng_was_used():
             return USES_RNG

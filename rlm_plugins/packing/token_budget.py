@@ -89,10 +89,12 @@ def split_into_portions(
             active = torch.ones_like(ordered["group"], dtype=torch.bool)
         prompt_len, completion_len = ordered["prompt_mask"].sum(1), ordered["completion_mask"].sum(1)
         counts = rule(ordered["group"], prompt_len, completion_len, active)
+        # Every process must run the same number of backward passes, or DDP would wait forever.
         counts = halve_until(counts, max_over_ranks(len(counts)))
         pieces = {name: x.split(counts) for name, x in ordered.items()}
         shared = {name: x for name, x in step[0].items() if not has_rows(x)}
         portions = [{**shared, **{name: x[i] for name, x in pieces.items()}} for i in range(len(counts))]
+        # The last micro-batch always gets a portion, since gradients are synchronized there.
         bounds = [len(portions) * i // step_size for i in range(step_size + 1)]
         result += [{PORTIONS: portions[low:high]} for low, high in pairwise(bounds)]
     return result

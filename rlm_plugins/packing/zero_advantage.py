@@ -47,6 +47,7 @@ def _is_independent(equation: Equation, batch: Batch, zero: torch.Tensor) -> boo
         return False
     column = zero.unsqueeze(1)
     changed = replace(batch, logp=batch.logp.where(~column, batch.old_logp), entropy=batch.entropy * ~column)
+    # A statistic over the batch would carry changed log-probs into the gradients of the others.
     after = _gradients(equation, changed)
     return all(torch.equal(x[~zero], y[~zero]) for x, y in zip(before, after, strict=True))
 
