@@ -152,9 +152,9 @@ def _row(part: Part, registry: Registry) -> Entry:
 def _datum(name: str, hook: str, required: bool) -> Entry:
     shape, meaning = (
         "",
-        {**batch.SAMPLE, **batch.ONE}.get(name, "a column of the data set") if hook == "rlm_rewards" else "",
+        {**batch.SAMPLE, **batch.PER_COMPLETION}.get(name, "a column of the data set") if hook == "rlm_rewards" else "",
     )
-    if HOOKS[hook].data in (batch.SCORING, batch.LEARNING):
+    if HOOKS[hook].data in (batch.SCORING, batch.LOSS):
         shape, meaning = batch.SHAPES[name] or "scalar", batch.MEANINGS[name]
     return {"name": name, "required": required, "shape": shape, "meaning": meaning}
 
@@ -162,5 +162,5 @@ def _datum(name: str, hook: str, required: bool) -> Entry:
 def _room(hook: str) -> list[str]:
     data = HOOKS[hook].data
     if data is None:
-        return [*batch.SAMPLE, *batch.ONE]
-    return batch.words(data) if isinstance(data, str) else list(data)
+        return [*batch.SAMPLE, *batch.PER_COMPLETION]
+    return batch.names(data) if isinstance(data, str) else list(data)
