@@ -56,8 +56,8 @@ OWN: dict[str, Own] = {
     "flash_rl": Own(
         ["algorithm.rollouts=[eight_bits]"],
         "needs an inference engine that differs from the policy. `benchmarks/eight_bits.py` samples with weights "
-        "rounded to eight bits and returns its own log-probs (at the start 3e-4 nats off per token, 0.05 at most: no weight "
-        "reaches the cap)",
+        "rounded to eight bits and returns its own log-probs (at the start 3e-4 nats off per token, 0.05 at "
+        "most: no weight reaches the cap)",
     ),
     "rlep": Own(
         ["algorithm.rollouts.replay.path={pool}"],
@@ -94,8 +94,8 @@ READING = (
     "nothing.\n\n"
     "The start, decoded greedily, forgets every carry: the 78 of 256 sums it gets right need none before the last "
     "column. Between step 6 and step 12 an algorithm begins to write them all. That point depends on the seed more "
-    "than on the algorithm. The remaining errors are forgotten carries, or carries where none is due. The task is easy: the "
-    "table shows that an algorithm works, not that it is better than another."
+    "than on the algorithm. The remaining errors are forgotten carries, or carries where none is due. The task is "
+    "easy: the table shows that an algorithm works, not that it is better than another."
 )
 """Introduction to the table; printed above it."""
 
