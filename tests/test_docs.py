@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,15 +17,18 @@ from by_hand import row_of, taught
 from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import environment, recipe, specs
+from rlm_plugins import environment, recipe, specs, step
 from rlm_plugins.cli import algorithms as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
+from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]
+TRAINER = ROOT / "rlm_plugins" / "trainer"
 README = (ROOT / "README.md").read_text()
 WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
@@ -145,6 +150,23 @@ def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.Mo
     shown = next(block for block in blocks("") if "wieght" in block)
     assert result.exit_code == 2
     assert result.stderr.strip() == shown.strip()
+
+
+# ---- docs/architecture.md: the course of a step
+
+
+def test_the_step_of_the_architecture_is_the_step() -> None:
+    """Every method in its table is one of the trainer, of a collaborator or of `step.py`, every hook a hook."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    lines = re.findall(r"^\|(?! TRL calls|---)(.*)\|$", page.partition("| TRL calls |")[2].partition("\n\n")[0], re.M)
+    modules = [importlib.import_module(f"rlm_plugins.trainer.{file.stem}") for file in TRAINER.glob("[a-z]*.py")]
+    owners: dict[str, Any] = {"step": step} | {name: x for module in modules for name, x in vars(module).items()}
+    for line in lines:
+        overrides, calls, _, hooks = (re.findall(r"`([\w.]+)`", cell) for cell in line.split("|"))
+        assert all(hasattr(EquationTrainer, name) for name in overrides), line
+        assert all(hasattr(owners[owner], method) for owner, method in (call.split(".") for call in calls)), line
+        assert set(hooks) <= set(HOOKS), line
+    assert len(lines) > 15
 
 
 # ---- docs/writing-parts.md: a multi-turn environment, and an algorithm in fifteen lines
