@@ -75,13 +75,14 @@ def lines(found: Record) -> str:
     works = [work for name, work in found["workloads"].items() if name.startswith("B")]
     default = [median(times(work, DEFAULT, OURS)) for work in works]
     best = [median(times(work, *tuned(work))) for work in works]
-    text = (
-        f"A step takes 1/{min(default):.1f} to 1/{max(default):.1f} of TRL's CPU time, with the same samples "
-        f"(1/{min(best):.1f} to 1/{max(best):.1f} against TRL without gradient checkpointing)"
-    )
+    memory = ""
     if "memory" in found:
-        text += f", and 1/{found['memory'][DEFAULT] / found['memory'][OURS]:.1f} of its peak memory"
-    return f"{text}: `make bench-full`, [all numbers](benchmarks/results/grpo_speed.md), [method](docs/speed.md)."
+        memory = f", and 1/{found['memory'][DEFAULT] / found['memory'][OURS]:.1f} of its peak memory"
+    return (
+        f"With the same samples, a step takes 1/{min(default):.1f} to 1/{max(default):.1f} of TRL's CPU time{memory}.\n"
+        f"Against TRL without gradient checkpointing it takes 1/{min(best):.1f} to 1/{max(best):.1f} "
+        "(`make bench-full`, [numbers](benchmarks/results/grpo_speed.md), [method](docs/speed.md))."
+    )
 
 
 def page(found: Record) -> str:
