@@ -17,14 +17,14 @@ from by_hand import row_of, taught
 from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import environment, recipe, specs, step
+from rlm_plugins import environment, recipe, renamed, specs, step
 from rlm_plugins.cli import algorithms as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.registry import Registry
+from rlm_plugins.registry import Registry, protocols
 from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +34,7 @@ WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
 PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
 PAGES += sorted([*(ROOT / "recipes").rglob("README.md"), *(ROOT / "benchmarks" / "results").glob("*.md")])
+RENAMED = (renamed.DATA, renamed.MEMBERS, renamed.KEYS, renamed.PARTS, renamed.KNOBS, renamed.METRICS, renamed.CLASSES)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -106,6 +107,23 @@ def test_every_command_of_the_pages_exists(command: str) -> None:
 
 
 # ---- README
+
+
+def test_the_changelog_has_every_renamed_name() -> None:
+    rows = (ROOT / "CHANGELOG.md").read_text().partition("### Renamed")[2].partition("### Added")[0]
+    pairs = [(old, new) for table in RENAMED for old, new in table.items()]
+    missing = [
+        f"{old} → {new}" for old, new in pairs if not re.search(rf"{leaf(old)}`? (→|and|of)[^|]*{leaf(new)}", rows)
+    ]
+    assert missing == []
+    folders = re.findall(r"^\| `([\w.()]+)` \| `([\w.()]+)` \| (.*) \|$", rows, re.M)
+    names = [(to, name.rpartition(" → ")[2]) for _, to, cell in folders for name in cell.split(", ")]
+    paths = [ROOT / "rlm_plugins" / to.replace("(top)", ".").replace(".", "/") / name for to, name in names]
+    assert [path for path in paths if not path.with_suffix(".py").exists() and not path.is_dir()] == []
+
+
+def leaf(name: str) -> str:
+    return re.escape(re.split(r"[./]", name)[-1])
 
 
 def test_readme_is_short() -> None:
@@ -181,6 +199,12 @@ def test_the_environment_of_the_page_runs() -> None:
     episode.reset(secret=spec.train[0]["secret"])
     assert episode.step("9") == ("-", 0.0, False)
     assert episode.step("2") == ("+", 1.0, True) or episode.step("2")[1:] == (1.0, True)
+
+
+def test_every_optional_member_has_its_line() -> None:
+    section = WRITING_PARTS.partition("## Optional members")[2].partition("\n## ")[0]
+    cells = "".join(re.findall(r"^\|(.*?)\|", section, re.M))
+    assert set(re.findall(r"`(\w+)`", cells)) == set(protocols.MEMBERS)
 
 
 @pytest.fixture
