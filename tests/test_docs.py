@@ -118,7 +118,7 @@ def test_the_changelog_has_every_renamed_name() -> None:
     assert missing == []
     folders = re.findall(r"^\| `([\w.()]+)` \| `([\w.()]+)` \| (.*) \|$", rows, re.M)
     names = [(to, name.rpartition(" → ")[2]) for _, to, cell in folders for name in cell.split(", ")]
-    paths = [ROOT / "rlm_plugins" / to.replace("(top)", ".").replace(".", "/") / name for to, name in names]
+    paths = [ROOT / "rlm_plugins" / to.replace("(top)", "").replace(".", "/") / name for to, name in names]
     assert [path for path in paths if not path.with_suffix(".py").exists() and not path.is_dir()] == []
 
 
