@@ -103,7 +103,7 @@ class LogProbs:
                     entropy_gradient=any("entropy" in (*p.part.needs, *p.part.welcomes) for p in loss_parts),
                 )
             if self._packed.reason is not None:
-                logger.warning("forward passes are padded: %s", self._packed.reason)
+                logger.warning("padded forward passes: %s", self._packed.reason)
         return self._packed
 
 
