@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlm_plugins import stage
+from rlm_plugins.packing.features import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault_log import Faults
 from rlm_plugins.rollout.collector import RolloutCollector
@@ -83,7 +84,17 @@ class Collaborators:
         source, collector, args = options.prompt_source, options.collector, trainer.args
         sources, sampler = collector.sources if collector else (), source.sampler if source else None
         learners = [*(reward.part for reward in options.rewards), *options.equation.parts(), *sources]
-        shared = options.equation, options.rewards, options.speed, learners, sampler
+        stateful = [*learners, *([sampler] if sampler else [])]
+        features = Features(
+            options.speed,
+            options.equation,
+            args,
+            sharded=bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled),
+            load_balancing=trainer.aux_loss_enabled,
+            critic=options.critic is not None,
+            learners=stateful,
+        )
+        shared = options.equation, options.rewards, features, learners, sampler
         self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
         self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
 
@@ -99,10 +110,8 @@ class Collaborators:
         runner = _episode_runner(trainer, options.environment_spec)
         self.rollout = rollout = Rollout(context, prompts, generation, ends, collector, runner)
 
-        has_aux_loss, is_single_turn = trainer.aux_loss_enabled, collector is None and not trainer.tools
-        self.logprobs = logprobs = LogProbs(
-            context, partial(_call, trl, "_get_per_token_logps_and_entropies"), has_aux_loss
-        )
+        is_single_turn = collector is None and not trainer.tools
+        self.logprobs = logprobs = LogProbs(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
         self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
         self.drift = PolicyDrift(context, logprobs)
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
@@ -117,12 +126,12 @@ class Collaborators:
 
         self.target_kl = TargetKL(context)
         labels = collector.labels if collector else []
-        aux_loss_coef = trainer.router_aux_loss_coef if has_aux_loss else None
-        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels, options.critic is not None)
+        aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
+        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
         passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
         self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
         others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer}
-        self.states = PartStates(context.stateful_parts(), others)
+        self.states = PartStates(stateful, others)
 
 
 def _call(owner: Any, method: str, *args: Any, **options: Any) -> Any:

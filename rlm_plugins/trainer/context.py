@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import fallback_reasons as reasons
+from rlm_plugins.packing.features import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT
-from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 
 
@@ -30,7 +30,7 @@ class TrainerContext:
         tokenizer: Tokenizer of the policy, also where a processor wraps it.
         equation: Parts of the algorithm.
         rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
-        speed: Optimizations that are switched on.
+        features: Fast paths, and why the others are off.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
     """
@@ -41,7 +41,7 @@ class TrainerContext:
     tokenizer: Any
     equation: Equation
     rewards: Sequence[Reward]
-    speed: Speed
+    features: Features
     learners: Sequence[Bound]
     sampler: Bound | None
 
@@ -63,11 +63,6 @@ class TrainerContext:
     def accumulation(self) -> int:
         """Micro-batches of one process in this optimizer step."""
         return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1
-
-    @property
-    def is_sharded(self) -> bool:
-        """True if FSDP or DeepSpeed distributes the weights."""
-        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     def log(self, name: str, value: float) -> None:
         """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""
@@ -101,13 +96,3 @@ class TrainerContext:
         if enabled:
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
             raise RlmError(f"{problem} with {enabled[0]}", where=where, hint=hint)
-
-    # -- parts
-
-    def stateful_parts(self) -> list[Bound]:
-        """Return every part that may have a state."""
-        return [*self.learners, *([self.sampler] if self.sampler is not None else [])]
-
-    def scoring_needs(self, name: str) -> bool:
-        """Return True if a part of the scoring phase, or an `update`, names this data."""
-        return reasons.scores_by(name, self.equation, self.stateful_parts())

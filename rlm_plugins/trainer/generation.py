@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation.generator_call import generate
 from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.context import TrainerContext
@@ -52,7 +52,7 @@ class PolicyGeneration:
         `return_logprobs` returns True if log-probs and entropies shall be recorded. `on_finished` is called with
         completions that end while others are still decoded. Sharded models use `transformers.generate`.
         """
-        if self.generator is None or self.context.is_sharded:
+        if self.generator is None or self.context.features.sharded:
             return trl_single_turn(*args, **options)
         self.recorded = []
         with self._generator_in_place(return_logprobs(), on_finished) as outputs:
@@ -67,13 +67,13 @@ class PolicyGeneration:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
         model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
         own, original = vars(model).get("generate"), model.generate  # a model may bring its own along
-        asked: dict[str, Any] = {"tell": return_logprobs, "finished": on_finished}
+        asked: dict[str, Any] = {"return_logprobs": return_logprobs, "on_finished": on_finished}
 
-        def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            outputs.append(written(self.generator, original, model, inputs, generation_config, **asked))
+        def generate_with(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
+            outputs.append(generate(self.generator, original, model, inputs, generation_config, **asked))
             return outputs[-1].ids
 
-        model.generate = generate
+        model.generate = generate_with
         try:
             yield outputs
         finally:
@@ -126,7 +126,7 @@ class PolicyGeneration:
         """Return how many unused completions this process adds, where all must generate equally many at a time."""
         args, accelerator = self.context.args, self.context.accelerator
         plugin = accelerator.state.deepspeed_plugin
-        partitioned = self.context.is_sharded and (plugin is None or plugin.zero_stage == 3)
+        partitioned = self.context.features.sharded and (plugin is None or plugin.zero_stage == 3)
         shared = args.use_vllm and (args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1)
         if accelerator.num_processes == 1 or not (partitioned or shared):
             return 0

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from rlm_plugins.kernels.fused_lora import fuse
-from rlm_plugins.packing import fallback_reasons as reasons
+from rlm_plugins.kernels.fused_lora import fuse_lora
 from rlm_plugins.packing.reader import PackedReader
 from rlm_plugins.trainer.context import TrainerContext
 
@@ -23,12 +22,10 @@ LogpsAndEntropies = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None
 class LogProbs:
     """Computes log-probs and entropies, without padding and with shared prompts where that is exact."""
 
-    def __init__(
-        self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies], has_aux_loss: bool
-    ) -> None:
-        self.context, self._trl_forward, self._has_aux_loss = context, trl_forward, has_aux_loss
+    def __init__(self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
+        self.context, self._trl_forward = context, trl_forward
         self._packed: PackedReader | None = None
-        fuse(context.model, on=reasons.apart(context.speed, context.args, sharded=context.is_sharded) is None)
+        fuse_lora(context.model, on=context.features.fused_lora.on)
 
     def compute(
         self,
@@ -87,9 +84,8 @@ class LogProbs:
 
     def is_padding_free(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> bool:
         """Return True if sequences of text are packed: whole weights on each device, and the model's own head."""
-        context = self.context
-        reason = reasons.padded(context.speed, context.args, sharded=context.is_sharded, balanced=self._has_aux_loss)
-        return reason is None and self._reader().takes(input_ids, attention_mask, logits_to_keep)
+        is_on = self.context.features.padding_free.on
+        return is_on and self._reader().supports(input_ids, attention_mask, logits_to_keep)
 
     def _reader(self) -> PackedReader:
         """Return the padding-free pass; built at its first use, when the model is where it trains."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.packing.micro_batches import PORTIONS
-from rlm_plugins.packing.regroup import counts_by_row
+from rlm_plugins.packing.prompt_groups import is_per_sequence
+from rlm_plugins.packing.token_budget import PORTIONS
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch
@@ -88,7 +88,7 @@ class Loss:
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
-        if not counts_by_row(self.context.equation):
+        if not is_per_sequence(self.context.equation):
             batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
         self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.kernels.chunk_sizes import PRODUCTS
-from rlm_plugins.packing import fallback_reasons as reasons
-from rlm_plugins.packing.micro_batches import PORTIONS, Sizes, cut, full, joined, portioned
-from rlm_plugins.packing.regroup import regroup, teaches
-from rlm_plugins.packing.zero_advantage import silent
+from rlm_plugins.packing.prompt_groups import group_by_prompt, has_advantage
+from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
+from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
@@ -28,7 +25,6 @@ class MicroBatches:
     logprobs: LogProbs
     old_logprobs: OldLogProbs
     labels: Sequence[str]
-    has_critic: bool
     _no_gradient: tuple[int, bool] = field(default=(-1, False), init=False)
 
     def is_generation_due(self) -> bool:
@@ -49,46 +45,51 @@ class MicroBatches:
         """Return the micro-batches of a generation batch grouped by prompt, where the loss allows that."""
         if not self._may_regroup(micro_batches):
             return micro_batches
-        accumulation, sizes = self.context.args.gradient_accumulation_steps, self._sizes(micro_batches)
-        if sizes is None:
-            return regroup(micro_batches, accumulation)
-        return portioned(micro_batches, accumulation, sizes, skips=self._skips(), most=self._largest)
+        step_size, rule = self.context.args.gradient_accumulation_steps, self._split_rule(micro_batches)
+        if rule is None:
+            return group_by_prompt(micro_batches, step_size)
+        skips = self._skips()
+        return split_into_portions(
+            micro_batches, step_size, rule, skip_zero_advantage=skips, max_over_ranks=self._largest
+        )
 
-    def _sizes(self, micro_batches: list[dict[str, Any]]) -> Sizes | None:
-        """Return the function that sizes micro-batches by tokens; None: by the recipe's number of completions."""
-        speed, model = self.context.speed, self.context.model
-        if reasons.by_number(speed, self.context.equation, self.context.args):
+    def _split_rule(self, micro_batches: list[dict[str, Any]]) -> SplitRule | None:
+        """Return the rule that sizes micro-batches by tokens; None: by the recipe's number of completions."""
+        features = self.context.features
+        if not features.dynamic_micro_batches.on:
             return None
         ids, _, width = prompt_completion(micro_batches[0])
-        if speed.max_tokens_per_micro_batch is None:
-            num_parameters = sum(x.numel() for x in model.parameters())
-            return partial(joined, rows=len(ids), budget=PRODUCTS / num_parameters)
-        is_auto = speed.max_tokens_per_micro_batch == "auto"
-        budget = full(len(ids), ids.shape[1] - width, width) if is_auto else float(speed.max_tokens_per_micro_batch)
-        return partial(cut, budget=budget)
+        return split_rule(
+            features.speed.max_tokens_per_micro_batch,
+            num_sequences=len(ids),
+            prompt_width=ids.shape[1] - width,
+            completion_width=width,
+            num_parameters=sum(x.numel() for x in self.context.model.parameters()),
+        )
 
     def _largest(self, count: int) -> int:
         return max(gather_object([count])) if self.context.accelerator.num_processes > 1 else count
 
     def _may_regroup(self, micro_batches: list[dict[str, Any]]) -> bool:
         """Return True if the loss is a sum over the optimizer step and every process packs all completions."""
-        if reasons.at_random(self.context.speed, self.context.equation, self.context.args, packed=True):
+        if not self.context.features.group_micro_batches.on:
             return False
         padded = [not self.logprobs.is_padding_free(*prompt_completion(piece)) for piece in micro_batches]
         return not self._largest(sum(padded))
 
     def informative(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """Return (B,) True for the completions that need a forward pass; None: all do."""
-        return teaches(inputs["advantages"]) if self._skips() else None
+        return has_advantage(inputs["advantages"]) if self._skips() else None
 
     def _skips(self) -> bool:
         """Return True if zero-advantage completions have no gradient in this step."""
         context = self.context
-        if not context.is_training or reasons.all_read(context.speed, context.args, critic=self.has_critic):
+        if not context.is_training or not context.features.skip_zero_advantage.on:
             return False
         step = context.step
         if self._no_gradient[0] != step:  # a scheduled coefficient may have changed
-            self._no_gradient = step, all(silent(context.equation, s, self.labels) for s in self._steps(step))
+            checks = (zero_advantage_has_no_gradient(context.equation, s, self.labels) for s in self._steps(step))
+            self._no_gradient = step, all(checks)
         return self._no_gradient[1]
 
     def _steps(self, step: int) -> range:
@@ -130,5 +131,7 @@ class StepMeans:
 
     def _log(self, name: str, sums: torch.Tensor) -> None:
         mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
-        if count > 0 or not self.context.speed.skip_zero_advantage:  # without any live sequence there is no mean
+        if (
+            count > 0 or not self.context.features.speed.skip_zero_advantage
+        ):  # without any live sequence there is no mean
             self.context.log(name, mean)

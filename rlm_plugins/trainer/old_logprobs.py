@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.kernels.rng_guard import restored
-from rlm_plugins.packing import fallback_reasons as reasons
+from rlm_plugins.kernels.rng_guard import preserve_rng
 from rlm_plugins.packing.pack import layouts
 from rlm_plugins.packing.vocab_statistics import TOLD, read_packed, read_vocabulary
 from rlm_plugins.trainer.context import TrainerContext
@@ -56,7 +55,11 @@ class OldLogProbs:
 
     def _has_trl_pass(self) -> bool:
         """Return True if TRL computes old log-probs, in the first of its passes over a generation batch."""
-        return self.context.is_training and reasons.reads_old(self.context.args) and not self.context.args.use_vllm
+        return (
+            self.context.is_training
+            and self.context.features.recomputes_old_logprobs
+            and not self.context.args.use_vllm
+        )
 
     # -- sources of old log-probs
 
@@ -68,15 +71,17 @@ class OldLogProbs:
         context = self.context
         dtype = next(context.model.parameters()).dtype
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
-        is_used = (self._has_trl_pass() and not self.come_from_update()) or self._scoring_needs_old()
-        is_used = is_used or context.scoring_needs("entropy")
-        is_possible = context.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
+        is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.features.needs_old_for_scoring
+        is_used = is_used or context.features.needed_for_scoring("entropy")
+        is_possible = (
+            context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
+        )
         return is_possible and is_used and self._decodes_as_it_scores()
 
     def come_from_update(self) -> bool:
         """Return True if the first pass of the update yields them, and nothing needs them earlier."""
-        is_first = reasons.old_is_first(self.context.speed, self.context.args) and self.context.is_training
-        return is_first and not self._scoring_needs_old() and not self._forward_uses_rng()
+        is_first = self.context.features.first_pass_is_old and self.context.is_training
+        return is_first and not self.context.features.needs_old_for_scoring and not self._forward_uses_rng()
 
     def _decodes_as_it_scores(self) -> bool:
         """Return True if decoding uses the temperature of the forward pass, and positions that are equivalent.
@@ -89,7 +94,7 @@ class OldLogProbs:
         if self._is_shift_invariant is None:
             ids, mask = self._probe()
             mask[:, :3] = 0
-            with torch.no_grad(), restored(ids.device):
+            with torch.no_grad(), preserve_rng(ids.device):
                 shifted = self.logprobs.padded(ids, mask, 4)
                 unpadded = self.logprobs.padded(ids[:, 3:], mask[:, 3:], 4)
             self._is_shift_invariant = torch.allclose(shifted, unpadded, rtol=0, atol=1e-4)
@@ -99,7 +104,7 @@ class OldLogProbs:
         """Return True if a forward pass draws random numbers (dropout, say), so that two passes differ."""
         if self._uses_rng is None:
             ids, mask = self._probe()
-            with torch.no_grad(), restored(ids.device) as used_rng:
+            with torch.no_grad(), preserve_rng(ids.device) as used_rng:
                 self.logprobs.compute(self.context.model, ids, mask, 4)
                 self._uses_rng = used_rng()
         return self._uses_rng
@@ -109,9 +114,6 @@ class OldLogProbs:
         vocab_size = self.context.model.config.get_text_config().vocab_size
         ids = (torch.arange(1, 9, device=self.context.accelerator.device) * 7 % vocab_size).unsqueeze(0)
         return ids, torch.ones_like(ids)
-
-    def _scoring_needs_old(self) -> bool:
-        return reasons.old_is_scored(self.context.equation, self.context.stateful_parts())
 
     # -- what the scoring phase needs
 
@@ -126,8 +128,8 @@ class OldLogProbs:
         Raises:
             PartError: Statistics of the whole vocabulary are needed for completions with images.
         """
-        lacks_old = self._scoring_needs_old() and "old_per_token_logps" not in out
-        names = [name for name in ("entropy", *TOLD) if self.context.scoring_needs(name)]
+        lacks_old = self.context.features.needs_old_for_scoring and "old_per_token_logps" not in out
+        names = [name for name in ("entropy", *TOLD) if self.context.features.needed_for_scoring(name)]
         if not (lacks_old or names):
             return {}
         size = self.context.args.per_device_train_batch_size

@@ -53,7 +53,9 @@ class PartTools:
             "prompt_ids": lambda: ids("prompt"),
             "completion_ids": lambda: ids("completion"),
         }
-        return {name: gather_lists(make()) for name, make in lists.items() if self.context.scoring_needs(name)} | {
+        return {
+            name: gather_lists(make()) for name, make in lists.items() if self.context.features.needed_for_scoring(name)
+        } | {
             "logprobs_of": self.logprobs_of,
             "generate": self.generate,
             "rewards_of": self.rewards_of,

@@ -21,7 +21,7 @@ class PolicyDrift:
 
     def __init__(self, context: TrainerContext, logprobs: LogProbs) -> None:
         self.context, self.logprobs = context, logprobs
-        self.cache = CompletionCache() if context.scoring_needs("policy_drift") else None
+        self.cache = CompletionCache() if context.features.needed_for_scoring("policy_drift") else None
 
     def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
         """Return (B,) mean |Δ log π| of all processes, and keep the new completions.
