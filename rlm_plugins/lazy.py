@@ -1,7 +1,7 @@
-"""Lazy imports: ``from rlm_plugins.lazy import torch`` imports torch when it is first used.
+"""``from rlm_plugins.lazy import torch``: torch, imported at first use.
 
-Listing parts must not cost the second or more that importing torch takes, so the built-in parts take it from here.
-An external plugin may do the same, or simply ``import torch``.
+Listing parts must not cost the second or more that importing torch takes, so the built-in parts import it from here.
+A third-party plugin may do the same, or simply write ``import torch``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["torch"]
 
 
 class _Lazy(ModuleType):
-    """Placeholder of a module, which is imported at the first access to an attribute."""
+    """A placeholder that imports its module at the first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module(self.__name__), name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
@@ -44,7 +44,7 @@ def generate(
     if generator is None:
         return Generation(transformers_generate(**inputs, generation_config=config))
     options = {"inputs": dict(inputs), "config": config, "return_logprobs": return_logprobs, "on_finished": on_finished}
-    with blamed(generator):
+    with attribute_errors(generator):
         output = generator(SimpleNamespace(generate=transformers_generate, model=model, **options))
     generation = output if isinstance(output, Generation) else Generation(output)
     _validate(generator, generation, inputs["input_ids"])
@@ -57,11 +57,11 @@ def _validate(generator: Bound, generation: Generation, prompts: torch.Tensor) -
     ids: Any = generation.ids
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or len(ids) != batch_size or ids.is_floating_point():
         got = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise PartError(f"expected token ids of {batch_size} sequences, got {got}", where=place(generator))
+        raise PartError(f"expected token ids of {batch_size} sequences, got {got}", where=location(generator))
     if not torch.equal(ids[:, :prompt_len], prompts):
-        raise PartError("expected the prompts before the completions, got other token ids", where=place(generator))
+        raise PartError("expected the prompts before the completions, got other token ids", where=location(generator))
     new_tokens = ids.shape[1] - prompt_len
     for name, x in {"logp": generation.logp, "entropy": generation.entropy}.items():
         if x is not None and x.shape != (batch_size, new_tokens):
             problem = f"expected `{name}` of shape {(batch_size, new_tokens)}, got {tuple(x.shape)}"
-            raise PartError(problem, where=place(generator))
+            raise PartError(problem, where=location(generator))
