@@ -103,8 +103,9 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     named = {f.name for f in fields(Batch)}
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
-    counts = {"tokens", "rows", "all_rows", "micro_batches"}
-    rest = {"group", "mask", "truncated", "max_completion_length", "log", "kept", "wanted", "step", "window_rows"}
+    counts = {"num_tokens", "num_sequences", "num_sequences_all", "num_micro_batches"}
+    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step"}
+    rest |= {"keep_mask", "counts_for_refill", "step_batch_rows"}
     tokens = {"prompt_ids", "completion_ids", "tokenizer"}
     assert from_the_trainer == counts | rest | tokens, "a new word of the vocabulary: who fills it?"
 
