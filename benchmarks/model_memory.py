@@ -17,12 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.estimate.memory import Estimate, Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import Estimate, estimate
 from rlm_plugins.stage import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 2**30
-PHASES = {"always": "always", "writing": "generation", "learning": "update", "valuing": "critic update"}
+PHASES = {"always": "always", "generation": "generation", "update": "update", "critic_update": "critic update"}
 """Field of `Estimate` → its name on the page."""
 CARDS = (24, 80)
 """GiB of memory."""
@@ -43,14 +44,16 @@ CRITICS = {
     "PPO, shared": Critic("shared", lora=LORA),
     "PPO, separate": Critic("separate"),
 }
-LOAD = Load(rows=32, prompt=512, completion=1024, micro_rows=4, checkpointing=True, half=True, fused=True)
+LOAD = Load(
+    generated=32, prompt_len=512, completion_len=1024, micro_batch_size=4, checkpointing=True, half=True, triton=True
+)
 
 
 HEADING = f"""# GRPO and PPO on one card, estimated
 
 `python benchmarks/model_memory.py`: the estimate of `rlm check` for the sizes of Qwen2.5, in GiB. Prompts of
-{LOAD.prompt} tokens, completions of {LOAD.completion}. {LOAD.rows} completions are generated at a time, and
-{LOAD.micro_rows} are in a micro-batch. Weights are in bfloat16 (or 4-bit NormalFloat) under autocast. LoRA of rank
+{LOAD.prompt_len} tokens, completions of {LOAD.completion_len}. {LOAD.generated} completions are generated at a time, and
+{LOAD.micro_batch_size} are in a micro-batch. Weights are in bfloat16 (or 4-bit NormalFloat) under autocast. LoRA of rank
 {LORA["r"]} on every linear layer is in float32, like its gradients and AdamW's moments. The reference is the base with
 its adapters off. No GPU was available: [ppo_memory](ppo_memory.md) compares the estimate with bytes measured on a CPU.
 

@@ -19,9 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import attention
-from rlm_plugins.packing.forward import inputs_of
-from rlm_plugins.packing.layout import Layout
+from rlm_plugins.packing import Layout, install_attention, model_inputs
 
 HEAD = "value_head.safetensors"
 
@@ -74,10 +72,10 @@ class Critic:
 
     def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B T"]:
         """Return the values of a padding-free batch, (B, T); 0 at padding."""
-        attention.install(self.trunk)
+        install_attention(self.trunk)
         with self.active():
-            hidden = self.trunk(**inputs_of(layout)).last_hidden_state
-        return layout.padded(self.values_of(hidden[0, layout.read]))
+            hidden = self.trunk(**model_inputs(layout)).last_hidden_state
+        return layout.unpack(self.values_of(hidden[0, layout.logits_to_keep]))
 
     def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """Return the values of hidden states."""

@@ -109,9 +109,9 @@ class Reader:
 
     def _all_seen(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
         """Whether no sliding window ends within the text, and the model reads all of it alike."""
-        from rlm_plugins.packing.support import longest
+        from rlm_plugins.packing import max_packed_length
 
-        most = longest(self._model.config)
+        most = max_packed_length(self._model.config)
         return most is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= most
 
     def _asked(self, prompt: Any) -> list[int]:
