@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlm_plugins.cli.report import objective
+from rlm_plugins.cli.explain_report import objective
 from rlm_plugins.cli.text_layout import columns, short, titled
 
 Entry = dict[str, Any]
 
 
-def tell(stage: Entry) -> str:
+def render(stage: Entry) -> str:
     """A stage as `check.examine` describes it."""
     parts = ((p["slot"], p["name"], f"{p['plugin']} ({p['origin']})", short(p["file"])) for p in stage["parts"])
     data = ((d["name"], f"for {', '.join(d['needed_by'])}", f"from {d['supplied_by']}") for d in stage["data"])

@@ -77,7 +77,7 @@ def sums(row: Part, registry: Registry) -> Sums:
     return Sums(winner, loss, gradient)
 
 
-def tell(found: Entry) -> str:
+def render(found: Entry) -> str:
     """A card as text: its rows below each other, the one that was asked for marked; beside each what is different."""
     if not found:
         return ""

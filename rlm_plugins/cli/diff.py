@@ -43,7 +43,7 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
     return {"rows": told, "changes": changes, "same": kept}
 
 
-def tell(found: Entry, width: int) -> str:
+def render(found: Entry, width: int) -> str:
     """The same as text of at most `width` columns, if words allow it."""
     before, after = found["rows"]
     lines = [line(change) for change in found["changes"]]

@@ -95,7 +95,7 @@ def as_data(stage: Stage, report: Report, samples: int) -> dict[str, Any]:
     }
 
 
-def tell(stage: Stage, report: Report, samples: int) -> str:
+def render(stage: Stage, report: Report, samples: int) -> str:
     """A report for people: the answers, the mean of every reward, the score and its interval on the last line."""
     assert stage.evaluation is not None
     metric = stage.evaluation.metric

@@ -35,8 +35,17 @@ _ASSIGNED = r"[ᵢₜ_a-z]* [−+]?= "
 
 
 def summary(target: Any) -> str:
-    """The first sentence of a docstring."""
-    paragraph = " ".join(doc(target).split("\n\n")[0].split())
+    """Return the first sentence of a docstring."""
+    return first_sentence(doc(target))
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its period.
+
+    >>> first_sentence("A bonus, cf. arXiv 1.2. More.")
+    'A bonus, cf. arXiv 1.2'
+    """
+    paragraph = " ".join(text.split("\n\n")[0].split())
     return re.split(r"\.(?=\s+[^a-z0-9]|$)", paragraph)[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlm_plugins.cli.explain import about
+from rlm_plugins.cli.explain_parts import about
 from rlm_plugins.cli.tracebacks import foreign
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.cli.report import folded
+from rlm_plugins.cli.explain_report import folded
 from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.hookspecs import HOOKS
 
 Entry = dict[str, Any]
 
 
-def tell_plugins(plugins: Sequence[Entry]) -> str:
+def render(plugins: Sequence[Entry]) -> str:
     """All plugins, their parts by hook; a broken one with the traceback of what broke it."""
     return "\n\n".join(_plugin(plugin) for plugin in plugins)
 

@@ -10,7 +10,7 @@ from rlm_plugins.cli.text_layout import columns, short, titled
 _HEAD = ("", "mean", "low", "high", "None", "ms/row")
 
 
-def tell(report: Mapping[str, Any]) -> str:
+def render(report: Mapping[str, Any]) -> str:
     """The report as text."""
     answer = f"right answers from the column '{report['answer']}'" if report["answer"] else "no right answers to be had"
     text = (

@@ -43,7 +43,7 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
     ]
 
 
-def tell(entries: Sequence[Entry]) -> str:
+def render(entries: Sequence[Entry]) -> str:
     """The same as text: a paragraph for each symbol."""
     width = max((len(entry["symbol"]) for entry in entries), default=0)
     lines = [

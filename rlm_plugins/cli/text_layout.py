@@ -11,7 +11,7 @@ from typing import Any
 
 WIDTH = 100
 """Columns of a paragraph."""
-_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+_WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
@@ -71,15 +71,15 @@ def _pieces(cell: str) -> list[str]:
     return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
 
 
-def prose(text: str) -> str:
-    """Paragraphs, wrapped and indented; words are never broken."""
-    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", **_WORDS))
+def prose(text: str, indent: str = "  ") -> str:
+    """Return a paragraph, wrapped and indented; words are never broken."""
+    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, **_WRAPPING))
 
 
 def hanging(text: str, begin: str) -> str:
     """A line after `begin`; what does not fit stands below it."""
     blank = " " * len(begin)
-    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WORDS))
+    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WRAPPING))
 
 
 def titled(title: str, text: str) -> str:

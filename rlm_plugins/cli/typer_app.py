@@ -102,13 +102,13 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) 
     found, registry = read(recipe, overrides)
     composed = compose(found, registry)  # names and knobs are looked at before torch is imported
     from rlm_plugins.cli.check import examine
-    from rlm_plugins.cli.check_report import tell
+    from rlm_plugins.cli.check_report import render
 
     stages = []
     for stage, place in zip(composed, found.places, strict=True):
         with located(found, place):
             stages.append(examine(stage, registry))
-    _show(stages, "\n\n\n".join(map(tell, stages)) + "\n\nok", as_json)
+    _show(stages, "\n\n\n".join(map(render, stages)) + "\n\nok", as_json)
 
 
 @app.command()
@@ -155,11 +155,11 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
     JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
     """
     from rlm_plugins.cli import plugins as listing
-    from rlm_plugins.cli.plugins_report import tell_plugins
+    from rlm_plugins.cli.plugins_report import render
     from rlm_plugins.registry import Registry
 
     found = listing.plugins(Registry(load or []))
-    _show(found, tell_plugins(found), as_json)
+    _show(found, render(found), as_json)
 
 
 @app.command()
@@ -168,11 +168,11 @@ def algorithms(load: Load = None, as_json: AsJson = False) -> None:
 
     As wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year, trainer, slots}.
     """
-    from rlm_plugins.cli import algorithms as table
+    from rlm_plugins.cli.algorithm_table import render, table
     from rlm_plugins.registry import Registry
 
-    found = table.table(Registry(load or []))
-    _show(found, table.tell(found, _width()), as_json)
+    found = table(Registry(load or []))
+    _show(found, render(found, _width()), as_json)
 
 
 @app.command()
@@ -188,12 +188,12 @@ def explain(
 
     JSON: a list of entries; `kind` is part, row, hook, key or metric.
     """
-    from rlm_plugins.cli import explain as explanations
-    from rlm_plugins.cli.report import tell
+    from rlm_plugins.cli.explain import explain as entries_of
+    from rlm_plugins.cli.explain_report import render
     from rlm_plugins.registry import Registry
 
-    found = explanations.explain(name, Registry(load or []))
-    _show(found, "\n\n\n".join(map(tell, found)), as_json)
+    found = entries_of(name, Registry(load or []))
+    _show(found, "\n\n\n".join(map(render, found)), as_json)
 
 
 @app.command()
@@ -208,11 +208,12 @@ def diff(
     JSON: {rows: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
     same: [{symbol, key, call}]}.
     """
-    from rlm_plugins.cli import diff as differences
+    from rlm_plugins.cli.diff import diff as compare
+    from rlm_plugins.cli.diff import render
     from rlm_plugins.registry import Registry
 
-    found = differences.diff(before, after, Registry(load or []))
-    _show(found, differences.tell(found, _width()), as_json)
+    found = compare(before, after, Registry(load or []))
+    _show(found, render(found, _width()), as_json)
 
 
 @app.command("eval")
@@ -228,10 +229,10 @@ def evaluate(
 
     JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
     """
-    from rlm_plugins.cli.evaluate import as_data, tell, trial
+    from rlm_plugins.cli.evaluate import as_data, render, trial
 
     chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
-    _show(as_data(chosen, report, samples), tell(chosen, report, samples), as_json)
+    _show(as_data(chosen, report, samples), render(chosen, report, samples), as_json)
 
 
 @rewards.command()
@@ -255,7 +256,7 @@ def probe(
     findings, …}.
     """
     from rlm_plugins.cli.reward_probe import probe as look
-    from rlm_plugins.cli.reward_probe_report import findings, tell
+    from rlm_plugins.cli.reward_probe_report import findings, render
 
     found = look(
         name,
@@ -267,7 +268,7 @@ def probe(
         rows=rows,
         load=load or [],
     )
-    _show({**found, "findings": findings(found)}, tell(found), as_json)
+    _show({**found, "findings": findings(found)}, render(found), as_json)
 
 
 @app.command()

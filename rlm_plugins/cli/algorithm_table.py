@@ -58,7 +58,7 @@ def reference(source: str) -> str:
     return number[0] if number else re.split(r"[,(]", text)[0].strip()
 
 
-def tell(entries: Sequence[Entry], width: int) -> str:
+def render(entries: Sequence[Entry], width: int) -> str:
     """The table as text of at most `width` columns, if words allow it."""
     entries, conventions = folded(entries)
     head = ["row", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
