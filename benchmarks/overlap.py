@@ -1,10 +1,10 @@
 """What it saves to ask rewards while the model writes: ``python benchmarks/overlap.py``.
 
-Two arms, with `speed.overlap` and without, train the same steps in one process, in rounds whose order turns, on groups
-of four that end at different times. They must have learned the same weights to the bit. Rewards (`overlap_rewards.py`)
-take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four questions at a time, one has
-two processes. Neither takes a core from the model. Waiting is measured by the clock, so the machine should have nothing
-else to do; what overlap itself costs, by the CPU.
+Two arms, with `speed.prefetch_rewards` and without, train the same steps in one process, in rounds whose order turns,
+on groups of four that end at different times. They must have learned the same weights to the bit. Rewards
+(`overlap_rewards.py`) take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four
+questions at a time, one has two processes. Neither takes a core from the model. Waiting is measured by the clock, so
+the machine should have nothing else to do; what overlap itself costs, by the CPU.
 
 ::
 
@@ -50,7 +50,7 @@ WORKLOAD = replace(
     about="0.75 M weights, prompts of 16–32 tokens, 8 groups of 4, completions of 16 tokens on average and 96 at most",
     completion=96, mean=16, generations=4, steps=4,
 )  # fmt: skip
-LAG: Arm = replace(ARMS[OURS], speed={**(ARMS[OURS].speed or {}), "overlap": False})
+LAG: Arm = replace(ARMS[OURS], speed={**(ARMS[OURS].speed or {}), "prefetch_rewards": False})
 WHO = {"without": LAG, "with": ARMS[OURS]}
 KINDS: dict[str, Record] = {"asynchronous": {"name": "asked"}, "two processes": {"name": "run", "processes": 2}}
 TIMES = (0.0, 0.02, 0.2)

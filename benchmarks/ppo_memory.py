@@ -57,7 +57,18 @@ TIMED = {"max_steps": 2, "max_completion_length": 48}
 
 AS_TRL = {
     "generator": "transformers",
-    "speed": dict.fromkeys(("packed", "skip", "regroup", "reuse", "overlap", "join", "fuse"), False),
+    "speed": dict.fromkeys(
+        (
+            "padding_free",
+            "skip_zero_advantage",
+            "group_micro_batches",
+            "reuse_old_logprobs",
+            "prefetch_rewards",
+            "merge_micro_batches",
+            "fused_lora",
+        ),
+        False,
+    ),
 }
 """What the page was measured with: rows read padded and written by transformers, for GRPO and every kind of critic."""
 

@@ -117,7 +117,7 @@ class Job:
         look = {
             **second,
             "name": "look",
-            "speed": {"skip": False},  # rows that teach nothing have a length and an entropy too
+            "speed": {"skip_zero_advantage": False},  # rows that teach nothing have a length and an entropy too
             "algorithm": "reinforce",
             "evaluation": None,
             "trainer": {**trainer, **writes},
@@ -152,7 +152,7 @@ def measure(job: Job) -> Record:
     if not job.row:
         _train(train, found, registry, job.folder)
         return {}
-    stage = _portable(compose(found, registry, build_world=False)[0].body, job.pool)
+    stage = _portable(compose(found, registry, build_environment=False)[0].body, job.pool)
     if not job.again:
         for record in read(job.out):
             if (record["row"], record["seed"], record["stage"]) == (job.row, job.seed, stage):

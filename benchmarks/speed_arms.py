@@ -19,14 +19,14 @@ from trl import GRPOConfig, GRPOTrainer
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_source import desk_for, order_of
+from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.run.trainer_setup import house_settings
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
-USUAL, FASTEST = "transformers", "portable"
+USUAL, FASTEST = "transformers", "fast"
 OPTIONS = vars(NO_SPEED)
 EIGHTHS = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths).bind({}))
 
@@ -67,7 +67,7 @@ ARMS: dict[str, Arm] = {
         if EVERY[name] != off
     },
     f"ours without {FASTEST}": Arm(EVERY),
-    BUDGET: Arm({**EVERY, "token_budget": "auto"}, FASTEST),
+    BUDGET: Arm({**EVERY, "max_tokens_per_micro_batch": "auto"}, FASTEST),
     OFF: Arm(OPTIONS),
 }
 """TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take another number of rows
@@ -123,7 +123,7 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
         speed=Speed(**(arm.speed or {})),
         generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
         order=order,
-        desk=desk_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+        desk=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
         args=GRPOConfig(**settings, beta=float(workload.beta > 0)),
         reward_funcs=[trl_reward(reward)],
         **pieces,

@@ -13,7 +13,7 @@ Spec = str | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Row:
+class Algorithm:
     """One published algorithm, or yours.
 
     Args:
@@ -59,13 +59,13 @@ class Row:
     def slots(self) -> dict[str, Spec | Sequence[Spec]]:
         """Recipe key → what this row chooses there.
 
-        >>> Row(about="", source="", advantage="gae").slots()["advantage"]
+        >>> Algorithm(about="", source="", advantage="gae").slots()["advantage"]
         'gae'
         """
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
-def convention(row: Row, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Row:
+def convention(row: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
     """A row as a library computes it: other `slots`, and the paper's names for the rest."""
     names = {slot: name for slot, name in row.names.items() if slot not in slots}
     return dataclasses.replace(row, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
@@ -90,7 +90,7 @@ def plain_row(name: str) -> str:
 
 
 _TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
-SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Row) if f.init and f.name not in _TEXT)
+SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Algorithm) if f.init and f.name not in _TEXT)
 """The recipe keys under ``algorithm:``, in the order a batch meets them."""
 
 FAMILIES = ("with a critic", "critic-free policy gradient", "off-policy and supervised")

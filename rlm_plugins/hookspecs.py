@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from rlm_plugins.batch import LEARNING, SCORING
+from rlm_plugins.batch import LOSS, SCORING
 
 if TYPE_CHECKING:
-    from rlm_plugins.algorithm import Row
+    from rlm_plugins.algorithm import Algorithm
 
-WRITING = ("prompts", "inputs", "place", "write", "tokenizer", "step", "seed", "trainer")
+WRITING = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step", "seed", "trainer")
 """What a rollout source may name: see :func:`rlm_rollouts`."""
 
-GENERATING = ("generate", "model", "inputs", "config", "tell", "finished")
+GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_finished")
 """What a generator may name: see :func:`rlm_generators`."""
 
 hookspec = pluggy.HookspecMarker("rlm")
@@ -52,25 +52,25 @@ class Hook:
     @property
     def scheduled(self) -> bool:
         """Whether its parts are called at an optimiser step, so that their knobs may follow a schedule."""
-        return self.data in (SCORING, LEARNING) or self.key in ("sampler", "rollouts")
+        return self.data in (SCORING, LOSS) or self.key in ("sampler", "rollouts")
 
 
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
-    "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("rows", "as")),
+    "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("num_completions", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
     "rlm_rewards": Hook(
-        "rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes", "overlap")
+        "rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes", "prefetch")
     ),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),
-    "rlm_importance": Hook("importance", "w", LEARNING),
-    "rlm_policy_losses": Hook("policy_loss", "ℓ", LEARNING, keys=("source",)),
-    "rlm_token_weights": Hook("token_weights", "c", LEARNING, many=True, keys=("source",)),
-    "rlm_penalties": Hook("penalties", "βΩ", LEARNING, many=True, keys=("beta", "source")),
-    "rlm_aggregators": Hook("aggregator", "1/Z", LEARNING),
+    "rlm_importance": Hook("importance", "w", LOSS),
+    "rlm_policy_losses": Hook("policy_loss", "ℓ", LOSS, keys=("source",)),
+    "rlm_token_weights": Hook("token_weights", "c", LOSS, many=True, keys=("source",)),
+    "rlm_penalties": Hook("penalties", "βΩ", LOSS, many=True, keys=("beta", "source")),
+    "rlm_aggregators": Hook("aggregator", "1/Z", LOSS),
     "rlm_algorithms": Hook("algorithm", "row", ()),
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
     "rlm_models": Hook("model", "π", (), keys=("lora",)),
@@ -97,8 +97,8 @@ def beside(key: str) -> str:
 def rlm_environments() -> Parts:
     """x: where problems come from, and how the world answers.
 
-    A part returns a :class:`rlm_plugins.specs.World`: rows to train on and rows to test on. A row is a dict with
-    ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
+    A part returns a :class:`rlm_plugins.specs.EnvironmentSpec`: rows to train on and rows to test on. A row is a dict
+    with ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
     ``demonstration`` is what a supervised stage learns to write. ``environment=`` makes it answer, turn by turn: see
     :mod:`rlm_plugins.environment`. It is built before any weight is loaded::
 
@@ -106,7 +106,7 @@ def rlm_environments() -> Parts:
             \"\"\"Double a number.\"\"\"
             rows = [{"prompt": f"2*{n}=", "answer": str(2 * n), "demonstration": str(2 * n)}
                     for n in range(highest + 1)]
-            return World(train=rows[held_out:], test=rows[:held_out])
+            return EnvironmentSpec(train=rows[held_out:], test=rows[:held_out])
 
         @hookimpl
         def rlm_environments():
@@ -122,8 +122,8 @@ def rlm_samplers() -> Parts:
     may leave rows out (it is over the sooner, while `trainer:` counts its steps from `size`). The order may depend on
     nothing else, so that a resumed run meets the same problems. A part that names ``count`` is asked before every
     generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the request. Such a class may
-    learn from what came of them: its method ``update`` names data of the scoring room (``problem``, ``named_rewards``,
-    …) and is called after every draw, also for groups that a filter then drops::
+    learn from what came of them: its method ``update`` names data of the scoring phase (``prompt_index``,
+    ``named_rewards``, …) and is called after every draw, also for groups that a filter then drops::
 
         def easy_first(size, epoch, *, epochs: int = 1):
             \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"
@@ -139,20 +139,20 @@ def rlm_samplers() -> Parts:
 def rlm_rollouts() -> Parts:
     """y: who writes the rows. Without one, the policy itself through TRL (transformers or vLLM).
 
-    Several sources share a group: each takes the `rows` the recipe gives it, from the last of the group towards the
-    first; one without `rows` takes all that are left. The policy writes the others, and every row a source leaves
+    Several sources share a group: each takes the `num_completions` the recipe gives it, from the last of the group
+    towards the first; one without takes all that are left. The policy writes the others, and every row a source leaves
     open. Parts see who wrote a row in ``sources``; a loss, weight or penalty with ``source: LABEL`` counts on those
     rows alone.
 
-    Data: ``prompts``, ``inputs`` and ``place`` (of each row to write its prompt, its columns, and its number among
-    those of the source in its group: 0, 1, …), ``tokenizer``, ``step`` (optimiser steps done), ``seed``, ``trainer``,
-    and ``write(prompts, prefixes=None, greedy=False)``: the policy writes. On a process that holds none of its rows a
-    source is asked with empty lists. Returns ``completion_ids``, one list of token ids per row (None: leave it to the
-    policy; what is longer than a completion may be is cut), and optionally ``mask`` (per token: is it trained on),
-    ``logprobs``, ``prompt_ids``; any further key is a column for rewards. A class may say ``columns`` (those of the
-    data set that it reads), ``whole_groups = True`` (it needs the rows of a group on one process), and have a method
-    ``check()``, called before any weight is loaded (if it names ``prompts``: with those of the training rows, or None
-    where they are a stream)::
+    Data: ``prompts``, ``inputs`` and ``source_index`` (of each row to write its prompt, its columns, and its number
+    among those of the source in its group: 0, 1, …), ``tokenizer``, ``step`` (optimiser steps done), ``seed``,
+    ``trainer``, and ``generate(prompts, prefixes=None, greedy=False)``: the policy generates. On a process that holds
+    none of its rows a source is asked with empty lists. Returns ``completion_ids``, one list of token ids per row
+    (None: leave it to the policy; what is longer than a completion may be is cut), and optionally ``mask`` (per token:
+    is it trained on), ``logprobs``, ``prompt_ids``; any further key is a column for rewards. A class may say
+    ``columns`` (those of the data set that it reads), ``whole_groups = True`` (it needs the rows of a group on one
+    process), and have a method ``check()``, called before any weight is loaded (if it names ``prompts``: with those of
+    the training rows, or None where they are a stream)::
 
         def scripted(prompts, tokenizer, *, text: str = "4"):
             \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"
@@ -171,13 +171,14 @@ def rlm_generators() -> Parts:
 
     Data: ``generate`` (the model's own, of transformers), ``model`` (with or without adapters, not wrapped),
     ``inputs`` (``input_ids`` (B, P), padded on the left, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
-    how long, how hot, which tokens end a row), ``tell`` (whether log-probabilities are asked for) and ``finished``
-    (None, or to be called with the numbers of rows that are done and the ids written on each, as soon as they are:
-    rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was written, padded
-    after its end; or, where asked to tell, a :class:`rlm_plugins.generation.output.Written`. From the same state of the
-    random generator it writes the same. A part may carry ``settings``, what `trainer:` must say with it (then TRL
-    writes while it trains), and ``foresee(model, config, **knobs)``: for a model without weights why it will leave
-    the writing to transformers (or None), and the bytes it holds while it writes; `rlm check` tells both::
+    how long, how hot, which tokens end a row), ``return_logprobs`` (True where log-probs are needed) and
+    ``on_finished`` (None, or to be called with the numbers of rows that are done and the ids written on each, as soon
+    as they are: rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was
+    written, padded after its end; or, with `return_logprobs`, a :class:`rlm_plugins.generation.output.Generation`.
+    From the same state of the random generator it writes the same. A part may carry ``trainer_settings``, what
+    `trainer:` must say with it (then TRL writes while it trains), and ``dry_run(model, config, **knobs)``: for a model
+    without weights why it will leave the writing to transformers (or None), and the bytes it holds while it writes;
+    `rlm check` tells both::
 
         def in_pieces(generate, inputs, config, *, rows: int = 8):
             \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
@@ -201,12 +202,12 @@ def rlm_rewards() -> Parts:
     ``None`` means "does not apply here". One that names ``completion`` is asked about each row alone, with the values
     of its row, and returns its float. `async def` works, and may be asked about each group alone. A function that
     ends in ``**kwargs`` is taken for one written for TRL and gets exactly what TRL passes. What it raises names plugin
-    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout``, ``processes`` and ``overlap``.
-    A class may have a method ``check()``, called before any weight is loaded, and ``meet(policy, results)``, called
+    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout``, ``processes`` and ``prefetch``.
+    A class may have a method ``check()``, called before any weight is loaded, and ``setup(policy, results)``, called
     with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
     result lies; it may name ``tokenizer`` too; no ``processes`` then, and nothing is asked early). The value of a knob
-    may have `meet` as well. Any class of the equation may have both: it meets the policy that is trained, once, and its
-    ``check`` may name ``lora`` (the policy's adapter; None: all weights are trained)::
+    may have `setup` as well. Any class of the equation may have both: it meets the policy that is trained, once, and
+    its ``check`` may name ``lora`` (the policy's adapter; None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
@@ -259,10 +260,10 @@ def rlm_advantages() -> Parts:
 
     Returns ``(B,)`` (the same for all tokens of a row), ``(B, T)``, or the pair (advantages, returns) where a
     critic learns from the returns. Rows no reward could score are left out before the call. Like any part of the
-    scoring room it may try what nobody is taught: ``write(prompts, prefixes)`` has the policy write on from token ids,
-    ``score(prompts, completion_ids, inputs)`` says what the recipe's rewards make of that, ``read(prompt_ids,
-    completion_ids)`` how likely it is. Every process asks for the same; each does its share of writing and scoring, and
-    all are answered in full::
+    scoring room it may try what nobody is taught: ``generate(prompts, prefixes)`` continues from token ids,
+    ``rewards_of(prompts, completion_ids, inputs)`` scores them with the recipe's rewards, ``logprobs_of(prompt_ids,
+    completion_ids)`` returns their log-probs. Every process asks for the same; each does its share of writing and
+    scoring, and all are answered in full::
 
         def median_baseline(rewards, group):
             \"\"\"Âᵢ = rᵢ − median of its group: one lucky row does not move the baseline.\"\"\"
@@ -311,8 +312,8 @@ def rlm_token_weights() -> Parts:
     """c: how much a token of ℓ counts. Returns ``(B, T)`` or ``(B, 1)`` without gradient; several multiply.
 
     Weights touch ℓ only: neither the penalties nor the counts in 1/Z. A part that compares its tokens with those of the
-    whole optimiser step names ``window`` and ``window_rows``, and takes what it finds home by
-    ``x[window_rows, : mask.shape[1]]``: so no way of splitting the step changes its answer::
+    whole optimiser step names ``step_batch`` and ``step_batch_rows``, and takes what it finds home by
+    ``x[step_batch_rows, : mask.shape[1]]``: so no way of splitting the step changes its answer::
 
         def fading(logp, *, half_life: float = 100.0):
             \"\"\"Early tokens count more: c halves every `half_life` tokens.\"\"\"
@@ -346,13 +347,13 @@ def rlm_penalties() -> Parts:
 def rlm_aggregators() -> Parts:
     """1/Z: how per-token losses become one number. Returns a scalar; the machine sums it over micro-batches.
 
-    Divide by the counts that are handed in (``tokens``, ``rows``: global, of the whole optimiser step), never by
-    what you count yourself: then no way of splitting the batch changes a gradient::
+    Divide by the counts that are handed in (``num_tokens``, ``num_sequences``: global, of the whole optimiser step),
+    never by what you count yourself: then no way of splitting the batch changes a gradient::
 
-        def square_root_length(loss, mask, rows):
+        def square_root_length(loss, mask, num_sequences):
             \"\"\"A row of n tokens weighs √n: between sequence mean and sequence sum.\"\"\"
             lengths = mask.sum(1).clamp(min=1)
-            return ((loss * mask).sum(1) / lengths.sqrt()).sum() / rows
+            return ((loss * mask).sum(1) / lengths.sqrt()).sum() / num_sequences
 
         @hookimpl
         def rlm_aggregators():
@@ -361,13 +362,13 @@ def rlm_aggregators() -> Parts:
 
 
 @hookspec
-def rlm_algorithms() -> Mapping[str, Row]:
+def rlm_algorithms() -> Mapping[str, Algorithm]:
     """A named row of the table: one choice for every symbol.
 
-    A row is data. What it does not name keeps the default of :class:`rlm_plugins.algorithm.Row`; a recipe overrides
-    it slot by slot::
+    A row is data. What it does not name keeps the default of :class:`rlm_plugins.algorithm.Algorithm`; a recipe
+    overrides it slot by slot::
 
-        bold_grpo = Row(
+        bold_grpo = Algorithm(
             about="GRPO with a wide upper clip.",
             source="this file",
             advantage="group_relative",
@@ -389,7 +390,7 @@ def rlm_trainers() -> Parts:
     An engine is a class: ``config_class()`` gives the dataclass that the recipe's ``trainer:`` fills, ``refused``
     maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains. It may say
     ``needs_equation = True`` (it cannot run a row without symbols) and ``columns`` (those it learns from). One that
-    makes no policy says what it ``leaves`` (the next stage then starts where this one did), what its ``metrics`` are,
+    makes no policy says what it ``produces`` (the next stage then starts where this one did), what its ``metrics`` are,
     and judges by ``evaluate(stage, rows, model=None)``, None being what it has saved::
 
         class DryRun:
@@ -408,14 +409,14 @@ def rlm_trainers() -> Parts:
 
 @hookspec
 def rlm_models() -> Parts:
-    """π: what starts it. Returns a :class:`rlm_plugins.specs.ModelSource`; no weight is loaded until it is asked.
+    """π: what starts it. Returns a :class:`rlm_plugins.specs.ModelSpec`; no weight is loaded until it is asked.
 
     ::
 
         def tiny_gpt(*, path: str, layers: int = 2):
             \"\"\"A GPT-2 of `layers` layers with random weights and the tokenizer at `path`.\"\"\"
             config = transformers.GPT2Config(n_layer=layers)
-            return ModelSource(config=config, tokenizer=lambda: AutoTokenizer.from_pretrained(path),
+            return ModelSpec(config=config, tokenizer=lambda: AutoTokenizer.from_pretrained(path),
                                load=lambda: transformers.GPT2LMHeadModel(config))
 
         @hookimpl

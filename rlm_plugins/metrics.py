@@ -154,7 +154,7 @@ METRICS: tuple[Metric, ...] = (
         "Above 0.3. Near 0 the step rests on a handful of rows: larger groups or other problems.",
     ),
     Metric(
-        "refill/draws",
+        "dynamic_sampling/rounds",
         "generation batches drawn to fill one",
         "What the filters cost in writing. `reward`, `filters/kept` and the lengths are then means over all that was "
         "drawn, not over the rows that were trained on.",
@@ -187,7 +187,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "speed/skipped",
-        "share of rows that the update did not read, since they have no advantage; with `speed: {skip: true}`",
+        "share of rows that the update did not read, since they have no advantage; with "
+        "`speed: {skip_zero_advantage: true}`",
         "How much work was saved. The means of the loss's own metrics and of the entropy are over the other rows.",
         "As `advantage/nonzero` says, turned round.",
     ),
@@ -247,7 +248,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("learning_rate", "the schedule at this step", "How far a step goes.", "As the recipe says."),
     Metric(
         "entropy",
-        "mean over the tokens that the update reads of −Σ π log π, in nats; not those of rows left out by `speed.skip`",
+        "mean over the tokens that the update reads of −Σ π log π, in nats; not those of rows left out by "
+        "`speed.skip_zero_advantage`",
         "How undecided the policy is at the tokens it wrote.",
         "Falls slowly. Near 0 early: it has stopped exploring, all rows of a group become alike; raise the "
         "temperature, clip higher, or pay for entropy. Rising without bound: the policy dissolves.",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class World:
+class EnvironmentSpec:
     """Problems to learn from, problems to be judged on, and how the world answers.
 
     Args:
@@ -36,7 +36,7 @@ class World:
 
 
 @dataclass
-class ModelSource:
+class ModelSpec:
     """A model that can be described before it is loaded.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.specs import ModelSource, World
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 if TYPE_CHECKING:
     from rlm_plugins.step import Equation
@@ -27,7 +27,7 @@ class Reward:
         timeout: Seconds one call may take: with all rows, with those of a group where it has `processes`, with one
             where it is asynchronous and of one completion; None: any number.
         processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
-        overlap: Whether it may be asked early, group by group, where it is asynchronous or has `processes`.
+        prefetch: Whether it may be asked early, group by group, where it is asynchronous or has `processes`.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Reward:
     on_error: str = "stop"
     timeout: float | None = None
     processes: int | None = None
-    overlap: bool = True
+    prefetch: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,31 +83,41 @@ class Speed:
     """Which of the short cuts are taken that change no gradient.
 
     Args:
-        packed: Rows are read without padding, each prompt once for its group.
-        skip: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
-        regroup: Micro-batches are dealt out group by group, within an optimiser step.
-        reuse: Where a generation is used several times, its old log-probabilities are those of the first pass over it,
-            or what was thought while it was written.
-        overlap: Rewards that wait, or compute in processes of their own, are asked while the model writes and reads.
-        join: Micro-batches of an optimiser step are read together while they are small even for a CPU.
-        fuse: Products of a LoRA layer in float32 are added to its base's while these are made.
-        token_budget: Micro-batches hold as many rows as have so many tokens, a prompt counted once for its group.
-            ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of rows.
+        padding_free: Rows are read without padding, each prompt once for its group.
+        skip_zero_advantage: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
+        group_micro_batches: Micro-batches are dealt out group by group, within an optimiser step.
+        reuse_old_logprobs: Where a generation is used several times, its old log-probabilities are those of the first
+            pass over it, or what was thought while it was written.
+        prefetch_rewards: Rewards that wait, or compute in processes of their own, are asked while the model writes and
+            reads.
+        merge_micro_batches: Micro-batches of an optimiser step are read together while they are small even for a CPU.
+        fused_lora: Products of a LoRA layer in float32 are added to its base's while these are made.
+        max_tokens_per_micro_batch: Micro-batches hold as many rows as have so many tokens, a prompt counted once for
+            its group. ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of
+            rows.
     """
 
-    packed: bool = False
-    skip: bool = False
-    regroup: bool = False
-    reuse: bool = False
-    overlap: bool = False
-    join: bool = False
-    fuse: bool = False
-    token_budget: int | str | None = None
+    padding_free: bool = False
+    skip_zero_advantage: bool = False
+    group_micro_batches: bool = False
+    reuse_old_logprobs: bool = False
+    prefetch_rewards: bool = False
+    merge_micro_batches: bool = False
+    fused_lora: bool = False
+    max_tokens_per_micro_batch: int | str | None = None
 
 
 NO_SPEED = Speed()
 """As TRL does it."""
-EVERY_SHORTCUT = Speed(packed=True, skip=True, regroup=True, reuse=True, overlap=True, join=True, fuse=True)
+EVERY_SHORTCUT = Speed(
+    padding_free=True,
+    skip_zero_advantage=True,
+    group_micro_batches=True,
+    reuse_old_logprobs=True,
+    prefetch_rewards=True,
+    merge_micro_batches=True,
+    fused_lora=True,
+)
 """What a recipe takes where it says nothing: what costs no memory."""
 
 
@@ -145,8 +155,8 @@ class Stage:
     body: Mapping[str, Any]
     engine: Any
     settings: Mapping[str, Any]
-    world: World
-    source: ModelSource
+    environment_spec: EnvironmentSpec
+    source: ModelSpec
     lora: Mapping[str, Any] | None = None
     rewards: Sequence[Reward] = ()
     evaluation: Evaluation | None = None

@@ -90,7 +90,7 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     scored = ~batch.rewards.isnan()
     if not scored.any():
-        return replace(batch, kept=~scored, wanted=scored)
+        return replace(batch, keep_mask=~scored, counts_for_refill=scored)
     rows = select(without_padding(batch), scored)
     rows.token_rewards = on_last_token(rows.rewards, rows.mask)
     rows.dense_rewards = torch.zeros_like(rows.token_rewards)
@@ -108,8 +108,8 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         rewards=put(rows.rewards, scored, torch.nan),
         token_rewards=put(rows.token_rewards, scored),
         dense_rewards=put(rows.dense_rewards, scored),
-        kept=put(keep, scored, True),
-        wanted=put(wanted, scored, False),
+        keep_mask=put(keep, scored, True),
+        counts_for_refill=put(wanted, scored, False),
     )
 
 
@@ -121,8 +121,8 @@ def compare(batch: Batch, equation: Equation) -> Batch:
         part gives them (else, where a part names them, the rewards to come), and a `mask` without the rows that were
         filtered out.
     """
-    batch = replace(batch, mask=batch.mask & batch.kept.unsqueeze(1))
-    compared = batch.kept & ~batch.rewards.isnan()
+    batch = replace(batch, mask=batch.mask & batch.keep_mask.unsqueeze(1))
+    compared = batch.keep_mask & ~batch.rewards.isnan()
     if not compared.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     rows, part = select(without_padding(batch), compared), equation.advantage
@@ -174,8 +174,8 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         PartError: A part failed or returned another shape; the loss is not finite, or has no gradient.
     """
     batch = without_padding(batch)
-    if batch.window is not None:
-        batch = replace(batch, window=_weighed(alone(without_padding(batch.window)), equation))
+    if batch.step_batch is not None:
+        batch = replace(batch, step_batch=_weighed(alone(without_padding(batch.step_batch)), equation))
     batch = _weighed(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.

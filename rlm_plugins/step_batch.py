@@ -46,7 +46,7 @@ def window_of(
         return values[0]
 
     whole = Batch(**{f.name: joined([getattr(piece, f.name) for piece in pieces]) for f in fields(Batch)})
-    whole.window = whole.window_rows = whole.log = None  # type: ignore[assignment]
+    whole.step_batch = whole.step_batch_rows = whole.log = None  # type: ignore[assignment]
     return whole, list(mine.split([len(place) for place in places]))
 
 
@@ -58,4 +58,4 @@ def alone(batch: Batch) -> Batch:
     (False, [0, 1])
     """
     window, (rows,) = window_of([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])
-    return replace(batch, window=window, window_rows=rows)
+    return replace(batch, step_batch=window, step_batch_rows=rows)

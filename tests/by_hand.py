@@ -82,9 +82,9 @@ def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
 def scored(batch: Batch, made: Equation) -> Batch:
     """Scored, and the whole optimiser step: its counts and its window are its own."""
     found = score(batch, made)
-    places = torch.arange(len(found.mask)) if found.window_rows is None else found.window_rows
+    places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
     window, (rows,) = window_of([found], [places])
-    found = replace(found, window=window, window_rows=rows)
+    found = replace(found, step_batch=window, step_batch_rows=rows)
     counts = {"tokens": found.mask.sum(), "rows": found.mask.any(1).sum(), "micro_batches": torch.tensor(1)}
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 

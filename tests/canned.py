@@ -9,13 +9,15 @@ from typing import Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.environment import Environment
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 
-def canned(prompts: Any, place: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0) -> dict[str, Any]:
+def canned(
+    prompts: Any, source_index: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0
+) -> dict[str, Any]:
     """Digits of a number made from the prompt and the place in the group, then the end token, all as likely."""
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
-    for prompt, number in zip(prompts, place, strict=True):
+    for prompt, number in zip(prompts, source_index, strict=True):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
         digits = str((sum(map(ord, text)) * 7919 + number * 104729) ** 2)[: 1 + (number * 5 + len(text)) % longest]
         answer = text.split("=")[0].split("+") if number % 3 == 0 else [digits]
@@ -42,13 +44,15 @@ def some_coins(completions: list[str], prompts: Any) -> list[float]:
     return [x * (sum(map(ord, str(prompt))) % 3 > 0) for x, prompt in tossed]
 
 
-def continued(prompts: Any, inputs: Any, completion_ids: Any, read: Any, write: Any, score: Any, mask: Any) -> Any:
+def continued(
+    prompts: Any, inputs: Any, completion_ids: Any, logprobs_of: Any, generate: Any, rewards_of: Any, mask: Any
+) -> Any:
     """How much better a row was than what the policy makes, without chance, of its first half; and how sure it is."""
     halves = [ids[: len(ids) // 2] for ids in completion_ids]
-    endings = write(prompts, halves, greedy=True)
-    found = score(prompts, [half + rest for half, rest in zip(halves, endings, strict=True)], inputs)
-    sure = read([[3]] * len(endings), endings).exp().sum(1)
-    return score(prompts, completion_ids, inputs) - found + 0.01 * sure.to(mask.device)
+    endings = generate(prompts, halves, greedy=True)
+    found = rewards_of(prompts, [half + rest for half, rest in zip(halves, endings, strict=True)], inputs)
+    sure = logprobs_of([[3]] * len(endings), endings).exp().sum(1)
+    return rewards_of(prompts, completion_ids, inputs) - found + 0.01 * sure.to(mask.device)
 
 
 class Talk(Environment):
@@ -64,10 +68,10 @@ class Talk(Environment):
         return f"{self.said}=?", self.said % 8 / 8, False
 
 
-def talk() -> World:
+def talk() -> EnvironmentSpec:
     """Starts of such conversations."""
     rows = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "start": n, "answer": str(n + 1)} for n in range(256)]
-    return World(train=rows, environment=Talk)
+    return EnvironmentSpec(train=rows, environment=Talk)
 
 
 @hookimpl

@@ -3,8 +3,8 @@
 from types import MappingProxyType
 
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Row
-from rlm_plugins.specs import World
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.specs import EnvironmentSpec
 
 
 def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2)):
@@ -51,7 +51,7 @@ def old_style(completions, **kwargs):
     """Written for TRL."""
 
 
-def world(*, kind: str = "good"):
+def environment_spec(*, kind: str = "good"):
     """Eight rows, or what `kind` says is wrong with them."""
     good = {"prompt": "1+1=", "solution": "2"}
     chat = {"prompt": [{"role": "user", "content": "1+1="}], "solution": "2"}
@@ -78,20 +78,20 @@ def world(*, kind: str = "good"):
     if kind == "none":
         return None
     if kind == "test":
-        return World(train=[good] * 8, test=[{"prompt": "1+1="}])
+        return EnvironmentSpec(train=[good] * 8, test=[{"prompt": "1+1="}])
     if kind == "table":
         import datasets
 
-        return World(train=datasets.Dataset.from_list(kinds["good"]))
+        return EnvironmentSpec(train=datasets.Dataset.from_list(kinds["good"]))
     if kind == "bad table":
         import datasets
 
-        return World(train=datasets.Dataset.from_list(kinds["null prompt"]))
+        return EnvironmentSpec(train=datasets.Dataset.from_list(kinds["null prompt"]))
     if kind == "stream":
         import datasets
 
-        return World(train=datasets.Dataset.from_list(kinds["good"]).to_iterable_dataset())
-    return World(train=kinds[kind])
+        return EnvironmentSpec(train=datasets.Dataset.from_list(kinds["good"]).to_iterable_dataset())
+    return EnvironmentSpec(train=kinds[kind])
 
 
 def write(prompts, *, column: str = "solution"):
@@ -129,7 +129,7 @@ def rlm_rewards():
 
 @hookimpl
 def rlm_environments():
-    return {"world": world}
+    return {"world": environment_spec}
 
 
 @hookimpl
@@ -145,12 +145,12 @@ def rlm_trainers():
 @hookimpl
 def rlm_algorithms():
     return {
-        "sleep": Row(about="Nothing.", source="here", trainer="sleeper"),
-        "hollow": Row(about="A row for GRPO without symbols.", source="here"),
-        "no_engine": Row(about="A row nobody runs.", source="here", trainer="grop"),
-        "no_beta": Row(about="A penalty without coefficient.", source="here", penalties=("kl",)),
-        "bare": Row(about="No aggregator.", source="here", advantage="group_relative", policy_loss="reinforce"),
-        "two_kl": Row(
+        "sleep": Algorithm(about="Nothing.", source="here", trainer="sleeper"),
+        "hollow": Algorithm(about="A row for GRPO without symbols.", source="here"),
+        "no_engine": Algorithm(about="A row nobody runs.", source="here", trainer="grop"),
+        "no_beta": Algorithm(about="A penalty without coefficient.", source="here", penalties=("kl",)),
+        "bare": Algorithm(about="No aggregator.", source="here", advantage="group_relative", policy_loss="reinforce"),
+        "two_kl": Algorithm(
             about="Twice.",
             source="here",
             advantage="median",

@@ -67,7 +67,7 @@ def test_leave_one_out_is_the_reward_less_the_mean_of_the_others(batch: Batch) -
 @quick
 @given(batches())
 def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
-    found = group_relative(batch.rewards, batch.group, bessel=False, eps=0.0)
+    found = group_relative(batch.rewards, batch.group, unbiased=False, eps=0.0)
     torch.testing.assert_close(found, by_group(batch, lambda r, g: (r - statistics.mean(g)) / statistics.pstdev(g)))
 
 
@@ -100,7 +100,7 @@ def test_conventions_of_one_name() -> None:
     found = {
         "trl": group_relative(rewards, group),
         "verl": group_relative(rewards, group, eps=1e-6),
-        "population": group_relative(rewards, group, bessel=False, eps=0.0),
+        "population": group_relative(rewards, group, unbiased=False, eps=0.0),
         "others": leave_one_out(rewards, group, scale="others"),
         "centred": group_relative(rewards, group, scale="none"),
     }
@@ -190,7 +190,7 @@ def _last(mask: Tensor) -> Tensor:
 
 def test_the_variance_of_a_population_makes_whiter_tokens() -> None:
     mask, rewards = torch.ones(3, 1, dtype=torch.bool), torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
-    found = batch_whitened(rewards, rewards.unsqueeze(1), torch.arange(3), mask, bessel=False, eps=0.0)
+    found = batch_whitened(rewards, rewards.unsqueeze(1), torch.arange(3), mask, unbiased=False, eps=0.0)
     torch.testing.assert_close(found.squeeze(1), (rewards - 2) / statistics.pstdev([0, 1, 5]))
 
 

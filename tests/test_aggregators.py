@@ -19,11 +19,11 @@ from rlm_plugins.testing import batches
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 WEIGHTS: dict[str, Callable[[Batch, int], float]] = {
-    "token_mean": lambda batch, n: 1 / batch.tokens.item(),
-    "sequence_mean": lambda batch, n: 1 / n / batch.rows.item(),
-    "sequence_sum": lambda batch, n: 1 / batch.rows.item(),
-    "fixed_length": lambda batch, n: 1 / batch.rows.item() / batch.max_completion_length,
-    "micro_batch_token_mean": lambda batch, n: 1 / batch.mask.sum().item() / batch.micro_batches.item(),
+    "token_mean": lambda batch, n: 1 / batch.num_tokens.item(),
+    "sequence_mean": lambda batch, n: 1 / n / batch.num_sequences.item(),
+    "sequence_sum": lambda batch, n: 1 / batch.num_sequences.item(),
+    "fixed_length": lambda batch, n: 1 / batch.num_sequences.item() / batch.max_completion_length,
+    "micro_batch_token_mean": lambda batch, n: 1 / batch.mask.sum().item() / batch.num_micro_batches.item(),
 }
 """What a token of a row of n trained tokens weighs."""
 
@@ -50,7 +50,9 @@ def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> N
 def own_counts(batch: Batch) -> Batch:
     """One micro-batch on one process is the whole step."""
     tokens, rows = batch.mask.sum().double(), batch.mask.any(1).sum().double()
-    return replace(batch, tokens=tokens.clamp(min=1), rows=rows.clamp(min=1), micro_batches=torch.tensor(1.0))
+    return replace(
+        batch, num_tokens=tokens.clamp(min=1), num_sequences=rows.clamp(min=1), num_micro_batches=torch.tensor(1.0)
+    )
 
 
 @quick
@@ -79,8 +81,10 @@ def test_trls_bnpo_depends_on_the_split_and_dapo_does_not() -> None:
     """Two rows of 1 and 3 tokens, in one micro-batch or in two."""
     loss = torch.tensor([[4.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
     mask = torch.tensor([[True, False, False], [True, True, True]])
-    batch = Batch(loss=loss, mask=mask, tokens=torch.tensor(4.0), micro_batches=torch.tensor(1.0))
-    rows = [replace(batch, loss=loss[i : i + 1], mask=mask[i : i + 1], micro_batches=torch.tensor(2.0)) for i in (0, 1)]
+    batch = Batch(loss=loss, mask=mask, num_tokens=torch.tensor(4.0), num_micro_batches=torch.tensor(1.0))
+    rows = [
+        replace(batch, loss=loss[i : i + 1], mask=mask[i : i + 1], num_micro_batches=torch.tensor(2.0)) for i in (0, 1)
+    ]
     assert sum(total("token_mean", row).item() for row in rows) == total("token_mean", batch).item() == 7 / 4
     assert total("micro_batch_token_mean", batch).item() == 7 / 4
     assert sum(total("micro_batch_token_mean", row).item() for row in rows) == (4 + 1) / 2

@@ -89,7 +89,7 @@ def test_running_out_of_memory_is_not_the_parts_fault() -> None:
 
 
 def test_a_part_that_knows_what_is_wrong_speaks_for_itself() -> None:
-    spread = part("rlm_filters", filters.nonzero_spread, reward="acuracy")
+    spread = part("rlm_filters", filters.nonzero_std, reward="acuracy")
     batch = scoring([1.0, 2.0], named_rewards={"accuracy": torch.zeros(2)})
     with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
         score(batch, equation(filters=[spread]))

@@ -31,7 +31,7 @@ stages:
   - model: {name: scratch, hidden: 32}
     algorithm: sft
     trainer: {max_steps: 3, per_device_train_batch_size: 2, gradient_checkpointing: false}
-  - algorithm: {name: grpo, filters: [{name: nonzero_spread, reward: accuracy}]}
+  - algorithm: {name: grpo, filters: [{name: nonzero_std, reward: accuracy}]}
     model: {lora: {r: 4, target_modules: all-linear}}
     trainer: {per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 12, optim: adamw_8bit}
 """
@@ -65,7 +65,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     sft, grpo = examined
     assert [(p["slot"], p["name"]) for p in sft["parts"]] == [
         ("environment", "addition"),
-        ("generator", "portable"),
+        ("generator", "fast"),
         ("rewards", "accuracy"),
         ("rewards", "length"),
         ("algorithm", "sft"),
@@ -120,10 +120,11 @@ def test_the_load(tmp_path: Path) -> None:
     (sft, grpo), _ = stages(tmp_path)
     tokens = sft.source.tokenizer()
     texts = [
-        tokens.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True) for r in sft.world.train
+        tokens.apply_chat_template(r["prompt"], tokenize=False, add_generation_prompt=True)
+        for r in sft.environment_spec.train
     ]
     prompt = max(len(tokens(text, add_special_tokens=False)["input_ids"]) for text in texts)
-    demonstrations = max(len(tokens(row["demonstration"])["input_ids"]) + 1 for row in sft.world.train)
+    demonstrations = max(len(tokens(row["demonstration"])["input_ids"]) + 1 for row in sft.environment_spec.train)
     first, second = workload(sft, arguments(sft)), workload(grpo, arguments(grpo))
     assert (first.prompt, first.completion, first.micro_rows) == (prompt, demonstrations, 2)
     assert (second.prompt, second.completion, second.micro_rows) == (prompt, 12, 8)
@@ -161,8 +162,14 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
 
 def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
-    none = "stages.1.speed={packed: false, regroup: false, join: false, token_budget: null}"
-    packed, dealt, budget = (f"stages.1.speed.{x}" for x in ("packed=true", "regroup=true", "token_budget=auto"))
+    none = (
+        "stages.1.speed={padding_free: false, group_micro_batches: false, merge_micro_batches: false, "
+        "max_tokens_per_micro_batch: null}"
+    )
+    packed, dealt, budget = (
+        f"stages.1.speed.{x}"
+        for x in ("padding_free=true", "group_micro_batches=true", "max_tokens_per_micro_batch=auto")
+    )
     trainer = "stages.1.trainer.gradient_accumulation_steps=2"
 
     def found(*said: str) -> tuple[int, int]:
@@ -174,11 +181,13 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     assert found() == (8, 0)
     assert found(packed) == (8, 4), "dealt at random"
     assert found(packed, dealt) == (8, 2)
-    assert found(packed, dealt, "stages.1.speed.join=true") == (16, 4), "a small model reads both at once"
+    assert found(packed, dealt, "stages.1.speed.merge_micro_batches=true") == (16, 4), (
+        "a small model reads both at once"
+    )
     rows, trees = found(packed, dealt, budget)
     assert 8 < rows <= 16
     assert trees == -(-rows // 4)
-    assert found(packed, dealt, "stages.1.speed.token_budget=1") == (1, 1)
+    assert found(packed, dealt, "stages.1.speed.max_tokens_per_micro_batch=1") == (1, 1)
     assert found(dealt, budget) == (8, 0)
 
 
@@ -250,7 +259,7 @@ def test_what_a_refill_may_cost(tmp_path: Path) -> None:
     text = RECIPE.replace("reward: accuracy}]", "reward: accuracy, refill: 3}]")
     (_, grpo), registry = stages(tmp_path, text=text)
     told = "up to 3 generations, 8 to 24 completions, for one batch: drawn until it is full of groups that"
-    assert examine(grpo, registry)["batch"][-1] == f"{told} nonzero_spread keeps"
+    assert examine(grpo, registry)["batch"][-1] == f"{told} nonzero_std keeps"
 
 
 def test_what_is_told(examined: list[dict[str, Any]]) -> None:

@@ -37,15 +37,15 @@ stages:
 ODD_PARTS = Path(__file__).parent / "odd_parts.py"
 
 
-def run(folder: Path, text: str, *overrides: str, build_world: bool = True) -> tuple[list[Stage], Recipe]:
+def run(folder: Path, text: str, *overrides: str, build_environment: bool = True) -> tuple[list[Stage], Recipe]:
     path = folder / "recipe.yaml"
     path.write_text(f"{text}plugins: {{load: [{ODD_PARTS}]}}\n")
     found = recipe.load(path, overrides)
-    return compose(found, Registry(found.load, found.block), build_world=build_world), found
+    return compose(found, Registry(found.load, found.block), build_environment=build_environment), found
 
 
 def body(folder: Path, text: str, *overrides: str) -> Any:
-    return run(folder, text, *overrides, build_world=False)[0][0].body
+    return run(folder, text, *overrides, build_environment=False)[0][0].body
 
 
 # ------------------------------------------------------------------ right recipes
@@ -59,7 +59,7 @@ def test_a_recipe_becomes_a_stage(tmp_path: Path) -> None:
     assert [penalty.beta for penalty in stage.equation.penalties] == [0.04]
     assert [(reward.label, reward.weight) for reward in stage.rewards] == [("accuracy", 1.0), ("format", 0.1)]
     assert stage.settings == {"learning_rate": 1e-6}
-    assert len(stage.world.train) == 8
+    assert len(stage.environment_spec.train) == 8
     assert stage.evaluation is not None
     assert stage.evaluation.metric == "accuracy"
     assert stage.lora is None
@@ -70,7 +70,7 @@ def test_a_recipe_becomes_a_stage(tmp_path: Path) -> None:
 def test_stages_share_a_world_and_start_from_the_first_source(tmp_path: Path) -> None:
     (first, second), _ = run(tmp_path, TWO_STAGES)
     assert (first.name, second.name) == ("01-warm-up", "02-dapo")
-    assert first.world is second.world
+    assert first.environment_spec is second.environment_spec
     assert first.source is second.source
     assert first.equation is None
     assert second.equation is not None
@@ -84,9 +84,9 @@ def test_stages_share_a_world_and_start_from_the_first_source(tmp_path: Path) ->
 
 def test_without_building_nothing_is_built(tmp_path: Path) -> None:
     (stage,), _ = run(
-        tmp_path, BASE.replace("addition, train_rows: 8, test_rows: 2", "world, kind: raises"), build_world=False
+        tmp_path, BASE.replace("addition, train_rows: 8, test_rows: 2", "world, kind: raises"), build_environment=False
     )
-    assert stage.world.train == ()
+    assert stage.environment_spec.train == ()
     with pytest.raises(Exception, match="only described"):
         stage.source.load()
 
@@ -164,7 +164,7 @@ SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
         "penalties",
         [{"beta": 1.0}, {"name": "entropy", "beta": 5.0}],
     ),
-    ("added to an empty list", ["algorithm.filters=[nonzero_spread]"], "filters", [{"name": "nonzero_spread"}]),
+    ("added to an empty list", ["algorithm.filters=[nonzero_std]"], "filters", [{"name": "nonzero_std"}]),
     ("row changed", ["algorithm=gspo"], "importance", {"name": "sequence"}),
 ]
 
@@ -246,7 +246,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm=hollow"], "algorithm.advantage (", ["has no advantage"]),
     (["algorithm.advantage=none"], "algorithm.advantage (command line)", ["has no advantage", "group_relative"]),
     (["algorithm.aggregator=none"], "algorithm.aggregator (command line)", ["has no aggregator"]),
-    (["algorithm=sft", "algorithm.filters=[nonzero_spread]"], "algorithm.filters (", ["'sft'", "takes no filters"]),
+    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", ["'sft'", "takes no filters"]),
     (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", ["a loss of its own", "than sft"]),
     (
         ["algorithm=sapo@verl"],
@@ -288,15 +288,15 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm=remax", "trainer.num_generations=1"], "algorithm.advantage (", ["greedy_baseline", "of 2 or more"]),
     (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", ["groups of 4", "of 5 or more"]),
     (
-        ["algorithm=spo", "algorithm.filters=[nonzero_spread]", "trainer.num_generations=1"],
+        ["algorithm=spo", "algorithm.filters=[nonzero_std]", "trainer.num_generations=1"],
         "algorithm.filters[0] (",
-        ["nonzero_spread keeps no row of a group of 1", "2 or more"],
+        ["nonzero_std keeps no row of a group of 1", "2 or more"],
     ),
     # refills that disagree
     (
-        ["algorithm.filters=[{name: nonzero_spread, refill: 3}, {name: accuracy_band, refill: 5}]"],
+        ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"],
         "algorithm.filters (",
-        ["nonzero_spread says `refill: 3` and accuracy_band says `refill: 5`", "the same `refill` in each"],
+        ["nonzero_std says `refill: 3` and accuracy_band says `refill: 5`", "the same `refill` in each"],
     ),
     # names of rewards
     (["algorithm.filters=[{name: accuracy_band, reward: acuracy}]"], "algorithm.filters[0].reward (", ["'accuracy'?"]),
@@ -313,7 +313,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     ),
     (["algorithm.shapers=[{name: product, of: [format, acc]}]"], "algorithm.shapers[0].of[1] (", ["the reward 'acc'"]),
     (
-        ["algorithm.advantage={name: reward_by_reward, weights: {accurcy: 2}}"],
+        ["algorithm.advantage={name: per_reward, weights: {accurcy: 2}}"],
         "algorithm.advantage.weights.accurcy (",
         ["did you mean 'accuracy'?"],
     ),
@@ -382,7 +382,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["environment={name: world, kind: none}"],
         "environment (command line)",
-        ["returned NoneType", "rlm_plugins.specs.World"],
+        ["returned NoneType", "rlm_plugins.specs.EnvironmentSpec"],
     ),
     (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training rows"]),
     (
@@ -489,9 +489,9 @@ RIGHT = [
     *([f"algorithm={row}", "trainer.num_generations=1"] for row in ("reinforce_pp", "spo", "ppo")),
     ["algorithm.advantage.alone=reward", "trainer.num_generations=1"],
     ["algorithm=pass_at_k", "algorithm.advantage.k=1", "trainer.num_generations=2"],
-    ["algorithm.filters=[{name: nonzero_spread, refill: 3}, {name: accuracy_band, refill: 3}, no_truncated_groups]"],
+    ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 3}, no_truncated_groups]"],
     ["algorithm.shapers=[{name: product, of: [accuracy, format]}]"],
-    ["algorithm.advantage={name: reward_by_reward, weights: {accuracy: 2, format: 1}}"],
+    ["algorithm.advantage={name: per_reward, weights: {accuracy: 2, format: 1}}"],
     ["callbacks=[{name: stop_at, score: 1.0, metric: format}, {name: keep_successes, reward: accuracy}]"],
     ["algorithm.sampler={name: curriculum, target: 5.0, band: 2.0}"],  # a reward need not lie between 0 and 1
 ]
@@ -540,11 +540,11 @@ def test_any_override_is_run_or_refused(
     path.write_text(BASE)
     try:
         found = recipe.load(path, ["=".join(pair) for pair in overrides])
-        stages = compose(found, everything, build_world=False)
+        stages = compose(found, everything, build_environment=False)
     except RecipeError:
         return
     path.write_text(dump(resolved(stages, found)))
-    again = compose(recipe.load(path), everything, build_world=False)
+    again = compose(recipe.load(path), everything, build_environment=False)
     assert [stage.body for stage in again] == [stage.body for stage in stages]
 
 
@@ -586,11 +586,11 @@ def test_the_lessons_of_the_repository_compose_and_survive(tmp_path: Path) -> No
     assert lessons
     for lesson in lessons:
         found = recipe.load(lesson)
-        stages = compose(found, Registry(found.load, found.block), build_world=False)
+        stages = compose(found, Registry(found.load, found.block), build_environment=False)
         path = tmp_path / lesson.name
         path.write_text(dump(resolved(stages, found)))
         back = recipe.load(path)
-        again = compose(back, Registry(back.load, back.block), build_world=False)
+        again = compose(back, Registry(back.load, back.block), build_environment=False)
         assert [stage.body for stage in again] == [stage.body for stage in stages]
 
 
@@ -608,7 +608,7 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     assert told["algorithm.policy_loss.epsilon"] == (0.1, "recipe.yaml line 4")
     assert told["algorithm.policy_loss.epsilon_high"] == (0.28, "row dapo")
     assert told["algorithm.policy_loss.delta"] == (None, "default of clip")
-    assert told["algorithm.filters[0].name"] == ("nonzero_spread", "row dapo")
+    assert told["algorithm.filters[0].name"] == ("nonzero_std", "row dapo")
     assert told["algorithm.filters[0].reward"] == ("accuracy", "command line")
     assert told["algorithm.penalties"] == ([], "row dapo")
     assert told["model.lora.r"] == (4, "command line")
@@ -620,7 +620,7 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
 
 
 def test_what_an_override_replaces_is_forgotten(tmp_path: Path) -> None:
-    stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_world=False)
+    stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_environment=False)
     told = {address: origin for address, _, origin in explain_origins(found, stages)}
     assert told["environment.train_rows"] == "default of addition"
     assert told["environment.name"] == "command line"
@@ -628,7 +628,7 @@ def test_what_an_override_replaces_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path) -> None:
-    stages, found = run(tmp_path, TWO_STAGES, build_world=False)
+    stages, found = run(tmp_path, TWO_STAGES, build_environment=False)
     told = {address: origin for address, _, origin in explain_origins(found, stages)}
     assert told["stages[0].environment.train_rows"] == told["stages[1].environment.train_rows"] == "recipe.yaml line 1"
     assert told["stages[1].model.lora.r"] == "recipe.yaml line 5"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlm_plugins import hookimpl, hookspecs
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin import adaptive_coefficients as adaptive
 from rlm_plugins.builtin import (
     advantages,
@@ -35,7 +35,7 @@ from rlm_plugins.builtin import (
 from rlm_plugins.builtin import episode_rewards as episodes
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.conformance_kit import told, tried
 from rlm_plugins.testing.law import battery
@@ -101,8 +101,8 @@ test_product = conformance("rlm_shapers", shapers.product, knobs={"of": ["accura
 
 FIRST = {"order": "of rows that tie the first ones are kept"}
 
-test_nonzero_spread = conformance("rlm_filters", filters.nonzero_spread)
-test_nonzero_spread_of_one = conformance("rlm_filters", filters.nonzero_spread, knobs={"reward": "format"})
+test_nonzero_spread = conformance("rlm_filters", filters.nonzero_std)
+test_nonzero_spread_of_one = conformance("rlm_filters", filters.nonzero_std, knobs={"reward": "format"})
 test_accuracy_band = conformance("rlm_filters", filters.accuracy_band)
 test_band_of_format = conformance("rlm_filters", filters.accuracy_band, knobs={"reward": "format"})
 test_keep_shortest = conformance("rlm_filters", filters.keep_k, knobs={"k": 2}, exceptions=FIRST)
@@ -129,32 +129,32 @@ test_batch_scale = conformance("rlm_advantages", advantages.group_relative, knob
 test_centred_batch_scale = conformance(
     "rlm_advantages", advantages.group_relative, knobs={"scale": "centred_batch"}, exceptions=BATCH
 )
-test_population = conformance("rlm_advantages", advantages.group_relative, knobs={"bessel": False, "eps": 0.0})
+test_population = conformance("rlm_advantages", advantages.group_relative, knobs={"unbiased": False, "eps": 0.0})
 test_leave_one_out = conformance("rlm_advantages", advantages.leave_one_out)
 test_all_from_others = conformance("rlm_advantages", advantages.leave_one_out, knobs={"scale": "others"})
 test_optimal_baseline = conformance("rlm_advantages", advantages.optimal_baseline)
 test_greedy_baseline = conformance("rlm_advantages", advantages.greedy_baseline)
 test_gpg = conformance("rlm_advantages", advantages.gpg, exceptions=SHARE)
-test_gpg_of_verl = conformance(
-    "rlm_advantages", advantages.gpg, knobs={"teaching": "nonzero_rewards"}, exceptions=SHARE
+test_gpg_of_verl = conformance("rlm_advantages", advantages.gpg, knobs={"counted": "nonzero_rewards"}, exceptions=SHARE)
+test_lead = conformance("rlm_advantages", advantages.best_margin)
+test_lone_rewards = conformance(
+    "rlm_advantages", advantages.group_relative, knobs={"singleton": "reward"}, exceptions=LONE
 )
-test_lead = conformance("rlm_advantages", advantages.lead)
-test_lone_rewards = conformance("rlm_advantages", advantages.group_relative, knobs={"alone": "reward"}, exceptions=LONE)
 test_lone_rewards_of_others = conformance(
-    "rlm_advantages", advantages.leave_one_out, knobs={"alone": "reward"}, exceptions=LONE
+    "rlm_advantages", advantages.leave_one_out, knobs={"singleton": "reward"}, exceptions=LONE
 )
 test_lone_optimal = conformance(
-    "rlm_advantages", advantages.optimal_baseline, knobs={"alone": "reward"}, exceptions=LONE
+    "rlm_advantages", advantages.optimal_baseline, knobs={"singleton": "reward"}, exceptions=LONE
 )
 test_others_over_batch = conformance(
     "rlm_advantages", advantages.leave_one_out, knobs={"scale": "batch"}, exceptions=BATCH
 )
 test_pass_at_one = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 1, "threshold": 0.5})
 test_pass_at_k = conformance("rlm_advantages", advantages.pass_at_k, knobs={"k": 2, "threshold": 0.5})
-test_reward_by_reward = conformance("rlm_advantages", advantages.reward_by_reward, exceptions=BATCH | NAMED)
+test_reward_by_reward = conformance("rlm_advantages", advantages.per_reward, exceptions=BATCH | NAMED)
 test_weighted_reward_by_reward = conformance(
     "rlm_advantages",
-    advantages.reward_by_reward,
+    advantages.per_reward,
     knobs={"weights": {"format": 0.5}, "over": "tokens"},
     exceptions=BATCH | NAMED,
 )
@@ -163,7 +163,7 @@ test_whitened_baseline = conformance(
     "rlm_advantages", advantages.batch_whitened, knobs={"centre_by_group": True}, exceptions=BATCH
 )
 test_whitened_population = conformance(
-    "rlm_advantages", advantages.batch_whitened, knobs={"bessel": False}, exceptions=BATCH
+    "rlm_advantages", advantages.batch_whitened, knobs={"unbiased": False}, exceptions=BATCH
 )
 test_whitened_through_holes = conformance(
     "rlm_advantages",
@@ -207,13 +207,13 @@ test_dual_clip = conformance("rlm_policy_losses", policy_losses.clip, knobs={"ep
 test_cispo = conformance("rlm_policy_losses", policy_losses.cispo)
 test_cispo_low = conformance("rlm_policy_losses", policy_losses.cispo, knobs={"epsilon_low": 0.2})
 
-test_plain = conformance("rlm_policy_losses", policy_losses.plain)
+test_plain = conformance("rlm_policy_losses", policy_losses.unclipped)
 test_gppo = conformance("rlm_policy_losses", policy_losses.gradient_preserving)
 test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
-test_verdict = conformance("rlm_policy_losses", policy_losses.verdict)
+test_verdict = conformance("rlm_policy_losses", policy_losses.correctness)
 
 test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
 test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy)
@@ -276,15 +276,15 @@ ROWS = {**algorithms.rlm_algorithms(), **conventions.rlm_algorithms()}
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_algorithms(row: Row) -> None:
+def test_algorithms(row: Algorithm) -> None:
     subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
     for law in battery(subject):
         assert tried(law, subject) is None
 
 
 test_transformers = conformance("rlm_generators", generators.transformers)
-test_portable = conformance("rlm_generators", generators.portable)
-test_inverse_cdf = conformance("rlm_generators", generators.portable, knobs={"sampling": "inverse_cdf"})
+test_portable = conformance("rlm_generators", generators.fast)
+test_inverse_cdf = conformance("rlm_generators", generators.fast, knobs={"sampling": "inverse_cdf"})
 test_vllm = conformance("rlm_generators", generators.vllm)
 
 
@@ -317,7 +317,13 @@ def test_every_built_in_is_here() -> None:
 @pytest.mark.parametrize("hook", hookspecs.HOOKS)
 def test_the_example_of_every_hook_is_a_good_part(hook: str) -> None:
     text = inspect.getdoc(getattr(hookspecs, hook)) or ""
-    names = {"torch": torch, "hookimpl": hookimpl, "World": World, "Row": Row, "TrainerCallback": object}
+    names = {
+        "torch": torch,
+        "hookimpl": hookimpl,
+        "EnvironmentSpec": EnvironmentSpec,
+        "Algorithm": Algorithm,
+        "TrainerCallback": object,
+    }
     exec(textwrap.dedent(text.split("::\n", 1)[1]), names)
     ((name, target),) = names[hook]().items()  # type: ignore[operator]
     subject = Subject(Part(hook, name, "docs", target), {"path": "somewhere"} if name == "tiny_gpt" else {})

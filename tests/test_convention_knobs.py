@@ -27,12 +27,12 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
         (a.leave_one_out, {}, 2.0),
         (a.optimal_baseline, {"mask": MASK}, 2.0),
         (a.gpg, {}, 2.0),
-        (a.gpg, {"teaching": "nonzero_rewards"}, 4.0),  # 2 of 4 rows have a reward
+        (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 rows have a reward
     ],
 )
 def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, given: Any, lone: float) -> None:
-    spread_only = 4 / 3 if part is a.gpg and "teaching" not in given else 1.0
-    kept, zero = part(REWARDS, group=GROUP, alone="reward", **given), part(REWARDS, group=GROUP, **given)
+    spread_only = 4 / 3 if part is a.gpg and "counted" not in given else 1.0
+    kept, zero = part(REWARDS, group=GROUP, singleton="reward", **given), part(REWARDS, group=GROUP, **given)
     assert kept[0].item() == pytest.approx(lone * spread_only)
     assert zero[0].item() == 0.0
     torch.testing.assert_close(kept[1:], zero[1:])
@@ -41,8 +41,8 @@ def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, giv
 def test_equal_rewards_are_no_lesson_in_any_convention() -> None:
     same = torch.full((4,), 0.3)
     for part in (a.group_relative, a.leave_one_out, a.gpg):
-        assert part(same, torch.tensor([0, 0, 1, 1]), alone="reward").tolist() == [0.0] * 4  # type: ignore[operator]
-    assert a.lead(same, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
+        assert part(same, torch.tensor([0, 0, 1, 1]), singleton="reward").tolist() == [0.0] * 4  # type: ignore[operator]
+    assert a.best_margin(same, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
 
 
 def test_a_lone_reward_is_whitened_with_the_rest() -> None:
@@ -51,7 +51,9 @@ def test_a_lone_reward_is_whitened_with_the_rest() -> None:
     to_come = centred.unsqueeze(1).expand(4, 2)
     live = to_come[MASK]
     spread = torch.zeros(4, 2).where(~torch.tensor([[False, True], [True, False], [False, True], [False, True]]), 1.0)
-    found = a.batch_whitened(REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, centre_by_group=True, alone="reward")
+    found = a.batch_whitened(
+        REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, centre_by_group=True, singleton="reward"
+    )
     torch.testing.assert_close(found[MASK], (live - live.mean()) / live.std())
 
 
@@ -80,12 +82,12 @@ def test_leave_one_out_over_the_batch() -> None:
 )
 def test_the_lead_of_the_best_row(rewards: list[float], expected: list[float]) -> None:
     group, given = torch.zeros(3, dtype=torch.long), torch.tensor(rewards)
-    assert a.lead(given, group, scale="none").tolist() == expected
-    torch.testing.assert_close(a.lead(given, group), torch.tensor(expected) / (given.std() + 1e-6))
+    assert a.best_margin(given, group, scale="none").tolist() == expected
+    torch.testing.assert_close(a.best_margin(given, group), torch.tensor(expected) / (given.std() + 1e-6))
 
 
 def test_a_lone_row_leads_nobody() -> None:
-    assert a.lead(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
+    assert a.best_margin(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
 
 
 def test_the_ratio_of_a_completion_is_a_product() -> None:

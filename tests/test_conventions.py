@@ -14,7 +14,7 @@ from on_the_engine import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
-from rlm_plugins.algorithm import Row, plain_row
+from rlm_plugins.algorithm import Algorithm, plain_row
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.convention_card import card
@@ -41,7 +41,7 @@ NOT_THE_VALUE = ("gmpo@trl", "rloo@trl")
 """TRL adds −Â, a constant, for every row without tokens: there only the gradient is compared."""
 
 
-def equation(row: Row) -> Equation:
+def equation(row: Algorithm) -> Equation:
     slots = slots_of(row, REGISTRY)
     return Equation.of(slots)
 
@@ -51,7 +51,7 @@ def rewards_of(record: Args, case: Case) -> torch.Tensor:
     return case.outcome if record["fn"].startswith("verl") else case.scores
 
 
-def said(row: Row, record: Args, case: Case) -> Out:
+def said(row: Algorithm, record: Args, case: Case) -> Out:
     """What the row makes of the inputs of a record."""
     made, out = equation(row), record["out"]
     if "advantages" in out:
@@ -138,10 +138,10 @@ def example(width: int = 4) -> Batch:
         logp=old + noise[1],
         old_logp=old,
         ref_logp=old + 0.1 * noise[2],
-        tokens=mask.sum().double(),
-        rows=mask.any(1).sum().double(),
-        all_rows=torch.tensor(rows).double(),
-        micro_batches=torch.tensor(1.0).double(),
+        num_tokens=mask.sum().double(),
+        num_sequences=mask.any(1).sum().double(),
+        num_sequences_all=torch.tensor(rows).double(),
+        num_micro_batches=torch.tensor(1.0).double(),
     )
 
 
@@ -260,7 +260,7 @@ def test_dual_clip_of_the_authors(name: str) -> None:
     free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_row(name), name))
     runaway = (batch.logp - batch.old_logp).exp() > 3.0
     assert (runaway & batch.mask).any()
-    over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.tokens
+    over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.num_tokens
     torch.testing.assert_close(bound, (free[0] - over, free[1].where(~runaway, 0.0)))
 
 
@@ -354,7 +354,7 @@ trainer: {max_steps: 1}
 def written(tmp_path: Path, row: str, *overrides: str) -> Any:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE.replace("ROW", row))
-    return compose(load(file, overrides), REGISTRY, build_world=False)[0]
+    return compose(load(file, overrides), REGISTRY, build_environment=False)[0]
 
 
 def test_a_recipe_names_a_convention_and_turns_its_knobs(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def test_a_row_of_a_hundred_tokens_at_the_papers_alpha() -> None:
 
 @quick
 @given(batches(), st.booleans(), st.sampled_from(["skip", "through"]))
-def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, bessel: bool, masked_tokens: Any) -> None:
+def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbiased: bool, masked_tokens: Any) -> None:
     """Masked tokens, inside a row too, are in neither, and stay 0."""
-    knobs = {"masked_tokens": masked_tokens, "bessel": bessel}
+    knobs = {"masked_tokens": masked_tokens, "unbiased": unbiased}
     plain, _ = gae(batch.token_rewards, batch.values, batch.mask, whitened=False, **knobs)
     white, _ = gae(batch.token_rewards, batch.values, batch.mask, **knobs)
     assert not white[~batch.mask].any()
@@ -96,7 +96,7 @@ def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, bessel
     if len(set(live)) < 2:
         assert not white.any()
         return
-    variance = statistics.variance(live) if bessel else statistics.pvariance(live)
+    variance = statistics.variance(live) if unbiased else statistics.pvariance(live)
     expected = [(x - statistics.fmean(live)) / math.sqrt(variance + 1e-8) for x in live]
     assert white[batch.mask].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
 

@@ -49,7 +49,9 @@ def said(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
     return values[0, 0].item(), values[:, 1].tolist()
 
 
-def world(folder: Path, kind: str, *, rate: float | Schedule, warmup_steps: int = 0, **changes: Any) -> EquationTrainer:
+def environment_spec(
+    folder: Path, kind: str, *, rate: float | Schedule, warmup_steps: int = 0, **changes: Any
+) -> EquationTrainer:
     """Two questions, answered once each time by two tokens."""
     settings = {
         "max_completion_length": 2,
@@ -71,7 +73,7 @@ RATES = {"shared": 1e-2, "head": 3e-2, "separate": 1e-2}
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> None:
     rate = Schedule(RATES[kind], RATES[kind] / 30, over=55)
-    made = world(tmp_path, kind, rate=rate, max_steps=60, warmup_steps=60, num_iterations=3)
+    made = environment_spec(tmp_path, kind, rate=rate, max_steps=60, warmup_steps=60, num_iterations=3)
     made.train()
     for question in LETTERS:
         before, after = exact(made, question)
@@ -84,7 +86,7 @@ def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> 
 def test_ppo_finds_the_best_policy(tmp_path: Path) -> None:
     """From one answer per problem: nothing is compared with anything but the critic. All weights move: the random
     head of the model, held fast, could not tell two answers far enough apart."""
-    made = world(tmp_path, "separate", rate=3e-3, max_steps=20, learning_rate=1e-2, lora=None)
+    made = environment_spec(tmp_path, "separate", rate=3e-3, max_steps=20, learning_rate=1e-2, lora=None)
     assert max(exact(made, question)[0] for question in LETTERS) < 0.7
     made.train()
     assert min(exact(made, question)[0] for question in LETTERS) > 0.97 * BEST

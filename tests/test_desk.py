@@ -12,7 +12,7 @@ from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.rollout.prompt_source import Desk, InOrder, OnDemand, desk_for, order_of, reason
+from rlm_plugins.rollout.prompt_source import InOrder, OnDemand, PromptSource, order_of, prompt_source_for, reason
 
 REGISTRY = Registry()
 SHUFFLED = REGISTRY.find("rlm_samplers", "shuffled").target
@@ -51,7 +51,7 @@ def test_in_order_is_what_the_data_loader_hands_out(count: int) -> None:
 @pytest.mark.parametrize("make", [epochs, lambda: OnDemand(sampler(by_draw), 10, 7)], ids=["in order", "on demand"])
 @pytest.mark.parametrize("done", range(8))
 def test_it_goes_on_where_it_stopped(make: Any, done: int) -> None:
-    whole: Desk = make()
+    whole: PromptSource = make()
     taken = [whole.take(3) for _ in range(10)]
     again, first = make(), make()
     assert [first.take(3) for _ in range(done)] == taken[:done]
@@ -120,12 +120,12 @@ def test_the_order_of_a_recipe_without_sampler_is_trls() -> None:
 
 
 def sieve(**beside: Any) -> Bound:
-    part = REGISTRY.find("rlm_filters", "nonzero_spread")
+    part = REGISTRY.find("rlm_filters", "nonzero_std")
     return Bound(part, part.bind({}).knobs, part.target, beside=beside)
 
 
-def by_problem(rewards: Any, problem: Any) -> Any:
-    return rewards - problem
+def by_problem(rewards: Any, prompt_index: Any) -> Any:
+    return rewards - prompt_index
 
 
 class Learning:
@@ -134,12 +134,12 @@ class Learning:
     def __call__(self, rewards: Any) -> Any:
         return rewards
 
-    def update(self, problem: Any) -> None: ...
+    def update(self, prompt_index: Any) -> None: ...
 
 
 def test_who_needs_a_desk() -> None:
     assert reason([sampler(SHUFFLED), sieve()]) == ""
-    assert reason([sieve(refill=3)]) == "the filter 'nonzero_spread' refills the batch"
+    assert reason([sieve(refill=3)]) == "the filter 'nonzero_std' refills the batch"
     assert reason([sampler(by_draw)]) == "the sampler 'it' is asked before every generation"
     for target in (by_problem, Learning):
         assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' asks for `problem`"
@@ -147,8 +147,8 @@ def test_who_needs_a_desk() -> None:
 
 def test_which_desk() -> None:
     orders = order_of(None)
-    assert desk_for(None, [sieve()], orders, size=9, seed=0) is None
-    found = desk_for(None, [sieve(refill=2)], orders, size=9, seed=4)
+    assert prompt_source_for(None, [sieve()], orders, size=9, seed=0) is None
+    found = prompt_source_for(None, [sieve(refill=2)], orders, size=9, seed=4)
     assert isinstance(found, InOrder)
     assert found.take(9) == SHUFFLED(9, 0, 4)
-    assert isinstance(desk_for(sampler(by_draw), [], orders, size=9, seed=4), OnDemand)
+    assert isinstance(prompt_source_for(sampler(by_draw), [], orders, size=9, seed=4), OnDemand)

@@ -10,7 +10,7 @@ import torch
 from peft import get_peft_model
 
 from rlm_plugins.run import trainer_setup as engine
-from rlm_plugins.specs import ModelSource, World
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
 
@@ -20,8 +20,8 @@ def test_a_merged_adapter_is_in_the_weights_and_all_of_them_can_be_trained(tmp_p
     for name, weight in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight)
-    source = ModelSource(config=base.config, tokenizer=tiny.tokenizer, load=tiny.model)
-    stage = Stage("01-x", {}, None, {}, World(train=()), source, lora={"r": 8}, folder=tmp_path)
+    source = ModelSpec(config=base.config, tokenizer=tiny.tokenizer, load=tiny.model)
+    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, lora={"r": 8}, folder=tmp_path)
     adapted.save_pretrained(stage.output)
     merged = engine.result_of(stage).load()
     ids = torch.tensor([[3, 4, 5]])

@@ -25,9 +25,9 @@ ROWS = [{"question": f"What is {n} + {n}?", "solution": str(2 * n), "level": n %
 
 
 def test_addition_rows() -> None:
-    world = addition(train_rows=50, test_rows=20)
-    assert (len(world.train), len(world.test)) == (50, 20)
-    for row in [*world.train, *world.test]:
+    environment_spec = addition(train_rows=50, test_rows=20)
+    assert (len(environment_spec.train), len(environment_spec.test)) == (50, 20)
+    for row in [*environment_spec.train, *environment_spec.test]:
         assert set(row) == {"prompt", "answer", "demonstration"}
         [message] = row["prompt"]
         a, b = message["content"].removesuffix("=?").split("+")
@@ -37,8 +37,8 @@ def test_addition_rows() -> None:
 
 
 def test_addition_demonstrations_earn_both_rewards() -> None:
-    world = addition(train_rows=200, test_rows=50, min_digits=1, digits=5)
-    rows = [*world.train, *world.test]
+    environment_spec = addition(train_rows=200, test_rows=50, min_digits=1, digits=5)
+    rows = [*environment_spec.train, *environment_spec.test]
     texts = [row["demonstration"] for row in rows]
     assert accuracy(texts, [row["answer"] for row in rows], mode="exact", untagged="wrong") == [1.0] * 250
     assert format(texts) == [1.0] * 250
@@ -69,11 +69,11 @@ def test_addition_slips_in_training_only_and_only_where_a_carry_is_due() -> None
 
 def test_addition_holds_out_the_same_problems_for_every_seed() -> None:
     worlds = [addition(seed=seed, train_rows=3000, slip=0.5) for seed in range(5)]
-    assert all(list(world.test) == list(worlds[0].test) for world in worlds)
+    assert all(list(environment_spec.test) == list(worlds[0].test) for environment_spec in worlds)
     tested = {row["prompt"][0]["content"] for row in worlds[0].test}
     assert len(tested) == 256
-    for world in worlds:
-        assert not tested & {row["prompt"][0]["content"] for row in world.train}
+    for environment_spec in worlds:
+        assert not tested & {row["prompt"][0]["content"] for row in environment_spec.train}
     assert list(worlds[0].train) != list(worlds[1].train)
 
 
@@ -156,12 +156,12 @@ def path(tmp_path: Path) -> str:
 @pytest.mark.parametrize("write", KINDS)
 def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
     columns = {"answer": "solution"}
-    world = dataset(path=write(tmp_path), prompt="question", columns=columns, streaming=streaming)
-    rows = list(world.train)
+    environment_spec = dataset(path=write(tmp_path), prompt="question", columns=columns, streaming=streaming)
+    rows = list(environment_spec.train)
     assert [row["prompt"] for row in rows] == [[{"role": "user", "content": row["question"]}] for row in ROWS]
     assert [str(row["answer"]) for row in rows] == [row["solution"] for row in ROWS]
     assert [row["level"] for row in rows] == [row["level"] for row in ROWS]
-    assert list(world.test) == []
+    assert list(environment_spec.test) == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -184,34 +184,34 @@ def test_a_path_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_large_set_is_streamed_lazily(path: str) -> None:
     with Path(path).open("a") as file:
         file.write('\n{"question": null, "solution": "", "level": 0}')
-    world = dataset(path=path, prompt="question", streaming=True)
-    assert len(list(islice(world.train, 20))) == 20
+    environment_spec = dataset(path=path, prompt="question", streaming=True)
+    assert len(list(islice(environment_spec.train, 20))) == 20
     with pytest.raises(RecipeError, match="row 20"):
-        list(world.train)
+        list(environment_spec.train)
 
 
 # ---- dataset: what is asked
 
 
 def test_a_template_asks_with_several_columns(path: str) -> None:
-    world = dataset(path=path, template="Level {level}: {question} Use \\boxed{{}}.", chat=False)
-    assert world.train[1]["prompt"] == "Level 1: What is 1 + 1? Use \\boxed{}."
+    environment_spec = dataset(path=path, template="Level {level}: {question} Use \\boxed{{}}.", chat=False)
+    assert environment_spec.train[1]["prompt"] == "Level 1: What is 1 + 1? Use \\boxed{}."
 
 
 def test_a_template_may_use_copied_columns(path: str) -> None:
-    world = dataset(path=path, template="{q}", columns={"q": "question"}, chat=False)
-    assert world.train[1]["prompt"] == "What is 1 + 1?"
+    environment_spec = dataset(path=path, template="{q}", columns={"q": "question"}, chat=False)
+    assert environment_spec.train[1]["prompt"] == "What is 1 + 1?"
 
 
 def test_values_in_a_template_are_never_templates(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"q": "{secret} {0.__class__}", "secret": "s"}))
-    world = dataset(path=str(tmp_path / "a.jsonl"), template="{q}", chat=False)
-    assert world.train[0]["prompt"] == "{secret} {0.__class__}"
+    environment_spec = dataset(path=str(tmp_path / "a.jsonl"), template="{q}", chat=False)
+    assert environment_spec.train[0]["prompt"] == "{secret} {0.__class__}"
 
 
 def test_a_system_message_precedes(path: str) -> None:
-    world = dataset(path=path, prompt="question", system="Think.")
-    assert world.train[0]["prompt"] == [
+    environment_spec = dataset(path=path, prompt="question", system="Think.")
+    assert environment_spec.train[0]["prompt"] == [
         {"role": "system", "content": "Think."},
         {"role": "user", "content": "What is 0 + 0?"},
     ]
@@ -233,8 +233,8 @@ def test_a_column_of_conversations_stays_one(tmp_path: Path) -> None:
 
 def test_columns_whose_names_the_machine_uses_are_left_behind(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompts": "2+2?", "completions": "4", "x": 1}))
-    world = dataset(path=str(tmp_path / "a.jsonl"), prompt="prompts", columns={"answer": "completions"})
-    assert world.train[0] == {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4", "x": 1}
+    environment_spec = dataset(path=str(tmp_path / "a.jsonl"), prompt="prompts", columns={"answer": "completions"})
+    assert environment_spec.train[0] == {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4", "x": 1}
 
 
 def test_max_rows(path: str) -> None:
@@ -253,8 +253,8 @@ def test_held_out_rows_are_drawn_by_seed_and_not_trained_on(path: str) -> None:
     every = [row["question"] for row in ROWS]
     splits = set()
     for seed in range(6):
-        world = dataset(path=path, prompt="question", test_rows=5, seed=seed)
-        train, test = asked(world.train), asked(world.test)
+        environment_spec = dataset(path=path, prompt="question", test_rows=5, seed=seed)
+        train, test = asked(environment_spec.train), asked(environment_spec.test)
         assert len(test) == 5
         assert sorted(train + test) == sorted(every)
         assert train == [q for q in every if q in train]  # in the order of the file
@@ -267,10 +267,10 @@ def test_held_out_rows_are_drawn_by_seed_and_not_trained_on(path: str) -> None:
 def test_a_held_out_question_is_not_trained_on_where_it_is_repeated(tmp_path: Path, streaming: bool) -> None:
     rows = [{"prompt": f"question {n % 10}", "n": n} for n in range(40)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    world = dataset(path=str(tmp_path / "a.jsonl"), test_rows=3, streaming=streaming)
-    tested = {row["prompt"][0]["content"] for row in world.test}
-    trained = {row["prompt"][0]["content"] for row in world.train}
-    assert len(world.test) == 3
+    environment_spec = dataset(path=str(tmp_path / "a.jsonl"), test_rows=3, streaming=streaming)
+    tested = {row["prompt"][0]["content"] for row in environment_spec.test}
+    trained = {row["prompt"][0]["content"] for row in environment_spec.train}
+    assert len(environment_spec.test) == 3
     assert not tested & trained
     assert tested | trained == {row["prompt"] for row in rows}
 

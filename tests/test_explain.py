@@ -154,11 +154,11 @@ def test_a_row_that_names_a_part_nobody_offers_is_still_explained(
 ) -> None:
     source = """
     from rlm_plugins import hookimpl
-    from rlm_plugins.algorithm import Row
+    from rlm_plugins.algorithm import Algorithm
 
     @hookimpl
     def rlm_algorithms():
-        return {"lost": Row(about="A row.", source="here", advantage="nobody")}
+        return {"lost": Algorithm(about="A row.", source="here", advantage="nobody")}
     """
     Installer(tmp_path, monkeypatch)("acme", source)
     (row,) = explain("lost", Registry())

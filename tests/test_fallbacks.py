@@ -41,7 +41,7 @@ SIZES = {
 }
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
-TO_THE_BIT = replace(EVERY_SHORTCUT, fuse=False)
+TO_THE_BIT = replace(EVERY_SHORTCUT, fused_lora=False)
 """The terms of fused products are added in another order."""
 Made = dict[str, Any]
 
@@ -91,7 +91,7 @@ KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
 def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any) -> EquationTrainer:
     """Two steps, with every short cut or with none."""
     made = make()
-    made |= {"generator": REGISTRY.find("rlm_generators", "portable").bind({})} if quick else {}
+    made |= {"generator": REGISTRY.find("rlm_generators", "fast").bind({})} if quick else {}
     pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **made}
     it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3, **settings)
     it.train()
@@ -160,7 +160,7 @@ def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:
         made.train()
         return weights(made)
 
-    assert torch.equal(run("quick", replace(EVERY_SHORTCUT, fuse=False)), run("slow", NO_SPEED))
+    assert torch.equal(run("quick", replace(EVERY_SHORTCUT, fused_lora=False)), run("slow", NO_SPEED))
 
 
 IMAGE, SIDE, PATCH = "<image>", 8, 4
@@ -219,8 +219,8 @@ def test_who_sees_images_is_stock(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
     slow = run("slow", NO_SPEED)
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
-        writer = REGISTRY.find("rlm_generators", "portable").bind({})
-        quick = run("quick", replace(EVERY_SHORTCUT, regroup=regroup), generator=writer)
+        writer = REGISTRY.find("rlm_generators", "fast").bind({})
+        quick = run("quick", replace(EVERY_SHORTCUT, group_micro_batches=regroup), generator=writer)
     assert torch.equal(weights(quick), weights(slow))
     assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
     said = [record.getMessage() for record in caplog.records]

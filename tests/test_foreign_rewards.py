@@ -180,9 +180,9 @@ def test_verifiers(files: dict[str, str]) -> None:
         assert scores == pytest.approx([0.5 + 2.0 + 0.1 + 10, 0.1 + 100])
         assert logged == {"right": 0.5, "short": 1.0, "alone": 1.0, "first": 0.5, "listed": 0.5}
     make = Registry().find("rlm_environments", "verifiers")
-    world = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 5}}).call({})
-    assert [row["answer"] for row in world.train] == ["1", "2", "3", "4"], "without the row that is held out"
-    assert [row["answer"] for row in world.test] == ["0"]
+    environment_spec = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 5}}).call({})
+    assert [row["answer"] for row in environment_spec.train] == ["1", "2", "3", "4"], "without the row that is held out"
+    assert [row["answer"] for row in environment_spec.test] == ["0"]
     same = make.bind({"id": f"{files['env']}:load_environment", "options": {"rows": 1}}).call({})
     assert (len(same.train), len(same.test)) == (1, 0), "who has no evaluation data set hands out the other"
     with pytest.raises(RecipeError, match="MultiTurnEnv"):

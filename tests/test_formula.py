@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.cli.objective_text import formula, gist, legend, objective, slots_of, summary
 from rlm_plugins.cli.value_text import call, with_values
 from rlm_plugins.hookspecs import HOOKS
@@ -124,4 +124,4 @@ def test_a_call_spells_values_as_a_recipe_does() -> None:
 
 def test_a_row_that_names_nobody_is_an_error() -> None:
     with pytest.raises(Exception, match="no part for 'advantage'"):
-        slots_of(Row(about="", source="", advantage="nobody"), REGISTRY)
+        slots_of(Algorithm(about="", source="", advantage="nobody"), REGISTRY)

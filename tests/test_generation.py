@@ -23,11 +23,11 @@ from rlm_plugins.generation import loop as decoding
 from rlm_plugins.generation import sampling
 from rlm_plugins.generation import support as decodes
 from rlm_plugins.generation.active_rows import distinct
-from rlm_plugins.generation.dry_run import foresee
+from rlm_plugins.generation.dry_run import dry_run
 from rlm_plugins.generation.kv_cache import RoomyLayer, survivors
 from rlm_plugins.generation.loop import Unfit
 from rlm_plugins.generation.merged_lora import merged
-from rlm_plugins.generation.output import Written
+from rlm_plugins.generation.output import Generation
 from rlm_plugins.generation.sampling import AsMultinomial, by_inverse, exponential_is_inverse
 from rlm_plugins.generation.self_check import fails
 from rlm_plugins.generation.support import why_not_model
@@ -308,7 +308,7 @@ def test_what_it_does_not_do_is_known_before_there_are_weights(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str
 ) -> None:
     made = families.model(family, **model).to("meta").train()
-    reason, held = foresee(made, config(**said))
+    reason, held = dry_run(made, config(**said))
     assert why in str(reason)
     assert held == 0
     assert {x.device.type for x in made.parameters()} == {"meta"}
@@ -326,9 +326,9 @@ def test_the_copies_are_counted_before_there_are_weights(
     weights = [it.weight for it in made if isinstance(it, products.Product)]
     real = sum(x.numel() * x.element_size() for x in weights)
     assert len(weights) >= (8 if small else 9), "the head is laid out too"
-    assert foresee(model.to("meta"), config()) == (None, real)
-    assert foresee(model, config(), merge=False) == (None, 0)
-    assert foresee(model.to(torch.bfloat16), config()) == (None, 0)
+    assert dry_run(model.to("meta"), config()) == (None, real)
+    assert dry_run(model, config(), merge=False) == (None, 0)
+    assert dry_run(model.to(torch.bfloat16), config()) == (None, 0)
 
 
 def test_layers_without_attention_are_written_by_transformers() -> None:
@@ -550,7 +550,7 @@ def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
     """Of the policy itself: a filter leaves less of it, and is not told."""
     model, inputs = families.adapted(families.model("Llama")).eval(), prompts(6, 3, times=4)
     usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), tell=True)
-    assert isinstance(found, Written)
+    assert isinstance(found, Generation)
     assert torch.equal(found.ids, usual)
     assert found.logp is not None
     assert found.entropy is not None

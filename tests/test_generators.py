@@ -23,17 +23,17 @@ from rlm_plugins.cli.speed_report import _reuse
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.evaluate import evaluate
 from rlm_plugins.generation.call import written
-from rlm_plugins.generation.output import Written
+from rlm_plugins.generation.output import Generation
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.trainer import EquationTrainer
 
-PORTABLE = REGISTRY.find("rlm_generators", "portable").bind({})
+PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
 
 
 def part(target: Any) -> Bound:
@@ -73,7 +73,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> None:
-    short_cuts = Speed(packed=True, skip=True, regroup=True)
+    short_cuts = Speed(padding_free=True, skip_zero_advantage=True, group_micro_batches=True)
     slow, fast = trained(tmp_path, None, short_cuts), trained(tmp_path, PORTABLE, short_cuts)
     assert calls["written"] == 3
     assert torch.equal(weights(slow), weights(fast))
@@ -91,7 +91,7 @@ def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) ->
 def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
     greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"rows": 1})]
     slow, fast = (
-        trained(tmp_path, generator, max_steps=1, pieces={"writers": Writers(greedy, 4)})
+        trained(tmp_path, generator, max_steps=1, pieces={"writers": RolloutCollector(greedy, 4)})
         for generator in (None, PORTABLE)
     )
     assert calls["written"] == 2, "greedily, and as ever"
@@ -103,7 +103,7 @@ def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, cal
     settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
-    fast = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
+    fast = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
     assert passes > 0
     assert calls["read"] == passes + 2, "of a made-up row, here and there"
     assert fast._told
@@ -120,7 +120,7 @@ def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[
         return rewards
 
     shaper = Part("rlm_shapers", "certain", "test", certain).bind({})
-    for speed in (NO_SPEED, Speed(reuse=True)):
+    for speed in (NO_SPEED, Speed(reuse_old_logprobs=True)):
         trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
     assert calls["read"] == 1 + 2, "by a pass, and then by none but those of a made-up row"
     assert torch.allclose(seen[0], seen[1], atol=1e-5)
@@ -148,7 +148,7 @@ def test_what_a_pass_would_read_otherwise_is_not_taken(
 ) -> None:
     settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
     told = []
-    for speed in (NO_SPEED, Speed(reuse=True)):
+    for speed in (NO_SPEED, Speed(reuse_old_logprobs=True)):
         made = {name: make() for name, make in pieces.items()}
         prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
         data = {"train_dataset": prompts}
@@ -166,7 +166,7 @@ def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, in
         "max_steps": 1,
         "bf16": True,
     }
-    made = trained(tmp_path, PORTABLE, Speed(reuse=True), **settings)
+    made = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
     assert not made._told
@@ -222,7 +222,7 @@ def length(completions: list[str]) -> list[float]:
         (lambda ids: ids.tolist(), "returned list"),
         (lambda ids: ids + 1, "did not return the prompts"),
         (lambda ids: ids[:, :1], "did not return the prompts"),
-        (lambda ids: Written(ids, torch.zeros(2, 1)), "returned 'logp' of shape (2, 1), and wrote 0 tokens a row"),
+        (lambda ids: Generation(ids, torch.zeros(2, 1)), "returned 'logp' of shape (2, 1), and wrote 0 tokens a row"),
         (lambda ids: ids / 0 + {}, "failed: TypeError"),
     ],
 )
@@ -249,19 +249,19 @@ def composed(folder: Path, **said: Any) -> tuple[Any, Any]:
     file = folder / "recipe.yaml"
     file.write_text(yaml.safe_dump({**BASE, **said}))
     loaded = recipe.load(file)
-    return loaded, compose(loaded, Registry(), build_world=False)
+    return loaded, compose(loaded, Registry(), build_environment=False)
 
 
 def test_a_recipe_names_it(tmp_path: Path) -> None:
-    loaded, (stage,) = composed(tmp_path, generator={"name": "portable", "sampling": "inverse_cdf"})
-    assert stage.generator.part.name == "portable"
-    assert resolved([stage], loaded)["generator"] == {"name": "portable", "sampling": "inverse_cdf", "merge": True}
+    loaded, (stage,) = composed(tmp_path, generator={"name": "fast", "sampling": "inverse_cdf"})
+    assert stage.generator.part.name == "fast"
+    assert resolved([stage], loaded)["generator"] == {"name": "fast", "sampling": "inverse_cdf", "merge": True}
 
 
 def test_the_loop_writes_where_nothing_is_said(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {
-        "name": "portable",
+        "name": "fast",
         "sampling": "as_transformers",
         "merge": True,
     }
@@ -273,10 +273,10 @@ def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> N
     assert stage.generator.part.name == "transformers"
 
 
-@pytest.mark.parametrize(("generator", "told"), [("portable", "thought while writing"), ("transformers", "own")])
+@pytest.mark.parametrize(("generator", "told"), [("fast", "thought while writing"), ("transformers", "own")])
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
-    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse": True}, trainer=trainer)
+    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
     assert told in _reuse(stage, stage.equation, arguments(stage))[0]
 
 
@@ -318,7 +318,7 @@ def test_who_has_no_vllm_is_told_how_to_look_at_the_rest(
         check_installed(SimpleNamespace(use_vllm=True), "trainer")
     (command,) = re.findall("`rlm check RECIPE (.*)`", caught.value.hint)
     composed(tmp_path, **said)
-    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", command.split()), Registry(), build_world=False)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", command.split()), Registry(), build_environment=False)
     assert not stage.settings["use_vllm"]
 
 
@@ -326,9 +326,9 @@ def test_who_has_no_vllm_is_told_how_to_look_at_the_rest(
     ("said", "where", "problem"),
     [
         ({"generator": "vllm", "trainer": {"use_vllm": False}}, "trainer.use_vllm", "needs `use_vllm: True`"),
-        ({"generator": "portabel"}, "generator", "portable"),
-        ({"generator": {"name": "portable", "sampling": "cdf"}}, "generator.sampling", "inverse_cdf"),
-        ({"generator": "portable", "algorithm": "reward_model", "rewards": []}, "generator", "writes no answers"),
+        ({"generator": "portabel"}, "generator", "fast"),
+        ({"generator": {"name": "fast", "sampling": "cdf"}}, "generator.sampling", "inverse_cdf"),
+        ({"generator": "fast", "algorithm": "reward_model", "rewards": []}, "generator", "writes no answers"),
     ],
 )
 def test_what_a_recipe_cannot_mean(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.builtin.filters import nonzero_spread
+from rlm_plugins.builtin.filters import nonzero_std
 from rlm_plugins.builtin.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import score
@@ -83,14 +83,14 @@ def test_gpg_makes_up_for_rows_without_a_gradient(batch: Batch) -> None:
 def test_gpg_as_verl_counts(batch: Batch) -> None:
     centred = group_relative(batch.rewards, batch.group, scale="none")
     alpha = len(batch.rewards) / max(1, sum(r != 0 for r in batch.rewards.tolist()))
-    torch.testing.assert_close(gpg(batch.rewards, batch.group, teaching="nonzero_rewards"), alpha * centred)
+    torch.testing.assert_close(gpg(batch.rewards, batch.group, counted="nonzero_rewards"), alpha * centred)
 
 
 def test_gpg_without_silent_groups_is_the_centred_reward() -> None:
-    """Once `nonzero_spread` has left them out there is nothing to make up for."""
+    """Once `nonzero_std` has left them out there is nothing to make up for."""
     batch = scoring([1.0, 0.0, 1.0, 1.0], group=[0, 0, 1, 1], named_rewards={})
     whole = score(batch, equation(advantage=part("rlm_advantages", gpg)))
-    sieve = [part("rlm_filters", nonzero_spread)]
+    sieve = [part("rlm_filters", nonzero_std)]
     kept = score(batch, equation(filters=sieve, advantage=part("rlm_advantages", gpg)))
     assert whole.advantages.squeeze(1).tolist() == [1.0, -1.0, 0.0, 0.0]
     assert kept.advantages.squeeze(1).tolist() == [0.5, -0.5, 0.0, 0.0]

@@ -393,9 +393,9 @@ def test_the_recipe_says_it(tmp_path: Path) -> None:
     reward = planned(tmp_path, "on_error: skip, timeout: 2.5")
     assert (reward.on_error, reward.timeout) == ("skip", 2.5)
     plain = planned(tmp_path, "weight: 1.0")
-    assert (plain.on_error, plain.overlap) == ("stop", True)
-    assert not planned(tmp_path, "overlap: false").overlap
-    for wrong in ("overlap: 3", "on_error: ignore", "timeout: 0", "timeout: soon"):
+    assert (plain.on_error, plain.prefetch) == ("stop", True)
+    assert not planned(tmp_path, "prefetch: false").prefetch
+    for wrong in ("prefetch: 3", "on_error: ignore", "timeout: 0", "timeout: soon"):
         with pytest.raises(RecipeError, match=re.escape(wrong.partition(":")[0])):
             planned(tmp_path, wrong)
     for wrong, allowed in (("timeout: -1", "more than 0"), ("processes: 65", "64 or less")):

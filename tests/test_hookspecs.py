@@ -14,7 +14,7 @@ import torch
 
 from rlm_plugins import hookspecs
 from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.batch import LEARNING, SCORING
+from rlm_plugins.batch import LOSS, SCORING
 from rlm_plugins.cli import docstring_examples as examples
 from rlm_plugins.cli.new import KINDS
 from rlm_plugins.hookspecs import HOOKS
@@ -46,10 +46,10 @@ def close(found: Any, *expected: float) -> None:
 
 
 def environments(ask: Callable[..., Bound]) -> None:
-    world = ask(highest=4, held_out=2).call({})
-    assert [row["prompt"] for row in world.test] == ["2*0=", "2*1="]
-    assert [row["answer"] for row in world.train] == ["4", "6", "8"]
-    assert world.train[0]["demonstration"] == "4"
+    environment_spec = ask(highest=4, held_out=2).call({})
+    assert [row["prompt"] for row in environment_spec.test] == ["2*0=", "2*1="]
+    assert [row["answer"] for row in environment_spec.train] == ["4", "6", "8"]
+    assert environment_spec.train[0]["demonstration"] == "4"
 
 
 def samplers(ask: Callable[..., Bound]) -> None:
@@ -180,10 +180,10 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     import transformers
     from tiny import tokenizer
 
-    from rlm_plugins.specs import ModelSource
+    from rlm_plugins.specs import ModelSpec
 
     tokenizer().save_pretrained(tmp_path / "tokenizer")
-    names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSource": ModelSource}
+    names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSpec": ModelSpec}
     names["hookimpl"] = lambda function: function
     exec(examples.source("rlm_models"), names)
     found = names["tiny_gpt"](path=str(tmp_path / "tokenizer"), layers=1)
@@ -212,7 +212,7 @@ def test_every_spec_is_in_the_table_in_the_same_order() -> None:
 
 def test_every_slot_of_a_row_is_the_key_of_a_hook_of_the_equation() -> None:
     rooms = {hook.key: hook.data for hook in HOOKS.values()}
-    assert {rooms[slot] for slot in SLOTS if slot not in ("sampler", "rollouts")} == {SCORING, LEARNING}
+    assert {rooms[slot] for slot in SLOTS if slot not in ("sampler", "rollouts")} == {SCORING, LOSS}
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
 
 

@@ -64,7 +64,7 @@ def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
 @quick
 @given(batches())
 def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
-    population = part("rlm_advantages", advantages.group_relative, bessel=False, eps=0.0)
+    population = part("rlm_advantages", advantages.group_relative, unbiased=False, eps=0.0)
     close(
         taught(binary(batch), row_of("pass_at_k", advantage={"k": 1})),
         taught(binary(batch), row_of("pass_at_k", advantage=population)),
@@ -81,7 +81,7 @@ def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
     made = equation(advantage=gae)
     found = scored(batch, made)
     close((found.advantages, found.returns), (surprise, reward))
-    close(learnt(found, made)[1], -surprise / found.tokens)
+    close(learnt(found, made)[1], -surprise / found.num_tokens)
 
 
 @quick
@@ -119,7 +119,7 @@ def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: B
     )
     batch = on_policy(batch)
     _, gradient = learnt(batch, made)
-    close(gradient, (-batch.advantages / batch.tokens).expand(batch.mask.shape).where(batch.mask, 0.0))
+    close(gradient, (-batch.advantages / batch.num_tokens).expand(batch.mask.shape).where(batch.mask, 0.0))
 
 
 SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
@@ -149,7 +149,7 @@ def test_on_policy_gspo_and_gmpo_are_the_row_mean_of_token_means(name: str, batc
     made = row_of(name)
     found = scored(on_policy(batch), made)
     n = found.mask.sum(1, keepdim=True).clamp(min=1)
-    close(learnt(found, made)[1], (-found.advantages / n / found.rows).where(found.mask, 0.0))
+    close(learnt(found, made)[1], (-found.advantages / n / found.num_sequences).where(found.mask, 0.0))
 
 
 def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batc
 @given(batches())
 def test_what_never_clips_is_one_surrogate(batch: Batch) -> None:
     token = row_of("grpo", policy_loss=WIDE, penalties=())
-    plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.plain))
+    plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.unclipped))
     gppo = part("rlm_policy_losses", policy_losses.gradient_preserving, **WIDE)
     close(taught(batch, token), taught(batch, plain))
     close(taught(batch, replace(token, policy_loss=gppo)), taught(batch, plain))

@@ -31,7 +31,7 @@ TURNED = {
 
 
 def last(file: Path) -> Stage:
-    return compose(recipe.load(file), Registry(), build_world=False)[-1]
+    return compose(recipe.load(file), Registry(), build_environment=False)[-1]
 
 
 def symbols(stage: Stage) -> dict[str, Any]:

@@ -23,12 +23,12 @@ stages:
   - algorithm:
       name: grpo
       shapers: [overlong]
-      filters: [nonzero_spread]
+      filters: [nonzero_std]
       penalties: [{name: kl, beta: 0.1}, {name: entropy, beta: 0.01}, {name: kl_old, beta: 0.01}]
-    speed: {skip: false}  # it may be that no row teaches
+    speed: {skip_zero_advantage: false}  # it may be that no row teaches
     trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
   - algorithm: cispo
-    speed: {skip: false}
+    speed: {skip_zero_advantage: false}
     trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
 """
 
@@ -89,7 +89,7 @@ def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
 
 def test_the_spread_of_the_advantages_is_that_of_all_trained_tokens(tmp_path: Path) -> None:
     """Whitened over the n tokens of the batch with n − 1, they have a std of √((n − 1) / n)."""
-    whitened = Registry().find("rlm_advantages", "batch_whitened").bind({"bessel": True})
+    whitened = Registry().find("rlm_advantages", "batch_whitened").bind({"unbiased": True})
     made = trainer(tmp_path, clipped(advantage=whitened), max_steps=1)
     made.train()
     (tokens,) = logged(made, "num_tokens")

@@ -75,9 +75,9 @@ def machine_batch(page: dict[str, Any]) -> Batch:
         max_completion_length=one_page.ANSWER,
         old_logp=page["old"],
         ref_logp=page["ref"],
-        tokens=mask.sum().double(),
-        rows=torch.tensor(float(P * G), dtype=torch.float64),
-        micro_batches=torch.tensor(1.0),
+        num_tokens=mask.sum().double(),
+        num_sequences=torch.tensor(float(P * G), dtype=torch.float64),
+        num_micro_batches=torch.tensor(1.0),
     )
 
 

@@ -116,15 +116,15 @@ def test_who_answers_at_once_is_not_asked_ahead_again(loop: Any, monkeypatch: py
 
 def test_who_compares_over_the_whole_batch_says_so() -> None:
     """Beside the reward, in the recipe: then nobody can begin, and TRL's call is the one question."""
-    assert not hasattr(reward(overlap=False), "begin")
-    assert asyncio.run(reward(overlap=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
+    assert not hasattr(reward(prefetch=False), "begin")
+    assert asyncio.run(reward(prefetch=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
     assert LOG == ["asked 1234"]
 
 
 class Asks:
     """Waits, and works with the policy."""
 
-    def meet(self, policy: Any, results: Any) -> None:
+    def setup(self, policy: Any, results: Any) -> None:
         """Nothing to be done."""
 
     async def __call__(self, completions: list[str]) -> list[float]:
@@ -194,7 +194,7 @@ def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
 def test_a_run_whose_rewards_all_have_processes(tmp_path: Path) -> None:
     """Nothing is asynchronous, so TRL has no event loop; each group is asked about once."""
     reward = heavy(tmp_path)
-    pieces = {"speed": Speed(overlap=True), "generator": REGISTRY.find("rlm_generators", "portable").bind({})}
+    pieces = {"speed": Speed(prefetch_rewards=True), "generator": REGISTRY.find("rlm_generators", "fast").bind({})}
     it = trainer(tmp_path, pieces={**pieces, "rewards": [reward], "reward_funcs": [trl_reward(reward)]}, max_steps=1)
     it.train()
     assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
@@ -238,13 +238,13 @@ def told(name: str, function: Any, *args: Any, **options: Any) -> Any:
     return found
 
 
-GENERATORS = [None, "portable"]
+GENERATORS = [None, "fast"]
 
 
 def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
     """A trainer whose groups end at different times."""
     found = generator and REGISTRY.find("rlm_generators", generator).bind({})
-    pieces = {"speed": Speed(overlap=overlap), "generator": found, "model": tiny.model()}
+    pieces = {"speed": Speed(prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
     return trainer(folder, score=waits, learning_rate=1e-3, pieces=pieces, **settings)
 
 
@@ -274,7 +274,7 @@ def test_a_run_asks_before_it_reads(
 
 
 def test_the_weights_are_the_same(tmp_path: Path) -> None:
-    runs = [("stock", None, False), ("whole", None, True), ("groups", "portable", True)]
+    runs = [("stock", None, False), ("whole", None, True), ("groups", "fast", True)]
     trained = []
     for name, generator, overlap in runs:
         it = made(tmp_path / name, generator, overlap, max_steps=2)

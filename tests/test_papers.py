@@ -139,7 +139,7 @@ def test_one_recipe_per_row() -> None:
 
 @papers
 def test_names_knobs_and_settings(file: Path) -> None:
-    (stage,) = compose(recipe.load(file), REGISTRY, build_world=False)
+    (stage,) = compose(recipe.load(file), REGISTRY, build_environment=False)
     assert stage.body["model"]["path"].count("/") == 1
     assert stage.body["environment"]["path"] in PUBLISHED
 
@@ -210,7 +210,7 @@ def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkey
     (stage,) = compose(found, REGISTRY)
     assert opened[0] == stage.body["environment"]["split"]
     assert opened[0].startswith("train")
-    path, row = stage.body["environment"]["path"], stage.world.train[0]
+    path, row = stage.body["environment"]["path"], stage.environment_spec.train[0]
     assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
     if not stage.rewards:
         wanted = {"sft": "solution", "dft": "solution"}
@@ -266,11 +266,11 @@ def test_two_steps(file: Path, tmp_path: Path) -> None:
     assert any(step["grad_norm"] > 0 for step in steps), "two steps, and nothing was learned from"
 
 
-SHORTCUTS = ("packed", "skip", "regroup", "reuse", "fuse")
+SHORTCUTS = ("padding_free", "skip_zero_advantage", "group_micro_batches", "reuse_old_logprobs", "fused_lora")
 SPEEDS = {
     "stock": ["speed=none", "generator=none"],
     "usual": ["speed={}"],
-    "budget": [f"speed={{{', '.join(f'{name}: true' for name in SHORTCUTS)}, token_budget: 40}}"],
+    "budget": [f"speed={{{', '.join(f'{name}: true' for name in SHORTCUTS)}, max_tokens_per_micro_batch: 40}}"],
 }
 
 

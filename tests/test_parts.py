@@ -15,7 +15,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from rlm_plugins.batch import LEARNING, SCORING, words
+from rlm_plugins.batch import LOSS, SCORING, names
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.messages import text_number
@@ -283,7 +283,7 @@ def test_a_reward_may_name_any_column_but_keeps_its_knobs_behind_the_star() -> N
 @pytest.mark.parametrize("hook", [h for h, known in HOOKS.items() if known.data is not None and h != "rlm_algorithms"])
 def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
     data = HOOKS[hook].data
-    known = words(data) if isinstance(data, str) else list(data or ())
+    known = names(data) if isinstance(data, str) else list(data or ())
     namespace: dict[str, Any] = {}
     apart = ("count", "draw") if hook == "rlm_samplers" else ()  # asked before every generation: no epoch
     exec(f"def every({', '.join(w for w in known if w not in apart)}): ...\ndef other(never_heard_of): ...", namespace)
@@ -309,7 +309,7 @@ class Learner:
     def __call__(self, rewards: Any) -> Any:
         return rewards
 
-    def update(self, problem: Any, named_rewards: Any, ref_logp: Any = None) -> None: ...
+    def update(self, prompt_index: Any, named_rewards: Any, ref_logp: Any = None) -> None: ...
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -320,7 +320,7 @@ class Learner:
 def test_an_update_names_words_of_the_scoring_room() -> None:
     made = part(Learner, "rlm_advantages")
     made.check()
-    assert made.update_needs == ("problem", "named_rewards")
+    assert made.update_needs == ("prompt_index", "named_rewards")
     assert made.update_welcomes == ("ref_logp",)
     assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
 
@@ -361,8 +361,8 @@ def test_the_order_of_an_epoch_does_not_learn() -> None:
 
 
 def test_the_two_rooms_differ() -> None:
-    assert set(words(SCORING)) - set(words(LEARNING))
-    assert set(words(LEARNING)) - set(words(SCORING))
+    assert set(names(SCORING)) - set(names(LOSS))
+    assert set(names(LOSS)) - set(names(SCORING))
 
 
 # ------------------------------------------------------------------ turning knobs

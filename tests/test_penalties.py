@@ -130,7 +130,7 @@ def test_the_absolute_distance() -> None:
 @given(batches(group_size=6), st.floats(0.05, 0.9))
 def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
-    found = kl_cov(logp, batch.old_logp, alone(batch).window, alone(batch).window_rows, share=share)
+    found = kl_cov(logp, batch.old_logp, alone(batch).step_batch, alone(batch).step_batch_rows, share=share)
     (slope,) = torch.autograd.grad(found.sum(), logp)
     live = batch.mask.nonzero().tolist()
     means = [sum(x[i, t].item() for i, t in live) / max(1, len(live)) for x in (logp, advantages)]

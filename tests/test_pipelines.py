@@ -31,7 +31,7 @@ def test_every_number_has_its_source(file: Path) -> None:
 
 
 def test_contexts_grow() -> None:
-    stages = compose(recipe.load(STAGED), Registry(), build_world=False)
+    stages = compose(recipe.load(STAGED), Registry(), build_environment=False)
     assert [stage.settings["max_completion_length"] for stage in stages] == [8 * 1024, 16 * 1024, 24 * 1024]
     assert [stage.settings["num_generations"] for stage in stages] == [8, 16, 16]
     for stage in stages:

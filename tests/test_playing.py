@@ -29,9 +29,9 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import Faults
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.collector import Writers
-from rlm_plugins.rollout.episodes import Row, Table
-from rlm_plugins.specs import World
+from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
@@ -39,26 +39,30 @@ from rlm_plugins.trainer import EquationTrainer
 
 def playing(
     folder: Path,
-    world: World,
+    environment_spec: EnvironmentSpec,
     equation: Equation | None = None,
     score: Any = episode_return,
     pieces: Any = None,
     **changes: Any,
 ) -> EquationTrainer:
     """A trainer whose rows are episodes of `world`."""
-    said = {"world": world, "writers": Writers((), tiny.settings()["num_generations"], plays=True), **(pieces or {})}
+    said = {
+        "environment_spec": environment_spec,
+        "writers": RolloutCollector((), tiny.settings()["num_generations"], plays=True),
+        **(pieces or {}),
+    }
     changes = {"max_steps": 2, "max_completion_length": 24, **changes}
-    return trainer(folder, equation, data=world.train, score=score, pieces=said, **changes)
+    return trainer(folder, equation, data=environment_spec.train, score=score, pieces=said, **changes)
 
 
-def speaking(folder: Path, world: World, tools: bool = False, **changes: Any) -> EquationTrainer:
+def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = False, **changes: Any) -> EquationTrainer:
     """The same with a model that has a chat template."""
     model, tokenizer = worlds.scratch(tools)
     pieces = {"model": model, "processing_class": tokenizer, **changes.pop("pieces", {})}
-    return playing(folder, world, pieces=pieces, **{"max_completion_length": 64, **changes})
+    return playing(folder, environment_spec, pieces=pieces, **{"max_completion_length": 64, **changes})
 
 
-def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[Row]]:
+def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
     """TRL's dictionary of one generation, and its episodes."""
     out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
     assert made._played is not None
@@ -80,7 +84,7 @@ def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_world_speaks_between_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = speaking(tmp_path, worlds.world(chat=True))
+    made = speaking(tmp_path, worlds.environment_spec(chat=True))
     scripted(made, ["1", "x", "2"], monkeypatch)
     out, rows = generated(made)
     words, row = made.tokenizer, rows[0]
@@ -105,7 +109,7 @@ def logged_now(made: EquationTrainer, name: str) -> float:
 
 
 def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
-    _, rows = generated(playing(tmp_path, worlds.world()))
+    _, rows = generated(playing(tmp_path, worlds.environment_spec()))
     words = tiny.tokenizer()
     longest = max(rows, key=lambda row: len(row.episode.ends))
     assert len(longest.episode.ends) > 1
@@ -125,7 +129,7 @@ def test_rewards_see_the_words_of_the_model(tmp_path: Path, monkeypatch: pytest.
         seen.append((prompts[0], completions[0], completion_ids[0], completion_messages[0], environments[0]))
         return [float(i) for i in range(len(prompts))]
 
-    made = speaking(tmp_path, worlds.world(chat=True), score=look)
+    made = speaking(tmp_path, worlds.environment_spec(chat=True), score=look)
     scripted(made, ["1", "x", "2"], monkeypatch)
     _, rows = generated(made)
     prompt, completion, ids, messages, environment = seen[0]
@@ -169,7 +173,7 @@ def test_what_is_read_at_the_words_of_the_world_changes_nothing(
         torch.manual_seed(0)
         pieces = {"critic": critical.critic()} if name == "critic" else {}
         made = playing(
-            tmp_path / str(poisoned), worlds.world(), EQUATIONS[name](), pieces=pieces, beta=0.1, max_steps=1
+            tmp_path / str(poisoned), worlds.environment_spec(), EQUATIONS[name](), pieces=pieces, beta=0.1, max_steps=1
         )
         if poisoned:
             poison(made, monkeypatch)
@@ -188,9 +192,9 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is read at a token of the world is not a number."""
 
     def spoiled(x: Any, inputs: dict[str, Any]) -> Any:
-        world_spoke = inputs["completion_mask"].bool() & ~inputs["tool_mask"].bool()
-        assert world_spoke.any()
-        return x if x is None else x.masked_fill(world_spoke, math.nan)
+        is_observation = inputs["completion_mask"].bool() & ~inputs["tool_mask"].bool()
+        assert is_observation.any()
+        return x if x is None else x.masked_fill(is_observation, math.nan)
 
     read, values, scoring = made._read, made._values, made._scoring_batch
 
@@ -210,11 +214,11 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_short_cuts_read_the_words_of_the_world(tmp_path: Path) -> None:
     """Packed rows give the same first step."""
-    speeds = {"plain": Speed(), "packed": Speed(packed=True, skip=True, regroup=True)}
+    speeds = {"plain": Speed(), "packed": Speed(padding_free=True, skip_zero_advantage=True, group_micro_batches=True)}
     norms = {}
     for name, speed in speeds.items():
         torch.manual_seed(0)
-        made = playing(tmp_path / name, worlds.world(), pieces={"speed": speed}, max_steps=1)
+        made = playing(tmp_path / name, worlds.environment_spec(), pieces={"speed": speed}, max_steps=1)
         made.train()
         norms[name] = logged(made, "grad_norm")[0]
     assert norms["plain"] > 0
@@ -228,8 +232,8 @@ CALLS = ["<call>times a=3 b=4</call><call>times a=5 b=x</call>", "<call>none</ca
 
 def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A class written for its `environment_factory`: the same tokens, the same mask, the same messages and pay."""
-    world = worlds.world(worlds.Multiplies, chat=True)
-    ours = speaking(tmp_path, world, tools=True, max_completion_length=160)
+    environment_spec = worlds.environment_spec(worlds.Multiplies, chat=True)
+    ours = speaking(tmp_path, environment_spec, tools=True, max_completion_length=160)
     scripted(ours, CALLS, monkeypatch)
     out, rows = generated(ours)
     model, tokenizer = worlds.scratch(tools=True)
@@ -238,12 +242,14 @@ def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.
         model=model,
         processing_class=tokenizer,
         args=GRPOConfig(**tiny.settings(output_dir=str(tmp_path), max_completion_length=160)),
-        train_dataset=world.train,
+        train_dataset=environment_spec.train,
         reward_funcs=[lambda completions, environments, **_: (told.append((completions, environments)), [0.0] * 8)[1]],
         environment_factory=worlds.Multiplies,
     )
     scripted(stock, CALLS, monkeypatch)
-    theirs = stock._generate_and_score_completions([row for row in world.train.select(range(2)) for _ in range(4)])
+    theirs = stock._generate_and_score_completions(
+        [row for row in environment_spec.train.select(range(2)) for _ in range(4)]
+    )
     for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask"):
         assert torch.equal(out[name], theirs[name]), name
     ((completions, environments),) = told
@@ -264,12 +270,12 @@ class Undescribed(worlds.Multiplies):
 
 def test_a_tool_must_be_described(tmp_path: Path) -> None:
     with pytest.raises(RlmError, match="the tool 'times' cannot be described to a model"):
-        speaking(tmp_path, worlds.world(Undescribed, chat=True), tools=True)
+        speaking(tmp_path, worlds.environment_spec(Undescribed, chat=True), tools=True)
 
 
 def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RlmError, match=r"cannot show a call of one and its answer\n.*tools: true"):
-        speaking(tmp_path, worlds.world(worlds.Multiplies, chat=True))
+        speaking(tmp_path, worlds.environment_spec(worlds.Multiplies, chat=True))
 
 
 # ------------------------------------------------------------------ judging, resuming
@@ -277,12 +283,14 @@ def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
 
 def test_held_out_rows_are_played_as_in_training(tmp_path: Path) -> None:
     model, tokenizer = worlds.scratch()
-    world = worlds.world(chat=True)
+    environment_spec = worlds.environment_spec(chat=True)
     rewards = [Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))]
-    options: dict[str, Any] = {"metric": "it", "max_new_tokens": 40, "world": world}
-    reports = [evaluate(model, tokenizer, world.test, rewards, batch_size=size, **options) for size in (3, 16)]
+    options: dict[str, Any] = {"metric": "it", "max_new_tokens": 40, "environment_spec": environment_spec}
+    reports = [
+        evaluate(model, tokenizer, environment_spec.test, rewards, batch_size=size, **options) for size in (3, 16)
+    ]
     assert reports[0] == reports[1], "whoever is in the batch"
-    made = speaking(tmp_path, world, max_completion_length=40, pieces={"peft_config": None})
+    made = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
     with made._sampling(greedy=True):
         _, rows = generated(made)
     sampled = [sample["completion"] for sample in reports[0].samples[:2]]
@@ -293,7 +301,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
     interrupted(
         tmp_path,
         [1],
-        lambda folder: playing(folder, worlds.world(), save_strategy="steps", save_steps=1),
+        lambda folder: playing(folder, worlds.environment_spec(), save_strategy="steps", save_steps=1),
     )
 
 
@@ -348,7 +356,7 @@ def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.M
     reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
     faults = Faults()
     pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward, faults)], "faults": faults}
-    made = speaking(folder, worlds.world(environment, chat=True), pieces=pieces)
+    made = speaking(folder, worlds.environment_spec(environment, chat=True), pieces=pieces)
     scripted(made, ["1"], monkeypatch)
     return made
 
@@ -410,7 +418,7 @@ def test_what_comes_too_late_is_not_of_the_episode() -> None:
     """The thread of a tool cannot be ended: whatever it still does, nobody who asks the episode sees."""
     tokenizer = worlds.scratch(tools=True)[1]
     written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
-    table = Table(worlds.world(Slow, chat=True), tokenizer, ends=[tokenizer.eos_token_id], room=200)
+    table = EpisodeRunner(worlds.environment_spec(Slow, chat=True), tokenizer, ends=[tokenizer.eos_token_id], room=200)
     prompt = [{"role": "user", "content": "a"}]
     (row,) = table.play([prompt], [{"prompt": prompt, "secret": 1}], lambda ids: ([written for _ in ids], None))
     episode = row.episode
@@ -431,7 +439,7 @@ class Numpy(Environment):
 
 
 def test_what_a_world_pays_may_be_a_number_of_numpy() -> None:
-    table = Table(worlds.world(Numpy), tiny.tokenizer(), ends=[1], room=9)
+    table = EpisodeRunner(worlds.environment_spec(Numpy), tiny.tokenizer(), ends=[1], room=9)
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
     assert (row.episode.rewards, row.episode.done) == ([0.5], True)
     assert type(row.episode.paid[0]) is float
@@ -459,7 +467,7 @@ def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
 
 @pytest.mark.parametrize(("room", "positions", "written"), [(3, None, 3), (99, 12, 5), (99, 9, 3), (99, 4, 0)])
 def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, written: int) -> None:
-    table = Table(worlds.world(), tiny.tokenizer(), ends=[1], room=room, positions=positions)
+    table = EpisodeRunner(worlds.environment_spec(), tiny.tokenizer(), ends=[1], room=room, positions=positions)
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 6, 7, 8, 1] for _ in ids], None))
     assert row.episode.cut
     assert len(row.prompt_ids) == 6
@@ -467,7 +475,7 @@ def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, w
 
 
 def test_what_no_reward_would_meet_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = speaking(tmp_path, worlds.world(Fragile, chat=True), score=lambda completions: [0.0] * 8)
+    made = speaking(tmp_path, worlds.environment_spec(Fragile, chat=True), score=lambda completions: [0.0] * 8)
     scripted(made, ["1"], monkeypatch)
     with pytest.raises(Fault, match="environment Fragile") as caught:
         generated(made)
@@ -511,22 +519,25 @@ class Timeless(worlds.Sums):
     ],
 )
 def test_an_environment_is_looked_at_before(environment: Any, words: list[str]) -> None:
-    check_environment(worlds.world(), "talk", "environment")
+    check_environment(worlds.environment_spec(), "talk", "environment")
     with pytest.raises(RecipeError) as caught:
-        check_environment(worlds.world(environment), "talk", "environment")
+        check_environment(worlds.environment_spec(environment), "talk", "environment")
     for word in ("environment: ", *words):
         assert word in str(caught.value)
 
 
 def test_only_a_world_that_answers_has_turns() -> None:
-    silent, reward = worlds.world(None), Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))
+    silent, reward = (
+        worlds.environment_spec(None),
+        Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({})),
+    )
     with pytest.raises(RecipeError, match="needs episodes, and 'talk' is a world of one turn"):
         check_columns(silent, "training", [reward], "talk", "rewards")
-    check_columns(worlds.world(), "training", [reward], "talk", "rewards")
+    check_columns(worlds.environment_spec(), "training", [reward], "talk", "rewards")
     slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}
     with pytest.raises(RecipeError, match=r"algorithm.shapers\[0\]: 'by_turn' needs turn_rewards"):
         check_playing(silent, slots, "talk", "algorithm")
-    check_playing(worlds.world(), slots, "talk", "algorithm")
+    check_playing(worlds.environment_spec(), slots, "talk", "algorithm")
     slots = {"shapers": [], "rollouts": [bound("rlm_rollouts", "greedy")]}
     with pytest.raises(RecipeError, match="write a row in one go"):
-        check_playing(worlds.world(), slots, "talk", "algorithm")
+        check_playing(worlds.environment_spec(), slots, "talk", "algorithm")

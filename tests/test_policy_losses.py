@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, plain, sapo
+from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, sapo, unclipped
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 
@@ -59,7 +59,7 @@ def test_the_upper_bound_is_the_lower_one_unless_told() -> None:
 @quick
 @given(W, A)
 def test_plain_is_the_clip_without_a_clip(w: float, advantage: float) -> None:
-    assert with_derivative(plain, w, advantage) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
+    assert with_derivative(unclipped, w, advantage) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
 
 
 @quick
@@ -113,7 +113,7 @@ def test_cispo_clips_the_weight_and_never_the_gradient(w: float, advantage: floa
 
 def test_without_an_advantage_nothing_is_learned() -> None:
     for w in (0.1, 1.0, 9.0):
-        for loss in (plain, clip, gradient_preserving, sapo):
+        for loss in (unclipped, clip, gradient_preserving, sapo):
             assert with_derivative(loss, w, 0.0) == (0.0, 0.0)
 
 

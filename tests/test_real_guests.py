@@ -147,9 +147,9 @@ def test_verifiers(environment: str) -> None:
     import verifiers as vf
 
     home: Any = vf.load_environment(environment)
-    world = Registry().find("rlm_environments", "verifiers").bind({"id": environment}).call({})
-    row = world.train[0]
-    assert [each["prompt"] for each in world.train] == home.get_dataset()["prompt"]
+    environment_spec = Registry().find("rlm_environments", "verifiers").bind({"id": environment}).call({})
+    row = environment_spec.train[0]
+    assert [each["prompt"] for each in environment_spec.train] == home.get_dataset()["prompt"]
 
     states = [vf.State(input={**row, "info": _mapping(row["info"])}, trajectory=[]) for _ in TEXTS]
     for state, text in zip(states, TEXTS, strict=True):

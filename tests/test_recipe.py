@@ -311,7 +311,11 @@ WRONG = [
         "algorithm.penalties[0].beta",
         "a number",
     ),
-    (SMALL + "speed: {packed: 1}\n", "speed.packed (recipe.yaml line 6)", "the number 1\n  allowed: true or false"),
+    (
+        SMALL + "speed: {padding_free: 1}\n",
+        "speed.padding_free (recipe.yaml line 6)",
+        "the number 1\n  allowed: true or false",
+    ),
     (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "allowed: 0 or more"),
     (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "allowed: 1 or more"),
     (SMALL + "evaluation: {rows: 1.5}\n", "evaluation.rows", "allowed: a whole number"),

@@ -39,9 +39,9 @@ def draw(number: int, wanted: list[bool], length: int) -> Draw:
         Batch(
             group=torch.arange(rows) // 2,
             mask=torch.ones(rows, length + 1, dtype=torch.bool),
-            kept=want.clone(),
-            wanted=want,
-            problem=names,
+            keep_mask=want.clone(),
+            counts_for_refill=want,
+            prompt_index=names,
             rewards=names.float(),
             named_rewards={"r": names.float()},
             max_completion_length=5,
@@ -58,9 +58,9 @@ def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
     assert (full.filled, full.full, full.draws) == (3, True, 2)
     whole = full.finish()
     names = [2, 3, 100, 101, 104, 105]
-    assert whole.batch.problem.tolist() == whole.batch.named_rewards["r"].tolist() == names
+    assert whole.batch.prompt_index.tolist() == whole.batch.named_rewards["r"].tolist() == names
     assert whole.batch.group.tolist() == [0, 0, 1, 1, 2, 2]
-    assert whole.batch.kept.all()
+    assert whole.batch.keep_mask.all()
     assert whole.columns["prompt"] == [f"row {name}" for name in names]
     assert whole.columns["extra/odd"] == [None, None, "x", "x", "x", "x"]
     assert whole.out["prompt_ids"][0].tolist() == [PAD, PAD, 2, 2]  # left, as TRL pads prompts
@@ -74,7 +74,7 @@ def test_more_than_enough_is_left_lying() -> None:
     full = FullBatch(3, PAD)
     full.add(draw(0, [True, False, True], 1))
     full.add(draw(1, [False, True, True], 1))
-    assert full.finish().batch.problem.tolist() == [0, 1, 4, 5, 102, 103]
+    assert full.finish().batch.prompt_index.tolist() == [0, 1, 4, 5, 102, 103]
 
 
 def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
@@ -82,8 +82,8 @@ def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
     full.add(draw(0, [False, True, False], 1))
     full.add(draw(1, [False, False, False], 2))
     whole = full.finish()
-    assert whole.batch.problem.tolist() == [2, 3, 100, 101, 102, 103]
-    assert whole.batch.kept.tolist() == [True, True, False, False, False, False]
+    assert whole.batch.prompt_index.tolist() == [2, 3, 100, 101, 102, 103]
+    assert whole.batch.keep_mask.tolist() == [True, True, False, False, False, False]
 
 
 def test_images_cannot_be_told_apart() -> None:
@@ -108,9 +108,9 @@ class Seen:
     def __call__(self, rewards: torch.Tensor) -> torch.Tensor:
         return rewards - rewards.mean()
 
-    def update(self, mask: torch.Tensor, problem: torch.Tensor | None = None) -> None:
+    def update(self, mask: torch.Tensor, prompt_index: torch.Tensor | None = None) -> None:
         self.times += 1
-        self.problems = torch.zeros(0) if problem is None else problem
+        self.problems = torch.zeros(0) if prompt_index is None else prompt_index
 
     def state_dict(self) -> dict[str, Any]:
         return {"times": self.times, "problems": self.problems}
@@ -134,7 +134,7 @@ def sieve(target: Any, **beside: Any) -> Bound:
     return Bound(made.part, made.knobs, made.target, beside=beside)
 
 
-SPREAD = REGISTRY.find("rlm_filters", "nonzero_spread").target
+SPREAD = REGISTRY.find("rlm_filters", "nonzero_std").target
 
 
 def refilling(folder: Path, filters: list[Bound], observer: Any = None, **changes: Any) -> EquationTrainer:
@@ -153,7 +153,7 @@ def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
     plain.train()
     full = refilling(tmp_path / "full", [sieve(everything, refill=3)], max_steps=9)
     full.train()
-    assert logged(full, "refill/draws") == [1.0] * 9
+    assert logged(full, "dynamic_sampling/rounds") == [1.0] * 9
     assert logged(full, "refill/full") == [1.0] * 9
     assert logged(full, "loss") == logged(plain, "loss")
     assert all(torch.equal(p, weights(plain)[name]) for name, p in weights(full).items())
@@ -165,7 +165,7 @@ def test_the_batch_is_full_of_groups_that_teach(tmp_path: Path) -> None:
         tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
     )
     made.train()
-    draws = logged(made, "refill/draws")
+    draws = logged(made, "dynamic_sampling/rounds")
     assert max(draws) > 1
     assert logged(made, "refill/full") == [1.0] * 3
     assert made._desk.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
@@ -198,12 +198,12 @@ def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptur
 def test_the_least_bound_counts_and_only_filters_that_refill_are_asked(tmp_path: Path) -> None:
     made = refilling(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
     made.train()
-    assert logged(made, "refill/draws") == [2.0]
+    assert logged(made, "dynamic_sampling/rounds") == [2.0]
     assert logged(made, "refill/full") == [0.0]
     assert logged(made, "grad_norm") == [0.0]
     made = refilling(tmp_path, [sieve(everything, refill=5), sieve(nothing)], max_steps=1)
     made.train()
-    assert logged(made, "refill/draws") == [1.0], "a filter without refill drops rows, but nobody is drawn for them"
+    assert logged(made, "dynamic_sampling/rounds") == [1.0], "a filter without refill draws no new groups"
     assert logged(made, "grad_norm") == [0.0]
 
 
@@ -217,7 +217,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int], st
     """Plain: from the first epoch, and from the second one, which the fourth step reaches."""
     how = {"max_steps": 6, **OFTEN, **buffer}
     whole, again = interrupted(tmp_path, steps, lambda folder: refilling(folder, [sieve(SPREAD, refill=4)], **how))
-    assert max(logged(whole, "refill/draws")) > 1
+    assert max(logged(whole, "dynamic_sampling/rounds")) > 1
     for step, found in again.items():
         assert found._desk.state_dict() == whole._desk.state_dict(), step
         assert torch.equal(found.equation.advantage.target.problems, whole.equation.advantage.target.problems), step

@@ -12,7 +12,7 @@ import pytest
 from guests import Installer, reward
 
 from rlm_plugins import __version__
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import BUILTIN, Registry
@@ -57,7 +57,7 @@ def test_names_are_what_finds_the_parts() -> None:
 def test_every_built_in_part_is_sound() -> None:
     for part in Registry():
         part.check()
-        assert Path(part.file).is_file() or isinstance(part.target, Row)
+        assert Path(part.file).is_file() or isinstance(part.target, Algorithm)
 
 
 # ------------------------------------------------------------------ an installed guest
@@ -244,7 +244,7 @@ CONTRACT = {
     "a name that is no text": (OFFER.format("{1: print}"), ["offers a part called 1"]),
     "a row that is none": (
         "@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
-        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.algorithm.Row"],
+        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.algorithm.Algorithm"],
     ),
     "a wrong signature": (
         "@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",

@@ -32,7 +32,7 @@ from rlm_plugins.models.reward_model import tokens_of
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
-from rlm_plugins.specs import ModelSource
+from rlm_plugins.specs import ModelSpec
 from rlm_plugins.testing import conformance
 
 HEAD = "base_model.model.score.weight"
@@ -314,12 +314,12 @@ def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> 
     assert reward_files.shared(adapter, other) is None
     part = learned_reward.LearnedReward(path=str(adapter), shared=True)
     with pytest.raises(RlmError, match="trained on another base"):
-        part.meet(other, {})
+        part.setup(other, {})
     moving = AutoModelForCausalLM.from_pretrained(base)
     with pytest.raises(RlmError, match="is not frozen"):
-        part.meet(moving, {})
+        part.setup(moving, {})
     apart = learned_reward.LearnedReward(stage="reward")
-    apart.meet(other, {"reward": adapter})
+    apart.setup(other, {"reward": adapter})
     asked, said = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
     alone = reward_files.own(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
     assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
@@ -327,8 +327,8 @@ def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> 
 
 def test_what_it_holds_is_known_before_there_is_one(done: Path, adapter: Path, base: Path) -> None:
     """To the byte but for the header of a file: adapter and head on the policy's base, and a base of its own else."""
-    *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_world=False)
-    stage.source = ModelSource(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
+    *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_environment=False)
+    stage.source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
     judge = reward_files.shared(adapter, other := policy(base))
     assert judge is not None
     taken = sum(4 * x.numel() for name, x in other.named_parameters() if ".reward" in name)
@@ -339,11 +339,11 @@ def test_what_it_holds_is_known_before_there_is_one(done: Path, adapter: Path, b
         learned_reward.LearnedReward(stage="reward"),
         learned_reward.LearnedReward(stage="reward", shared=False),
     )
-    assert here.holds(stage) == taken + head
-    assert apart.holds(stage) == taken + head + whole
+    assert here.memory_bytes(stage) == taken + head
+    assert apart.memory_bytes(stage) == taken + head + whole
     there = learned_reward.LearnedReward(path=str(adapter))
-    assert there.holds(stage) == pytest.approx(taken + head, abs=4096)
-    assert there.holds(replace(stage, lora=None)) == there.holds(stage) + whole
+    assert there.memory_bytes(stage) == pytest.approx(taken + head, abs=4096)
+    assert there.memory_bytes(replace(stage, lora=None)) == there.memory_bytes(stage) + whole
 
 
 REFUSED = {
@@ -395,16 +395,16 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
-test_gist_world = conformance("rlm_environments", gist.gist_world, knobs={"train_rows": 100, "test_rows": 20})
+test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})
 test_gist = conformance("rlm_rewards", gist.gist)
 test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, knobs={"path": str(JUDGE)})
 
 
 def test_readers_prefer_what_is_worth_more_and_are_not_sure() -> None:
-    world = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
-    asked = [row["prompt"][0]["content"] for row in world.train]
-    chosen = gist.gist(asked, [row["chosen"] for row in world.train])
-    rejected = gist.gist(asked, [row["rejected"] for row in world.train])
+    environment_spec = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
+    asked = [row["prompt"][0]["content"] for row in environment_spec.train]
+    chosen = gist.gist(asked, [row["chosen"] for row in environment_spec.train])
+    rejected = gist.gist(asked, [row["rejected"] for row in environment_spec.train])
     apart = [a - b for a, b in zip(chosen, rejected, strict=True) if abs(a - b) > 1e-9]
     clear = [x > 0 for x in apart if abs(x) > 0.4]
     close = [x > 0 for x in apart if abs(x) < 0.11]

@@ -20,7 +20,7 @@ from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
 from rlm_plugins.trainer.rollout_sources import reading_temperature
@@ -38,7 +38,7 @@ def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
     """Groups of four on two problems, whose answers are the demonstrations; GRPO."""
     data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
     pieces = {
-        "writers": Writers(sources, tiny.settings()["num_generations"]) if sources else None,
+        "writers": RolloutCollector(sources, tiny.settings()["num_generations"]) if sources else None,
         "observer": lambda *seen: SEEN.append(seen),
     }
     SEEN.clear()

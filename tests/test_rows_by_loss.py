@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_the_engine import trained
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import algorithms, importance, policy_losses
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
@@ -21,7 +21,7 @@ from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.functional.statistics import expected_logp
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.testing import batches
 
@@ -29,7 +29,7 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 
 
 def test_every_row_here_is_offered() -> None:
-    here = {name for name, row in vars(by_loss).items() if isinstance(row, Row)}
+    here = {name for name, row in vars(by_loss).items() if isinstance(row, Algorithm)}
     assert here == set(FORMULAS)
     assert all(algorithms.rlm_algorithms()[name] is getattr(by_loss, name) for name in here)
 
@@ -38,11 +38,11 @@ def test_every_row_here_is_offered() -> None:
 @given(batches())
 def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
     """Its gradient by hand: −sᵢ Âₜ / nᵢ / rows, where the clip leaves one."""
-    plain = part("rlm_policy_losses", policy_losses.plain)
+    plain = part("rlm_policy_losses", policy_losses.unclipped)
     _, found = learnt(batch, row_of("gspo_token", policy_loss=plain))
     n = batch.mask.sum(1, keepdim=True).clamp(min=1)
     s = ((batch.logp - batch.old_logp).where(batch.mask, 0.0).sum(1, keepdim=True) / n).exp()
-    torch.testing.assert_close(found, (-s * batch.advantages / n / batch.rows).where(batch.mask, 0.0))
+    torch.testing.assert_close(found, (-s * batch.advantages / n / batch.num_sequences).where(batch.mask, 0.0))
 
 
 @quick
@@ -97,7 +97,7 @@ def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool],
 
     monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
     with pytest.raises(Enough) as stopped:
-        GRPO()(Stage("01-x", {}, GRPO(), {}, World(train=[]), source=None, equation=row_of(name)))  # type: ignore
+        GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=row_of(name)))  # type: ignore
     assert stopped.value.args[0] == switched
 
 

@@ -13,7 +13,7 @@ from by_hand import part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
 from rlm_plugins.builtin import algorithms_by_source as by_source
@@ -22,7 +22,7 @@ from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.testing import batches
@@ -81,7 +81,7 @@ def remax(batch: Batch, logp: Tensor) -> Tensor:
         if i not in greedy and greedy:
             baseline = sum(batch.rewards[greedy].tolist()) / len(greedy)
             total = total - (batch.rewards[i] - baseline) * logp[i, tokens(batch, i)].sum()
-    return total / batch.rows
+    return total / batch.num_sequences
 
 
 def rlep(batch: Batch, logp: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def rlep(batch: Batch, logp: Tensor) -> Tensor:
         advantage = centred(batch, i, of_group(batch, i), scaled=True)
         for t in tokens(batch, i):
             total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.28)
-    return total / batch.tokens
+    return total / batch.num_tokens
 
 
 def luffy(batch: Batch, logp: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def luffy(batch: Batch, logp: Tensor) -> Tensor:
             if batch.sources["demonstrations"][i]:
                 total = total - p / (p + 0.1) * advantage
             total = total - 0.001 * batch.entropy[i, t]
-    return total / batch.rows / batch.max_completion_length
+    return total / batch.num_sequences / batch.max_completion_length
 
 
 def srft(batch: Batch, logp: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def srft(batch: Batch, logp: Tensor) -> Tensor:
                 total = total - (0.1 * math.exp(entropy) if batch.rewards[i] >= 1 else -1.0) * logp[i, t]
             if batch.sources["demonstrations"][i]:
                 total = total - 0.5 * math.exp(-entropy) * logp[i, t] - logp[i, t].exp() * advantage
-    return total / batch.tokens
+    return total / batch.num_tokens
 
 
 def hpt(batch: Batch, logp: Tensor) -> Tensor:
@@ -132,14 +132,14 @@ def hpt(batch: Batch, logp: Tensor) -> Tensor:
             advantage = centred(batch, i, others, scaled=False)
             for t in tokens(batch, i):
                 total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
-    return total / batch.rows / batch.max_completion_length
+    return total / batch.num_sequences / batch.max_completion_length
 
 
 PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt}
 
 
 def test_every_row_here_is_offered_and_has_its_formula() -> None:
-    here = {name for name, row in vars(by_source).items() if isinstance(row, Row)}
+    here = {name for name, row in vars(by_source).items() if isinstance(row, Algorithm)}
     assert here == set(PAPERS) == set(FORMULAS)
     assert all(algorithms.rlm_algorithms()[name] is getattr(by_source, name) for name in here)
 
@@ -276,6 +276,6 @@ def test_dft_is_an_engine_of_trls(monkeypatch: Any) -> None:
     monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
     for engine, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
         with pytest.raises(Enough) as stopped:
-            engine()(Stage("01-x", {}, engine(), {}, World(train=[]), source=None))  # type: ignore[arg-type]
+            engine()(Stage("01-x", {}, engine(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]
         assert stopped.value.args[0] == settled
     assert "loss_type" in DFT.refused

@@ -13,7 +13,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.run.folder import Run, fresh_folder
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 
 
@@ -27,7 +27,7 @@ def stage() -> Stage:
         Reward(name, Part("rlm_rewards", name, "t", constant).bind({}), w) for name, w in (("a", 2.0), ("b", 0.1))
     ]
     source: object = None
-    return Stage("01-x", {}, None, {}, World(train=[]), source, rewards=rewards)  # type: ignore[arg-type]
+    return Stage("01-x", {}, None, {}, EnvironmentSpec(train=[]), source, rewards=rewards)  # type: ignore[arg-type]
 
 
 def test_opening(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_what_is_underlined_is_refused_by_the_walls(text: str, tmp_path: Path) -
     path = tmp_path / "recipe.yaml"
     path.write_text(text.replace(", block: [other]", ""))
     with pytest.raises(RecipeError):
-        compose(recipe.load(path), Registry(), build_world=False)
+        compose(recipe.load(path), Registry(), build_environment=False)
 
 
 def test_the_recipes_of_the_repository_are_valid(schema: Any) -> None:

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from rlm_plugins.generation import prefix_attention as shared
 from rlm_plugins.generation.active_rows import distinct
 from rlm_plugins.generation.kv_cache import make_roomy, survivors
-from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.kv_state import KVState
 from rlm_plugins.generation.llama_step import Step
 from rlm_plugins.generation.prefix_attention import Prompts, pays
 
@@ -77,7 +77,7 @@ def test_logits_are_those_of_the_whole_sequence(
     start = {"attention_mask": there[some, :width], "position_ids": places[some, :width]}
     model(ids[some], past_key_values=cache, use_cache=True, **start)
     given = {"attention_mask": there[:, : width + 1], "position_ids": places[:, : width + 1]}
-    past, step = Past({**given, "past_key_values": cache}, order), Step(model)
+    past, step = KVState({**given, "past_key_values": cache}, order), Step(model)
     left, alive = torch.arange(len(twin)), []
     for t in range(tokens):
         alive.append((len({*twin[left].tolist()}), len(left)))
@@ -140,7 +140,9 @@ def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
         cache = DynamicCache(config=model.config)
         make_roomy(cache)
         model(torch.arange(1, 6)[None], past_key_values=cache, use_cache=True)
-        past = Past({"position_ids": torch.full((4, 1), 5), "past_key_values": cache}, torch.zeros(4, dtype=torch.long))
+        past = KVState(
+            {"position_ids": torch.full((4, 1), 5), "past_key_values": cache}, torch.zeros(4, dtype=torch.long)
+        )
         held = past._prompts.kept[0][0] if past._prompts else cache.layers[0].keys
         assert len(held) == times
         assert cache.get_seq_length() == (5 if times > 1 else 0), "its own tokens alone"

@@ -49,7 +49,7 @@ def composed(file: Path, *overrides: str) -> Any:
 REFUSED = {
     "no such source": (
         "{name: luffy, policy_loss: {source: polcy}}",
-        r"algorithm.policy_loss.source .*: plain is for the rows of 'polcy', and no source of this recipe goes by that",
+        r"algorithm.policy_loss.source .*: unclipped is for the rows of 'polcy', and no source of this recipe",
         "did you mean 'policy'",
     ),
     "the source is gone": (
@@ -63,12 +63,12 @@ REFUSED = {
         "did you mean 'greedy'",
     ),
     "more rows than a group has": (
-        "{name: luffy, rollouts: [{name: demonstrations, rows: 5}]}",
+        "{name: luffy, rollouts: [{name: demonstrations, num_completions: 5}]}",
         r"algorithm.rollouts.*wants 5 rows of a group, 4 are free",
         "`trainer.num_generations` is 4",
     ),
     "one label twice": (
-        "{name: grpo, rollouts: [{name: greedy, rows: 1}, {name: greedy, rows: 1}]}",
+        "{name: grpo, rollouts: [{name: greedy, num_completions: 1}, {name: greedy, num_completions: 1}]}",
         "two sources go by 'greedy'",
         "another label",
     ),
@@ -79,7 +79,7 @@ REFUSED = {
     ),
     "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: there is no pool 'successes.jsonl'", "keep_successes"),
     "a pool for other prompts": (
-        "{name: grpo, rollouts: [{name: replay, rows: 1, path: other.jsonl}]}",
+        "{name: grpo, rollouts: [{name: replay, num_completions: 1, path: other.jsonl}]}",
         r"algorithm.rollouts\[0\].path.*: no prompt of the training rows is in other.jsonl",
         "letter for letter",
     ),
@@ -107,7 +107,7 @@ def test_names_are_checked_before_anything_heavy(tmp_path: Path) -> None:
 
 
 def test_another_label_is_what_terms_name(tmp_path: Path) -> None:
-    as_masters = "{name: luffy, rollouts: [{name: demonstrations, rows: 1, as: masters}], penalties: "
+    as_masters = "{name: luffy, rollouts: [{name: demonstrations, num_completions: 1, as: masters}], penalties: "
     as_masters += "[{name: policy_shaping, beta: 1.0, source: masters}]}"
     (stage,) = composed(recipe(tmp_path, as_masters))
     assert stage.equation.penalties[0].beside == {"source": "masters", "beta": 1.0}

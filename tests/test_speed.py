@@ -33,7 +33,15 @@ from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer import micro_batches as dealing
 
 REGISTRY = Registry()
-ALL = Speed(packed=True, skip=True, regroup=True, reuse=True, join=True, fuse=True, token_budget="auto")
+ALL = Speed(
+    padding_free=True,
+    skip_zero_advantage=True,
+    group_micro_batches=True,
+    reuse_old_logprobs=True,
+    merge_micro_batches=True,
+    fused_lora=True,
+    max_tokens_per_micro_batch="auto",
+)
 ROWS = sorted(
     part.name
     for part in REGISTRY
@@ -107,7 +115,7 @@ def test_several_updates_per_generation(tmp_path: Path) -> None:
 
 def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
     """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
-    small = replace(ALL, token_budget=24)
+    small = replace(ALL, max_tokens_per_micro_batch=24)
     compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
 
 
@@ -115,12 +123,12 @@ def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     """None of a step, and all."""
     monkeypatch.setattr(dealing, "PRODUCTS", products)
-    compared(tmp_path, "cispo", fast=replace(ALL, token_budget=None), num_iterations=2, max_steps=4)
+    compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
 
 @pytest.mark.parametrize("kind", ["shared", "head"])
 def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
-    compared(tmp_path, "orz", fast=replace(ALL, token_budget=40), critic=kind, max_steps=2)
+    compared(tmp_path, "orz", fast=replace(ALL, max_tokens_per_micro_batch=40), critic=kind, max_steps=2)
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +140,7 @@ def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monke
     settings = {"num_iterations": 3, "max_steps": 6}
     slow = trained(tmp_path, "cispo", NO_SPEED, **settings)
     before = len(passes)
-    fast = trained(tmp_path, "cispo", Speed(reuse=True), **settings)
+    fast = trained(tmp_path, "cispo", Speed(reuse_old_logprobs=True), **settings)
     assert torch.equal(weights(slow), weights(fast))
     generations = 2
     assert before - (len(passes) - before) == generations
@@ -187,10 +195,10 @@ def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
         rewards=some()[:, 0],
         advantages=some()[:, :1].where(~dead.unsqueeze(1), 0.0),
         expected_logp=some()[:, 0],
-        tokens=mask.sum().float(),
-        rows=torch.tensor(float(rows)),
-        all_rows=torch.tensor(float(rows)),
-        micro_batches=torch.tensor(1.0),
+        num_tokens=mask.sum().float(),
+        num_sequences=torch.tensor(float(rows)),
+        num_sequences_all=torch.tensor(float(rows)),
+        num_micro_batches=torch.tensor(1.0),
     )
     for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
         setattr(made, name, some())
@@ -265,8 +273,16 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ what rlm check says of it
 
-EACH = ("packed", "skip", "regroup", "reuse", "overlap", "join", "fuse")
-OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, token_budget: null}}"
+EACH = (
+    "padding_free",
+    "skip_zero_advantage",
+    "group_micro_batches",
+    "reuse_old_logprobs",
+    "prefetch_rewards",
+    "merge_micro_batches",
+    "fused_lora",
+)
+OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, max_tokens_per_micro_batch: null}}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]
@@ -280,10 +296,22 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("speed.packed=true speed.skip=true speed.regroup=true", ["without padding", "are left out", "group by group"]),
-        ("speed.packed=true", ["without padding", "`speed.skip` is off", "`speed.regroup` is off"]),
-        ("speed.skip=true", ["`speed.packed` is off", "they are read padded", "`speed.regroup` is off"]),
-        ("speed.regroup=true", ["`speed.packed` is off", "`speed.skip` is off", "at random: they are read padded"]),
+        (
+            "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
+            ["without padding", "are left out", "group by group"],
+        ),
+        (
+            "speed.padding_free=true",
+            ["without padding", "`speed.skip_zero_advantage` is off", "`speed.group_micro_batches` is off"],
+        ),
+        (
+            "speed.skip_zero_advantage=true",
+            ["`speed.padding_free` is off", "they are read padded", "`speed.group_micro_batches` is off"],
+        ),
+        (
+            "speed.group_micro_batches=true",
+            ["`speed.padding_free` is off", "`speed.skip_zero_advantage` is off", "at random: they are read padded"],
+        ),
         ("algorithm=grpo", ["without padding", "kl sees them", "group by group", "read together"]),
         ("algorithm=orz", ["without padding", "the critic learns from them", "group by group", "read together"]),
         ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
@@ -296,24 +324,34 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
             ["without padding", "left out", "an optimiser step spans generations", "thought while writing"],
         ),
         (
-            "speed.packed=true speed.regroup=true speed.token_budget=auto",
-            ["without padding", "`speed.skip` is off", "group by group", "as 8 rows of full length"],
+            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=auto",
+            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "as 8 rows of full length"],
         ),
         (
-            "speed.packed=true speed.regroup=true speed.token_budget=500",
-            ["without padding", "`speed.skip` is off", "group by group", "as many tokens as 500"],
+            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
+            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "as many tokens as 500"],
         ),
         (
-            "speed.regroup=true speed.token_budget=500",
-            ["`speed.packed` is off", "`speed.skip` is off", "at random", "8 rows each, whatever they weigh"],
+            "speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
+            [
+                "`speed.padding_free` is off",
+                "`speed.skip_zero_advantage` is off",
+                "at random",
+                "8 rows each, whatever they weigh",
+            ],
         ),
         (
-            "speed.packed=true speed.token_budget=500",
-            ["without padding", "`speed.skip` is off", "`speed.regroup` is off", "dealt out at random"],
+            "speed.padding_free=true speed.max_tokens_per_micro_batch=500",
+            [
+                "without padding",
+                "`speed.skip_zero_advantage` is off",
+                "`speed.group_micro_batches` is off",
+                "dealt out at random",
+            ],
         ),
         (
-            "speed.packed=true speed.regroup=true speed.join=true",
-            ["without padding", "`speed.skip` is off", "group by group", "are read together up to"],
+            "speed.padding_free=true speed.group_micro_batches=true speed.merge_micro_batches=true",
+            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "are read together up to"],
         ),
         (
             "model.lora.lora_dropout=0.1",
@@ -328,7 +366,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
 def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    fused = "`speed.fuse` is off" if said.startswith("speed") else "added to its base within a product"
+    fused = "`speed.fused_lora` is off" if said.startswith("speed") else "added to its base within a product"
     fused = "`lora_dropout` makes it more" if "dropout" in said else fused
     off = OFF if said.startswith("speed") else "speed={}"
     (stage,) = compose(recipe.load(file, [off, *said.split()]), REGISTRY)
@@ -381,15 +419,15 @@ def test_a_check_knows_whether_the_loss_counts_experts(
 def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     with pytest.raises(RecipeError) as caught:
-        recipe.load(tmp_path / "recipe.yaml", [f"speed.token_budget={budget}"])
-    assert caught.value.where.startswith("speed.token_budget (")
+        recipe.load(tmp_path / "recipe.yaml", [f"speed.max_tokens_per_micro_batch={budget}"])
+    assert caught.value.where.startswith("speed.max_tokens_per_micro_batch (")
     assert caught.value.allowed == allowed
 
 
 @pytest.mark.parametrize(("said", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", EVERY_SHORTCUT)])
 def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken: Speed) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_world=False)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_environment=False)
     assert stage.speed == taken
 
 
@@ -406,13 +444,15 @@ def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
     (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
     assert shortcuts(stage, arguments(stage)) == []
     (stage,) = compose(recipe.load(file), REGISTRY)
-    assert stage.speed == replace(ALL, overlap=True, token_budget=None), "what it takes where it says nothing"
+    assert stage.speed == replace(ALL, prefetch_rewards=True, max_tokens_per_micro_batch=None), (
+        "what it takes where it says nothing"
+    )
 
 
 def test_an_engine_with_a_loss_of_its_own_takes_none(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(
-        RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {packed: true}\n"
+        RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {padding_free: true}\n"
     )
     with pytest.raises(RecipeError, match=r"speed (.|\n)*takes no short cuts"):
         compose(recipe.load(file), REGISTRY)

@@ -32,9 +32,9 @@ class Shown(TrackedBaseline):
         super().__init__()
         self.lessons: list[tuple[list[int], list[float]]] = []
 
-    def update(self, rewards: Any, problem: Any, moved: Any) -> None:
-        self.lessons.append((problem.tolist(), moved.tolist()))
-        super().update(rewards, problem, moved)
+    def update(self, rewards: Any, prompt_index: Any, policy_drift: Any) -> None:
+        self.lessons.append((prompt_index.tolist(), policy_drift.tolist()))
+        super().update(rewards, prompt_index, policy_drift)
 
 
 def spo(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes: Any) -> EquationTrainer:

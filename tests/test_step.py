@@ -119,7 +119,7 @@ def test_the_advantage_sees_only_rows_that_every_filter_kept() -> None:
 
 
 def test_an_unscored_row_is_no_filters_business() -> None:
-    spread = part("rlm_filters", filters.nonzero_spread)
+    spread = part("rlm_filters", filters.nonzero_std)
     batch = scoring([1.0, 0.0, 1.0, NAN], group=[0, 0, 1, 1], named_rewards={})
     assert score(batch, equation(filters=[spread])).mask.any(1).tolist() == [True, True, False, True]
 
@@ -245,7 +245,7 @@ EVERYTHING = {
         part("rlm_penalties", penalties.entropy),
     ],
     "shapers": [part("rlm_shapers", shapers.kl_in_reward), part("rlm_shapers", shapers.overlong)],
-    "filters": [part("rlm_filters", filters.nonzero_spread)],
+    "filters": [part("rlm_filters", filters.nonzero_std)],
     "advantage": part("rlm_advantages", advantages.gae),
 }
 
@@ -321,7 +321,7 @@ def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> Non
 def test_an_equation_lists_its_parts_in_batch_order_and_what_they_need() -> None:
     parts = equation(**EVERYTHING)
     names = [bound.part.name for bound in parts.parts()]
-    assert names[:4] == ["kl_in_reward", "overlong", "nonzero_spread", "gae"]
+    assert names[:4] == ["kl_in_reward", "overlong", "nonzero_std", "gae"]
     assert names[-1] == "token_mean"
     assert parts.needs("values")
     assert parts.needs("ref_logp")

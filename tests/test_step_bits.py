@@ -64,7 +64,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
         batch = Batch(
             **data | {"logp": ours, "mask": data["mask"].bool()},
             **counts,
-            micro_batches=torch.tensor(float(accumulation)),
+            num_micro_batches=torch.tensor(float(accumulation)),
             max_completion_length=32,
         )
         found = objective(batch, parts)

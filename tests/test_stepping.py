@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from rlm_plugins.generation import llama_step_check as same_step
 from rlm_plugins.generation.kv_cache import make_roomy, survivors
-from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.kv_state import KVState
 from rlm_plugins.generation.llama_modules import Norm, Other
 from rlm_plugins.generation.llama_step import Step
 from rlm_plugins.generation.llama_step_check import step_of
@@ -32,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rows: list[int] = []
     call = Step.__call__
 
-    def counted(self: Step, token: torch.Tensor, past: Past) -> torch.Tensor:
+    def counted(self: Step, token: torch.Tensor, past: KVState) -> torch.Tensor:
         rows.append(len(token))
         return call(self, token, past)
 
@@ -69,7 +69,9 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
     model(ids, attention_mask=there, use_cache=True, **start)
     left = torch.arange(3)
     step, width = Step(model), ids.shape[1] + 1
-    past = Past({"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left)
+    past = KVState(
+        {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left
+    )
     for t in range(6):
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         if t == 2:

@@ -47,14 +47,14 @@ def test_the_updates_left_are_passed_over(tmp_path: Path) -> None:
     decayed = plain(tmp_path / "c", max_steps=1, weight_decay=0.1, **THRICE)
     decayed.train()
     assert same(weights(made), weights(decayed)), "not even decay moves it"
-    assert logged(made, "update/passed_over") == [0.0, 1.0, 1.0]
+    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0]
     assert logged(made, "update/kl")[0] == 0.0
     assert logged(made, "update/kl")[1] > AT_ONCE
     assert logged(made, "update/kl")[2] is None
     assert reads == [0, 1], "what is passed over is not computed"
     made = plain(tmp_path / "d", max_steps=4, target_kl=AT_ONCE, **THRICE)
     made.train()
-    assert logged(made, "update/passed_over") == [0.0, 1.0, 1.0, 0.0]
+    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0, 0.0]
     assert not same(weights(made), weights(once))
 
 
@@ -84,21 +84,21 @@ def test_what_is_measured_is_the_mean_over_the_update(tmp_path: Path, pieces: di
     seen = watched(made)
     made.train()
     assert same(weights(made), weights(free))
-    assert logged(made, "update/passed_over") == [0.0] * 3
+    assert logged(made, "update/skipped") == [0.0] * 3
     far = [fmean(seen[step]) for step in range(3)]
     assert logged(made, "update/kl") == pytest.approx(far, rel=1e-3, abs=1e-9)
     assert far[2] > far[1] > 0
     between = (far[1] + far[2]) / 2
     made = plain(tmp_path / "c", max_steps=4, target_kl=between, **THRICE, **pieces)
     made.train()
-    assert logged(made, "update/passed_over") == [0.0, 0.0, 1.0, 0.0]
+    assert logged(made, "update/skipped") == [0.0, 0.0, 1.0, 0.0]
 
 
 def test_mini_batches_of_one_generation_are_passed_over_too(tmp_path: Path) -> None:
     """Two updates per generation on rows of their own: the second sees how the first has moved the policy."""
     made = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
     made.train()
-    assert logged(made, "update/passed_over") == [0.0, 1.0] * 2
+    assert logged(made, "update/skipped") == [0.0, 1.0] * 2
 
 
 def test_with_a_critic(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     again = plain(tmp_path / "again", **often)
     again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
     assert same(weights(again), weights(whole))
-    assert logged(again, "update/passed_over")[-3:] == [0.0, 1.0, 1.0]
+    assert logged(again, "update/skipped")[-3:] == [0.0, 1.0, 1.0]
 
 
 def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> None:

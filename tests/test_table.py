@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.algorithm import FAMILIES, SLOTS, Row
+from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
 from rlm_plugins.cli import algorithms as table
 from rlm_plugins.cli import app, diff, explain
 from rlm_plugins.cli import report as telling
@@ -160,7 +160,7 @@ def test_grpo_and_dapo() -> None:
     changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
     assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
     assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_rows=left_out)", "token_mean")
-    assert changes[("filters", "nonzero_spread", None)] == (None, "nonzero_spread(refill=10, reward=accuracy)")
+    assert changes[("filters", "nonzero_std", None)] == (None, "nonzero_std(refill=10, reward=accuracy)")
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}
     text = told("diff", "grpo", "dapo", width=100)
@@ -189,8 +189,8 @@ def test_there_and_back_says_the_same() -> None:
 
 
 def test_a_list_with_a_part_twice() -> None:
-    def row(*penalties: Any) -> Row:
-        return Row(about="", source="", advantage="leave_one_out", policy_loss="plain", penalties=penalties)
+    def row(*penalties: Any) -> Algorithm:
+        return Algorithm(about="", source="", advantage="leave_one_out", policy_loss="unclipped", penalties=penalties)
 
     registry = Registry()
     one, two = {"name": "kl", "beta": 0.1}, {"name": "kl", "estimator": "k2", "beta": 0.2}

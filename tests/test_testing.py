@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins import testing
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative, leave_one_out
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import PluginError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import batches, conformance
 from rlm_plugins.testing.law import LAWS, battery
 
@@ -154,8 +154,8 @@ class Amnesiac:
 
 
 @breaks("rlm_aggregators", "padding")
-def padding_counts(loss, tokens):
-    return loss.sum() / tokens
+def padding_counts(loss, num_tokens):
+    return loss.sum() / num_tokens
 
 
 @breaks("rlm_importance", "padding")
@@ -164,8 +164,8 @@ def mean_over_all_columns(logp, old_logp):
 
 
 @breaks("rlm_aggregators", "width")
-def divides_by_the_width(loss, mask, rows):
-    return (loss * mask).sum() / (rows * mask.shape[1])
+def divides_by_the_width(loss, mask, num_sequences):
+    return (loss * mask).sum() / (num_sequences * mask.shape[1])
 
 
 @breaks("rlm_advantages", "order")
@@ -206,8 +206,8 @@ def noise_amplified(rewards, group):
 
 
 @breaks("rlm_aggregators", "empty")
-def empty_rows_divide_by_zero(loss, mask, rows):
-    return ((loss * mask).sum(1) / mask.sum(1)).sum() / rows
+def empty_rows_divide_by_zero(loss, mask, num_sequences):
+    return ((loss * mask).sum(1) / mask.sum(1)).sum() / num_sequences
 
 
 @breaks("rlm_penalties", "empty")
@@ -266,18 +266,18 @@ class Bored:
 
 @breaks("rlm_environments", "world")
 def no_prompt():
-    return World(train=[{"question": "2*2="}])
+    return EnvironmentSpec(train=[{"question": "2*2="}])
 
 
 @breaks("rlm_environments", "held_out")
 def asks_what_it_taught():
     rows = [{"prompt": "2*2="}, {"prompt": "2*3="}]
-    return World(train=rows, test=rows[:1])
+    return EnvironmentSpec(train=rows, test=rows[:1])
 
 
 @breaks("rlm_environments", "repeat")
 def other_rows_every_time():
-    return World(train=[{"prompt": f"{random.random()}"}])
+    return EnvironmentSpec(train=[{"prompt": f"{random.random()}"}])
 
 
 class _Moody(Environment):
@@ -287,7 +287,7 @@ class _Moody(Environment):
 
 @breaks("rlm_environments", "episode")
 def says_something_else_every_time():
-    return World(train=[{"prompt": "2*2="}], environment=_Moody)
+    return EnvironmentSpec(train=[{"prompt": "2*2="}], environment=_Moody)
 
 
 @breaks("rlm_rollouts", "rows")
@@ -312,8 +312,8 @@ def only_a_name():
 
 
 @breaks("rlm_algorithms", "row")
-def _row() -> Row:
-    return Row(about="", source="", advantage="group_relativ")
+def _row() -> Algorithm:
+    return Algorithm(about="", source="", advantage="group_relativ")
 
 
 BROKEN["rlm_algorithms", "row"] = _row()
@@ -495,8 +495,8 @@ def test_batches_are_what_they_say(batch: Batch) -> None:
     rows, width = batch.mask.shape
     assert batch.logp.shape == batch.entropy.shape == batch.token_rewards.shape == (rows, width)
     assert batch.max_completion_length >= width
-    assert batch.tokens >= batch.mask.sum()
-    assert batch.rows >= batch.mask.any(1).sum()
+    assert batch.num_tokens >= batch.mask.sum()
+    assert batch.num_sequences >= batch.mask.any(1).sum()
     assert (torch.stack(list(batch.sources.values())).sum(0) == 1).all(), "every row has one source"
     torch.testing.assert_close(batch.ratio, batch.log_ratio.exp())
     dense = batch.token_rewards.sum(1)
@@ -570,10 +570,10 @@ class _Gymnasium(Environment):
 
 
 def test_an_episode_begins_with_a_text() -> None:
-    def world():
-        return World(train=[{"prompt": "2*2="}], environment=_Gymnasium)
+    def environment_spec():
+        return EnvironmentSpec(train=[{"prompt": "2*2="}], environment=_Gymnasium)
 
-    told = verdict(conformance("rlm_environments", world), "episode")
+    told = verdict(conformance("rlm_environments", environment_spec), "episode")
     assert "it returned ('begun', {})" in told
 
 
@@ -594,12 +594,14 @@ class _Dice(Environment):
 
 @pytest.mark.parametrize("tools", [False, True], ids=["environment", "functions"])
 def test_an_episode_calls_every_tool(tools: bool) -> None:
-    def world():
+    def environment_spec():
         rows = [{"prompt": "2*2="}]
         return (
-            World(train=rows, tools=[_Dice().double, _Dice().throw]) if tools else World(train=rows, environment=_Dice)
+            EnvironmentSpec(train=rows, tools=[_Dice().double, _Dice().throw])
+            if tools
+            else EnvironmentSpec(train=rows, environment=_Dice)
         )
 
-    told = verdict(conformance("rlm_environments", world), "episode")
+    told = verdict(conformance("rlm_environments", environment_spec), "episode")
     assert "'name': 'throw'" in told
     assert "the first time" in told

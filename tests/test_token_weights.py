@@ -130,7 +130,7 @@ def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
 def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batch, share: float) -> None:
     knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}
     batch = alone(batch)
-    weight = clip_cov(batch.window, batch.window_rows, batch.mask, 0, **knobs)
+    weight = clip_cov(batch.step_batch, batch.step_batch_rows, batch.mask, 0, **knobs)
     drawn = {(i, t) for i, t in (weight == 0).nonzero().tolist()}
     candidates = band(batch, 0.05, 2.0)
     assert drawn <= candidates

@@ -95,15 +95,15 @@ def test_the_row_in_value_and_gradient() -> None:
     row.advantage.target.tracker.pairs = {0: (3.0, 1.0), 1: (1.0, 1.0)}
     batch = Batch(
         group=torch.arange(3),
-        problem=torch.arange(3),
-        moved=torch.zeros(3),
+        prompt_index=torch.arange(3),
+        policy_drift=torch.zeros(3),
         mask=mask,
         rewards=rewards,
         named_rewards={"accuracy": rewards},
         logp=logp,
         old_logp=old,
-        tokens=mask.sum().double(),
-        rows=torch.tensor(3.0).double(),
+        num_tokens=mask.sum().double(),
+        num_sequences=torch.tensor(3.0).double(),
     )
     loss = objective(compare(sift(batch, row), row), row)
     (gradient,) = torch.autograd.grad(loss, logp)

@@ -26,15 +26,26 @@ SEEN: dict[str, Any] = {}
 
 
 def everything(
-    rewards, mask, old_logp, prompts, inputs, prompt_ids, completion_ids, read, write, score, tokenizer, log
+    rewards,
+    mask,
+    old_logp,
+    prompts,
+    inputs,
+    prompt_ids,
+    completion_ids,
+    logprobs_of,
+    generate,
+    rewards_of,
+    tokenizer,
+    log,
 ):  # type: ignore[no-untyped-def]
     """Keeps what it was given, and what came of trying it."""
     SEEN.update(locals())
-    SEEN["logp"] = read(prompt_ids, completion_ids)
-    SEEN["scores"] = score(prompts, completion_ids, inputs)
+    SEEN["logp"] = logprobs_of(prompt_ids, completion_ids)
+    SEEN["scores"] = rewards_of(prompts, completion_ids, inputs)
     prefixes = [ids[: len(ids) // 2] for ids in completion_ids]
-    SEEN["rest"], SEEN["prefixes"] = write(prompts, prefixes), prefixes
-    SEEN["greedy"] = [write(prompts, greedy=True) for _ in range(2)]
+    SEEN["rest"], SEEN["prefixes"] = generate(prompts, prefixes), prefixes
+    SEEN["greedy"] = [generate(prompts, greedy=True) for _ in range(2)]
     log("found", SEEN["scores"].mean())
     return rewards - rewards.mean()
 
@@ -68,9 +79,9 @@ def test_scores_of_other_completions(tmp_path: Path) -> None:
 
     found: list[Any] = []
 
-    def asks(rewards, prompts, inputs, score, tokenizer):  # type: ignore[no-untyped-def]
+    def asks(rewards, prompts, inputs, rewards_of, tokenizer):  # type: ignore[no-untyped-def]
         texts = [row["answer"] for row in inputs[:2]] + ["", "e"]
-        found.append(score(prompts[:4], [tokenizer(text)["input_ids"] for text in texts], inputs[:4]))
+        found.append(rewards_of(prompts[:4], [tokenizer(text)["input_ids"] for text in texts], inputs[:4]))
         return rewards
 
     made = trainer(tmp_path, clipped(advantage=advantage(asks)), answers, max_steps=1)
@@ -89,8 +100,8 @@ def test_a_reward_that_fails_on_what_was_tried(tmp_path: Path, policy: str) -> N
 
     found: list[Any] = []
 
-    def asks(rewards, prompts, inputs, score, tokenizer):  # type: ignore[no-untyped-def]
-        found.append(score(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
+    def asks(rewards, prompts, inputs, rewards_of, tokenizer):  # type: ignore[no-untyped-def]
+        found.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
         return rewards
 
     made, book, told = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, max_steps=1), Faults(), []
@@ -108,8 +119,8 @@ def test_a_reward_that_fails_on_what_was_tried(tmp_path: Path, policy: str) -> N
 
 
 def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
-    def asks(rewards, prompts, write):  # type: ignore[no-untyped-def]
-        return write(prompts, [[3]])
+    def asks(rewards, prompts, generate):  # type: ignore[no-untyped-def]
+        return generate(prompts, [[3]])
 
     made = trainer(tmp_path, clipped(advantage=advantage(asks)), max_steps=1)
     with pytest.raises(PartError, match=r"called `write` with lists of 8, 1 entries"):
@@ -134,7 +145,7 @@ class Guest:
     def __init__(self, *, name: str = "") -> None:
         self.met: list[Any] = []
 
-    def meet(self, policy: Any, results: Any) -> None:
+    def setup(self, policy: Any, results: Any) -> None:
         if results:
             raise KeyError("nobody")
         self.met.append(policy)
@@ -154,7 +165,7 @@ def test_any_class_may_meet_the_policy() -> None:
 class Reads(Guest):
     """One that reads what the policy writes."""
 
-    def meet(self, policy: Any, results: Any, tokenizer: Any) -> None:
+    def setup(self, policy: Any, results: Any, tokenizer: Any) -> None:
         self.met += [policy, tokenizer]
 
 

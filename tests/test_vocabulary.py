@@ -20,10 +20,10 @@ from rlm_plugins.trainer.vocab_statistics import render
 HEARD: list[tuple[torch.Size, ...]] = []
 
 
-def sure(rewards: Any, self_certainty: Any, margin: Any, entropy: Any, old_logp: Any, mask: Any) -> Any:
+def sure(rewards: Any, self_certainty: Any, top2_margin: Any, entropy: Any, old_logp: Any, mask: Any) -> Any:
     """Names everything the pass before the update can tell."""
-    HEARD.append(tuple(x.shape for x in (self_certainty, margin, entropy, old_logp, mask)))
-    return rewards + (self_certainty + margin).where(mask, 0.0).sum(1)
+    HEARD.append(tuple(x.shape for x in (self_certainty, top2_margin, entropy, old_logp, mask)))
+    return rewards + (self_certainty + top2_margin).where(mask, 0.0).sum(1)
 
 
 def made(folder: Path, **changes: Any) -> EquationTrainer:
@@ -40,7 +40,7 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
 ) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    trainer._speed = Speed(packed=packed)
+    trainer._speed = Speed(padding_free=packed)
     assert trainer._reads_packed(*padded_rows(critical.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):
         monkeypatch.setattr(sizes, name, 1)  # one at a time

@@ -71,12 +71,12 @@ def test_cutting_changes_nothing(name: str, batch: Batch, first: int, second: in
 def test_the_ratio_of_the_whole_step_is_known() -> None:
     seen: list[torch.Tensor] = []
 
-    def curious(window: Batch, window_rows: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
-        seen.extend([window.ratio, window.ratio[window_rows]])
+    def curious(step_batch: Batch, step_batch_rows: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+        seen.extend([step_batch.ratio, step_batch.ratio[step_batch_rows]])
         return torch.ones_like(ratio)
 
     batch = replace(alone(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
-    batch.window.old_logp = batch.old_logp
+    batch.step_batch.old_logp = batch.old_logp
     parts = made("clip_cov")
     objective(reordered(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)]))
     torch.testing.assert_close(seen[0], torch.tensor([[1.0, 1.0], [torch.e, 1.0]]))  # padding: 1
@@ -91,7 +91,7 @@ def _small() -> Batch:
         advantages=torch.tensor([[1.0], [-1.0]]),
         logp=logp,
         old_logp=logp.detach(),
-        tokens=torch.tensor(3.0),
+        num_tokens=torch.tensor(3.0),
         step=0,
     )
 
@@ -107,7 +107,7 @@ def test_pieces_are_found_again_in_the_order_of_writing() -> None:
     rows = {0: [torch.tensor([5, 0]), torch.tensor([3, 1])], 1: [torch.tensor([4, 7]), torch.tensor([6, 2])]}
 
     def numbered(places: torch.Tensor) -> Batch:
-        return Batch(group=places, sources={"policy": places > 3}, tokens=torch.tensor(9.0))
+        return Batch(group=places, sources={"policy": places > 3}, num_tokens=torch.tensor(9.0))
 
     def gather(x: torch.Tensor) -> torch.Tensor:
         other = torch.cat(rows[1]) if x.dtype != torch.bool else torch.cat(rows[1]) > 3
@@ -117,7 +117,7 @@ def test_pieces_are_found_again_in_the_order_of_writing() -> None:
     assert whole.group.tolist() == list(range(8))
     assert whole.sources["policy"].tolist() == [False] * 4 + [True] * 4
     assert [x.tolist() for x in found] == [[5, 0], [3, 1]]
-    assert whole.tokens == 9.0
+    assert whole.num_tokens == 9.0
 
 
 @quick

@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.group_layout import check_whole_groups, labels, owners
 
 
@@ -47,9 +47,9 @@ def names(inputs: Any, step: int, seed: int) -> dict[str, Any]:
     return {"completion_ids": ids, "mask": [[False]] * len(inputs), "when": [step * 10 + seed] * len(inputs)}
 
 
-def places(place: list[int]) -> dict[str, Any]:
+def places(source_index: list[int]) -> dict[str, Any]:
     """Writes which of its rows in the group it is."""
-    return {"completion_ids": [[number] for number in place]}
+    return {"completion_ids": [[number] for number in source_index]}
 
 
 PROMPTS = ["x", "x", "x", "yy", "yy", "yy"]
@@ -57,7 +57,7 @@ INPUTS = [{"name": name} for name in "aaabbb"]
 
 
 def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest() -> None:
-    rows = Writers([source(names, rows=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
+    rows = RolloutCollector([source(names, rows=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
     assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the last row of b was left open
     assert rows.source == [0, 0, 1, 0, 0, 0]
     assert rows.mask == [None, None, [False], None, None, None]
@@ -67,12 +67,12 @@ def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest()
 
 def test_a_column_of_the_data_set_stands_where_a_source_says_nothing() -> None:
     inputs = [{"name": "a", "when": 5}] * 3
-    rows = Writers([source(names, rows=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
+    rows = RolloutCollector([source(names, rows=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
     assert rows.columns == {"when": [5, 5, 73]}
 
 
 def test_a_group_split_over_processes_keeps_its_writers_and_their_places() -> None:
-    writers = Writers([source(places, rows=2)], 3)
+    writers = RolloutCollector([source(places, rows=2)], 3)
     whole = writers(PROMPTS, INPUTS, 0, Trainer())
     assert whole.completion_ids == [[1], [0], [1], [2], [0], [1]]
     for first in range(6):
@@ -89,7 +89,7 @@ def test_every_process_asks_every_source() -> None:
         asked.append(len(prompts))
         return {"completion_ids": [[5]] * len(prompts)}
 
-    writers = Writers([source(it, rows=1)], 3)
+    writers = RolloutCollector([source(it, rows=1)], 3)
     writers(PROMPTS[:2], INPUTS[:2], 0, Trainer())
     writers(PROMPTS[2:4], INPUTS[2:4], 2, Trainer())
     assert asked == [0, 1]
@@ -109,7 +109,7 @@ def test_a_source_called_policy_is_the_policy() -> None:
     def policy(prompts: Any) -> Any:
         return {"completion_ids": [None] * len(prompts)}
 
-    writers = Writers([source(policy), source(names, rows=1)], 3)
+    writers = RolloutCollector([source(policy), source(names, rows=1)], 3)
     assert writers.labels == ["policy", "names"]
     assert writers(PROMPTS[:3], INPUTS[:3], 0, Trainer()).source == [0, 0, 1]
 
@@ -145,7 +145,7 @@ def test_a_source_that_needs_whole_groups() -> None:
 
 def test_what_is_too_long_is_cut() -> None:
     long = {"completion_ids": [[1, 2, 3, 4, 5, 6]], "mask": [[True] * 6], "logprobs": [[0.0] * 6]}
-    rows = Writers([answers(long)], 1)(["a"], [{}], 0, Trainer())
+    rows = RolloutCollector([answers(long)], 1)(["a"], [{}], 0, Trainer())
     assert (rows.completion_ids, rows.mask, rows.logprobs) == ([[1, 2, 3, 4]], [[True] * 4], [[0.0] * 4])
 
 
@@ -162,7 +162,7 @@ def test_what_is_too_long_is_cut() -> None:
 )
 def test_rows_that_are_none(result: Any, found: str) -> None:
     with pytest.raises(PartError, match="guest/it") as error:
-        Writers([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
+        RolloutCollector([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
     assert found in str(error.value)
 
 
@@ -178,7 +178,7 @@ def test_rows_that_are_none(result: Any, found: str) -> None:
 )
 def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
     with pytest.raises(PartError, match="(?s)it.*" + words):
-        Writers([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
+        RolloutCollector([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
 )
 def test_what_cannot_be_said_of_a_token(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PartError, match="(?s)guest/it.*" + words):
-        Writers([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+        RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
 
 
 def test_what_can_be_said_of_a_token() -> None:
     said = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
-    rows = Writers([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+    rows = RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
     assert (rows.logprobs, rows.mask) == ([[None, -1.5]], [[0, 1]])
 
 
@@ -215,25 +215,25 @@ def test_what_can_be_said_of_a_token() -> None:
     ],
 )
 def test_what_the_policy_cannot_go_on_from(prefixes: Any, words: str) -> None:
-    def forks(prompts: Any, write: Any) -> dict[str, Any]:
-        return {"completion_ids": write(prompts, prefixes=prefixes)}
+    def forks(prompts: Any, generate: Any) -> dict[str, Any]:
+        return {"completion_ids": generate(prompts, prefixes=prefixes)}
 
     with pytest.raises(PartError, match="(?s)guest/forks.*" + words):
-        Writers([source(forks)], 2)(["x", "x"], [{}, {}], 0, Trainer())
+        RolloutCollector([source(forks)], 2)(["x", "x"], [{}, {}], 0, Trainer())
 
 
 def test_a_share_is_that_of_the_recipe() -> None:
-    writers = Writers([source(names, rows=1), source(places, rows=2)], 4)
+    writers = RolloutCollector([source(names, rows=1), source(places, rows=2)], 4)
     assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
 
 
 def test_columns_that_are_no_lists() -> None:
     with pytest.raises(PartError, match="returned dict"):
-        Writers([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
+        RolloutCollector([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
 
 
 def test_a_row_may_be_a_tensor() -> None:
-    rows = Writers([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
+    rows = RolloutCollector([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
     assert rows.completion_ids == [[3, 4]]
 
 

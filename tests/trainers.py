@@ -13,7 +13,7 @@ from datasets import Dataset
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_source import desk_for, order_of
+from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
@@ -70,7 +70,7 @@ def trainer(
         "equation": equation,
         "rewards": [reward],
         "order": order,
-        "desk": desk_for(sampler, equation.parts(), order, size=len(data), seed=args.seed),
+        "desk": prompt_source_for(sampler, equation.parts(), order, size=len(data), seed=args.seed),
         "model": pieces.get("model") or tiny.model(),  # one alone: to make it draws random numbers
         "args": args,
         "reward_funcs": [trl_reward(reward)],

@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.models.scratch import build_config, build_model, build_tokenizer
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
 
@@ -56,9 +56,9 @@ def rows(count: int = 16, chat: bool = False) -> Dataset:
     return Dataset.from_dict({"prompt": prompts, "secret": [i % 10 for i in range(count)]})
 
 
-def world(environment: Any = Sums, **said: Any) -> World:
+def environment_spec(environment: Any = Sums, **said: Any) -> EnvironmentSpec:
     data = rows(**said)
-    return World(train=data, test=list(data), environment=environment)
+    return EnvironmentSpec(train=data, test=list(data), environment=environment)
 
 
 def scratch(tools: bool = False, seed: int = 0) -> tuple[Any, Any]:

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.group_advantages import gpg, greedy_baseline, lead, optimal_baseline, pass_at_k
-from rlm_plugins.builtin.per_reward_advantage import reward_by_reward
+from rlm_plugins.builtin.group_advantages import best_margin, gpg, greedy_baseline, optimal_baseline, pass_at_k
+from rlm_plugins.builtin.per_reward_advantage import per_reward
 from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.builtin.value_estimation import gae
-from rlm_plugins.functional.statistics import Alone, Groups, discounted, nanstd, varies, whiten
+from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centred_batch", "none"]
@@ -29,9 +29,9 @@ def group_relative(
     group: Int[torch.Tensor, "B"],
     *,
     scale: Scale = "group",
-    bessel: bool = True,
+    unbiased: bool = True,
     eps: NonNegativeFloat = 1e-4,
-    alone: Alone = "zero",
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group and measured in standard deviations.
 
@@ -40,8 +40,8 @@ def group_relative(
     `scale` says whose std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
     2508.08221), that of all centred rewards (ROLL's other LitePPO), or none, the centred reward (Dr. GRPO,
     2503.20783). The paper has no `eps` and does not say which std: 1e-4 outside the root is TRL's, and n − 1
-    (`bessel`) everybody's; without it n, the std of the group as a population. All rewards of a group equal: exactly
-    0. A group of one: 0, or with `alone` "reward" its reward (verl).
+    (`unbiased`) everybody's; without it n, the std of the group as a population. All rewards of a group equal: exactly
+    0. A group of one: 0, or with `singleton` "reward" its reward (verl).
 
     >>> group_relative(torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1]), scale="none").tolist()
     [0.5, -0.5, -0.5, 0.5]
@@ -49,12 +49,12 @@ def group_relative(
     groups = Groups(rewards, group)
     cells = groups.cells - groups.cells.nanmean(1, keepdim=True)
     if scale == "group":
-        cells = cells / (nanstd(groups.cells, 1, bessel=bessel) + eps)
-    centred = groups.settled(cells, alone)
+        cells = cells / (nanstd(groups.cells, 1, unbiased=unbiased) + eps)
+    centred = groups.settled(cells, singleton)
     if scale in ("group", "none"):
         return centred
     measured = rewards if scale == "batch" else centred
-    return (centred / (nanstd(measured, 0, bessel=bessel) + eps)).where(centred != 0, 0.0)
+    return (centred / (nanstd(measured, 0, unbiased=unbiased) + eps)).where(centred != 0, 0.0)
 
 
 def leave_one_out(
@@ -63,7 +63,7 @@ def leave_one_out(
     *,
     scale: Literal["none", "others", "batch"] = "none",
     eps: NonNegativeFloat = 1e-4,
-    alone: Alone = "zero",
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of the *other* rows of its group: an unbiased baseline.
 
@@ -72,7 +72,7 @@ def leave_one_out(
     With the scale "others" also divided by the std of the other rows (n − 2 in its denominator), plus `eps`; where
     those are all equal it is not divided. That is GRPO as arXiv 2509.04419 writes it, and NeMo-RL's default. With the
     scale "batch" it is standardised once more over the batch (TRL's `normalize_advantages`), and equal rows move with
-    its mean. A group of one has no others: 0, or with `alone` "reward" its reward (verl). All equal: exactly 0.
+    its mean. A group of one has no others: 0, or with `singleton` "reward" its reward (verl). All equal: exactly 0.
 
     >>> leave_one_out(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 0, 0])).tolist()
     [1.0, -0.5, -0.5]
@@ -83,7 +83,7 @@ def leave_one_out(
     advantages = groups.cells - others / count
     if scale == "others":
         advantages = advantages / _std_of_others(groups.cells, eps)
-    settled = groups.settled(advantages, alone)
+    settled = groups.settled(advantages, singleton)
     if scale != "batch" or not varies(settled, 0):
         return settled
     return (settled - settled.mean()) / (nanstd(settled, 0) + eps)
@@ -104,16 +104,16 @@ def batch_whitened(
     *,
     gamma: Share = 1.0,
     centre_by_group: bool = False,
-    bessel: bool = True,
+    unbiased: bool = True,
     eps: NonNegativeFloat = 1e-8,
     masked_tokens: Literal["skip", "through", "forget"] = "skip",
-    alone: Alone = "zero",
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B T"]:
     """The reward still to come, whitened over every trained token of the batch; no group is needed.
 
     Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
     2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first (from a group of
-    one its reward, or with `alone` "reward" nothing: verl). `bessel`: n − 1 in the variance (verl, TRL), or n
+    one its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
     (OpenRLHF, NeMo-RL).
 
     Without dense rewards and with γ = 1, R is the row's reward at each of its tokens. A long row counts once per
@@ -129,9 +129,9 @@ def batch_whitened(
     live = torch.ones_like(mask) if masked_tokens == "through" else mask
     to_come = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "forget")
     if centre_by_group:
-        baseline = rewards - group_relative(rewards, group, scale="none", alone=alone)
+        baseline = rewards - group_relative(rewards, group, scale="none", singleton=singleton)
         to_come = to_come - baseline.unsqueeze(1)
-    return whiten(to_come, mask, eps=eps, bessel=bessel)
+    return whiten(to_come, mask, eps=eps, unbiased=unbiased)
 
 
 @hookimpl
@@ -146,6 +146,6 @@ def rlm_advantages() -> dict[str, object]:
         "greedy_baseline": greedy_baseline,
         "gpg": gpg,
         "pass_at_k": pass_at_k,
-        "lead": lead,
-        "reward_by_reward": reward_by_reward,
+        "best_margin": best_margin,
+        "per_reward": per_reward,
     }

@@ -20,7 +20,7 @@ EmptyRows = Literal["left_out", "counted"]
 
 
 def token_mean(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], tokens: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], num_tokens: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Σ x / Σ n: every token weighs the same, a long row more than a short one. DAPO, arXiv 2503.14476 eq. 12.
 
@@ -28,14 +28,14 @@ def token_mean(
     >>> token_mean(loss, mask, tokens=torch.tensor(3.0)).item()
     2.0
     """
-    return loss.where(mask, 0.0).sum() / tokens
+    return loss.where(mask, 0.0).sum() / num_tokens
 
 
 def sequence_mean(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences: Float[torch.Tensor, ""],
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
@@ -45,14 +45,16 @@ def sequence_mean(
     >>> sequence_mean(loss, mask, rows=torch.tensor(2.0)).item()
     2.0
     """
-    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(rows, all_rows, empty_rows)
+    return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(
+        num_sequences, num_sequences_all, empty_rows
+    )
 
 
 def sequence_sum(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences: Float[torch.Tensor, ""],
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     empty_rows: EmptyRows = "left_out",
 ) -> Float[torch.Tensor, ""]:
@@ -62,15 +64,15 @@ def sequence_sum(
     >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
     3.0
     """
-    return loss.where(mask, 0.0).sum(-1).sum() / _count(rows, all_rows, empty_rows)
+    return loss.where(mask, 0.0).sum(-1).sum() / _count(num_sequences, num_sequences_all, empty_rows)
 
 
 def fixed_length(
     loss: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
-    rows: Float[torch.Tensor, ""],
+    num_sequences: Float[torch.Tensor, ""],
     max_completion_length: int,
-    all_rows: Float[torch.Tensor, ""] | None = None,
+    num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     length: PositiveInt | None = None,
     over: Literal["rows", "batch"] = "rows",
@@ -86,12 +88,12 @@ def fixed_length(
     >>> fixed_length(loss, mask, rows=torch.tensor(2.0), max_completion_length=6).item()
     0.5
     """
-    count = _count(rows, all_rows, empty_rows) if over == "rows" else 1
+    count = _count(num_sequences, num_sequences_all, empty_rows) if over == "rows" else 1
     return loss.where(mask, 0.0).sum() / (count * (length or max_completion_length))
 
 
 def micro_batch_token_mean(
-    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], micro_batches: Float[torch.Tensor, ""]
+    loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], num_micro_batches: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
     """Mean over micro-batches of their own token means: depends on how the batch is split.
 
@@ -101,7 +103,7 @@ def micro_batch_token_mean(
     >>> micro_batch_token_mean(loss, mask, micro_batches=torch.tensor(2.0)).item()
     1.0
     """
-    return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / micro_batches
+    return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / num_micro_batches
 
 
 def _count(

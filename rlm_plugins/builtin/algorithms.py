@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin import algorithms_by_source as by_source
 from rlm_plugins.builtin import algorithms_with_critic as with_critic
 
-sft = Row(
+sft = Algorithm(
     about="Supervised fine-tuning on the column `demonstration`: −log π of every demonstrated token.",
     source="TRL's SFTTrainer",
     trainer="sft",
     family="off-policy and supervised",
 )
 
-dft = Row(
+dft = Algorithm(
     about="SFT in which every token is weighed by the probability the policy gives it, −sg(π) log π.",
     source="arXiv 2508.05629; TRL's SFTTrainer with loss_type dft",
     pitfalls="The weight carries no gradient. Tokens the policy holds for impossible teach next to nothing, so it "
@@ -25,7 +25,7 @@ dft = Row(
     family="off-policy and supervised",
 )
 
-reward_model = Row(
+reward_model = Algorithm(
     about="A reward model: which of two answers is preferred, learned from the columns `chosen` and `rejected`.",
     source="Christiano et al., arXiv 1706.03741 eq. 1; for language models 1909.08593; TRL's RewardTrainer",
     pitfalls="Only differences are learned: the zero of the score means nothing. It is right where its pairs are; what "
@@ -34,7 +34,7 @@ reward_model = Row(
     family="off-policy and supervised",
 )
 
-reinforce = Row(
+reinforce = Algorithm(
     about="The policy gradient with the group's mean as baseline: no ratio, no clip, no division by a std.",
     source="Williams 1992; grouped as in arXiv 2402.14740 §4",
     pitfalls="On policy only: with several updates per batch nothing keeps the policy near its samples.",
@@ -43,7 +43,7 @@ reinforce = Row(
     aggregator="sequence_sum",
 )
 
-grpo = Row(
+grpo = Algorithm(
     about="PPO's clip with the critic replaced by the mean and std of a group of answers.",
     source="DeepSeekMath, arXiv 2402.03300 eq. 3–4",
     pitfalls="Dividing by the group's std favours prompts that are almost solved or almost hopeless, 1/n favours "
@@ -59,7 +59,7 @@ grpo = Row(
     },
 )
 
-dr_grpo = Row(
+dr_grpo = Algorithm(
     about="GRPO done right: without the two divisions that bias it (std of the group, length of the row).",
     source="arXiv 2503.20783",
     pitfalls="L is a constant of the recipe; divide by the padded width instead and padding changes the gradient.",
@@ -70,7 +70,7 @@ dr_grpo = Row(
     names={"advantage": "Â without the division by std", "aggregator": "1/|oᵢ| replaced by a constant"},
 )
 
-bnpo = Row(
+bnpo = Algorithm(
     about="GRPO with a token mean per micro-batch, the name TRL gives it.",
     source="trl.GRPOConfig(loss_type='bnpo')",
     pitfalls="Depends on how the batch is split into micro-batches; prefer `dapo`.",
@@ -80,15 +80,15 @@ bnpo = Row(
     aggregator="micro_batch_token_mean",
 )
 
-dapo = Row(
+dapo = Algorithm(
     about="GRPO without KL, with a higher upper clip, token mean, only groups that differ, soft length limit.",
     source="arXiv 2503.14476 eq. 8–13",
     pitfalls="The filter looks at the reward `accuracy`, before the length is punished: by the shaped sum, groups that "
-    "are all wrong at different lengths would stay. Another name: `filters: {nonzero_spread: {reward: …}}`. At most 10 "
+    "are all wrong at different lengths would stay. Another name: `filters: {nonzero_std: {reward: …}}`. At most 10 "
     "generation batches are drawn to fill one; verl's script draws 10 of three times the size and then stops with an "
     "error, the paper sets no bound.",
     shapers=("overlong",),
-    filters=({"name": "nonzero_spread", "reward": "accuracy", "refill": 10},),
+    filters=({"name": "nonzero_std", "reward": "accuracy", "refill": 10},),
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
@@ -101,7 +101,7 @@ dapo = Row(
     },
 )
 
-rloo = Row(
+rloo = Algorithm(
     about="REINFORCE on whole completions; each row's baseline is the mean of the others.",
     source="arXiv 2402.14740 eq. 5",
     pitfalls="The completion is one action: its log-probability is a sum over tokens. TRL's RLOOTrainer clips a "
@@ -113,7 +113,7 @@ rloo = Row(
     names={"advantage": "REINFORCE Leave-One-Out"},
 )
 
-gspo = Row(
+gspo = Algorithm(
     about="GRPO whose ratio and clip belong to the whole sequence, like its reward.",
     source="arXiv 2507.18071 eq. 5–7",
     pitfalls="The clip range is a hundred times smaller than a token's. Only the sequence mean gives its gradient.",
@@ -124,7 +124,7 @@ gspo = Row(
     names={"importance": "sᵢ(θ), the sequence likelihood ratio", "policy_loss": "sequence-level clipping"},
 )
 
-cispo = Row(
+cispo = Algorithm(
     about="Clips the weight of a token, never its gradient: rare tokens that start a new thought keep teaching.",
     source="MiniMax-M1, arXiv 2506.13585 eq. 4–5",
     pitfalls="Libraries disagree on the cap: see the part `cispo`.",
@@ -137,7 +137,7 @@ cispo = Row(
 
 
 @hookimpl
-def rlm_algorithms() -> dict[str, Row]:
+def rlm_algorithms() -> dict[str, Algorithm]:
     return {
         "ppo": with_critic.ppo,
         "orz": with_critic.orz,

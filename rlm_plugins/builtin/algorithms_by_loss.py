@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 
-gspo_token = Row(
+gspo_token = Algorithm(
     about="GSPO for advantages that differ between the tokens of a row: the row's ratio, each token's own gradient.",
     source="arXiv 2507.18071 eq. 13–14",
     pitfalls="With one advantage per row this is `gspo`, value and gradient: choose it with a dense advantage. verl "
@@ -16,19 +16,19 @@ gspo_token = Row(
     names={"importance": "sᵢ,ₜ(θ)"},
 )
 
-gmpo = Row(
+gmpo = Algorithm(
     about="The geometric mean of a row's ratios where GRPO takes the arithmetic one: one odd token moves it little.",
     source="arXiv 2507.20673",
     pitfalls="The clip is inside w and in log space: 0.4 is e^±0.4 (verl's default is 0.2). TRL adds a constant −Â for "
     "rows without tokens; HeteroRL's `gmpo` clips a log ratio to a ratio's range, which is wrong.",
     advantage="group_relative",
     importance={"name": "geometric_clipped", "epsilon": 0.4},
-    policy_loss="plain",
+    policy_loss="unclipped",
     aggregator="sequence_mean",
     names={"importance": "geometric mean of token-level clipped ratios"},
 )
 
-gepo = Row(
+gepo = Algorithm(
     about="GSPO for rows that are long out of date: one denominator for the group, the probability it expects.",
     source="arXiv 2508.17850",
     pitfalls="On policy w is not 1, so likely rows are clipped and unlikely ones pull less from the first step on. The "
@@ -41,7 +41,7 @@ gepo = Row(
     names={"importance": "group expectation weight, Ê_q[q] in the denominator"},
 )
 
-gppo = Row(
+gppo = Algorithm(
     about="DAPO's clip in value, but a clipped token keeps a bounded gradient: it can still come back, or be explored.",
     source="Klear-Reasoner, arXiv 2508.07629",
     pitfalls="Surveys list it as GPO, with a sequence-level sum; its code and recipe take the token mean. The code has "
@@ -53,7 +53,7 @@ gppo = Row(
     names={"policy_loss": "gradient-preserving clip"},
 )
 
-ce_gppo = Row(
+ce_gppo = Algorithm(
     about="GPPO with a factor for each kind of clipped token: how much the fallen and the risen still teach.",
     source="arXiv 2509.20712 eq. 9–10, §4.1",
     pitfalls="β₁ is `beta_low`: 0.75 for its 7B model (here), 0.5 for 1.5B. It scales the value too, so losses are not "
@@ -66,7 +66,7 @@ ce_gppo = Row(
     names={"policy_loss": "β₁ is beta_low, β₂ is beta_high"},
 )
 
-sapo = Row(
+sapo = Algorithm(
     about="A smooth gate around w = 1 instead of a clip: tokens fade out, and faster when the answer was wrong.",
     source="arXiv 2511.20347",
     pitfalls="On policy the gradient is GRPO's, the value is not: at w = 1 it is −2/τ · Â.",
@@ -77,7 +77,7 @@ sapo = Row(
     names={"policy_loss": "soft gate, τ_pos and τ_neg"},
 )
 
-clip_cov = Row(
+clip_cov = Algorithm(
     about="Keeps entropy up: of the tokens that would lower it most, a few drawn ones are not learned from.",
     source="arXiv 2505.22617",
     pitfalls="Covariance and draw are those of the whole optimiser step; the libraries take each micro-batch's, so "
@@ -91,7 +91,7 @@ clip_cov = Row(
     names={"token_weights": "Clip-Cov: share is r, low and high are ω_low and ω_high"},
 )
 
-kl_cov = Row(
+kl_cov = Algorithm(
     about="Keeps entropy up: the tokens that would lower it most pay for each step away from the old policy; no clip.",
     source="arXiv 2505.22617",
     pitfalls="The share is a fraction here and in verl, a percentage in the authors' code (0.2 there). verl's config "
@@ -99,13 +99,13 @@ kl_cov = Row(
     "libraries take each micro-batch's.",
     advantage="group_relative",
     importance="token",
-    policy_loss="plain",
+    policy_loss="unclipped",
     penalties=({"name": "kl_cov", "beta": 1.0, "share": 2e-3},),
     aggregator="token_mean",
     names={"penalties": "KL-Cov: share is k, beta is β"},
 )
 
-flash_rl = Row(
+flash_rl = Algorithm(
     about="DAPO's loss for rows from a fast engine (vLLM, quantised): weighed by how much rarer it thought each token.",
     source="Yao et al. 2025, fengyao.notion.site/off-policy-rl and /flash-rl",
     pitfalls="Needs an engine that reports probabilities (`trainer: {use_vllm: true}` or a rollouts part). FlashRL's "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 
-remax = Row(
+remax = Algorithm(
     about="REINFORCE whose baseline is what the policy earns on the same prompt when it writes greedily: no critic.",
     source="ReMax, arXiv 2310.10505",
     pitfalls="`num_generations` counts the greedy row: 2 is one sample and its baseline. The greedy row trains "
@@ -12,13 +12,13 @@ remax = Row(
     "verl sums it over what is to come, like this row; the authors' code takes each token's own, and discounts the "
     "last reward once per token.",
     names={"rollouts": "greedy response", "advantage": "r(x, a) − r(x, ā), the greedy response as baseline"},
-    rollouts=({"name": "greedy", "rows": 1},),
+    rollouts=({"name": "greedy", "num_completions": 1},),
     advantage="greedy_baseline",
     policy_loss="reinforce",
     aggregator="sequence_sum",
 )
 
-rlep = Row(
+rlep = Algorithm(
     about="DAPO's loss on groups in which some rows are successes of an earlier run, drawn again at every step.",
     source="arXiv 2507.07451",
     pitfalls="Needs a pool: train once with `callbacks: [keep_successes]`, then give `replay` its `path`. M is "
@@ -26,14 +26,14 @@ rlep = Row(
     "probabilities, so the ratio corrects nothing, and rows far from the policy pull with their full advantage.",
     family="off-policy and supervised",
     names={"rollouts": "experience pool; rows is M, G′ = G + M"},
-    rollouts=({"name": "replay", "rows": 2},),
+    rollouts=({"name": "replay", "num_completions": 2},),
     advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 0.28},
     aggregator="token_mean",
 )
 
-luffy = Row(
+luffy = Algorithm(
     about="GRPO without a clip in groups with a demonstration; on that f(π) stands for the ratio nobody can know.",
     source="arXiv 2504.14945; recipe of its repository",
     pitfalls="`num_generations` counts the demonstration: 8 is the paper's 7 + 1. It is rewarded like every row: look "
@@ -43,10 +43,10 @@ luffy = Row(
     "of all.",
     family="off-policy and supervised",
     names={"rollouts": "off-policy guidance", "policy_shaping": "policy shaping, f(x) = x / (x + γ)"},
-    rollouts=({"name": "demonstrations", "rows": 1},),
+    rollouts=({"name": "demonstrations", "num_completions": 1},),
     advantage={"name": "group_relative", "scale": "none"},
     importance="token",
-    policy_loss={"name": "plain", "source": "policy"},
+    policy_loss={"name": "unclipped", "source": "policy"},
     penalties=(
         {"name": "policy_shaping", "gamma": 0.1, "beta": 1.0, "source": "demonstrations"},
         {"name": "entropy", "beta": 0.001},
@@ -54,7 +54,7 @@ luffy = Row(
     aggregator="fixed_length",
 )
 
-srft = Row(
+srft = Algorithm(
     about="Supervised and reinforcement learning in one loss: demonstrations are imitated and compared, samples "
     "judged.",
     source="arXiv 2506.19767 (a survey dates it 2022)",
@@ -67,9 +67,9 @@ srft = Row(
         "nll": "L_SFT, w_SFT = 0.5 · e^−H",
         "policy_shaping": "L_RL on demonstrations, π_β = 1",
     },
-    rollouts=({"name": "demonstrations", "rows": 1},),
+    rollouts=({"name": "demonstrations", "num_completions": 1},),
     advantage="group_relative",
-    policy_loss={"name": "verdict", "praise": 0.1, "source": "policy"},
+    policy_loss={"name": "correctness", "positive_weight": 0.1, "source": "policy"},
     penalties=(
         {"name": "nll", "weighted_by": "certainty", "beta": 0.5, "source": "demonstrations"},
         {"name": "policy_shaping", "gamma": None, "beta": 1.0, "source": "demonstrations"},
@@ -77,7 +77,7 @@ srft = Row(
     aggregator="token_mean",
 )
 
-hpt = Row(
+hpt = Algorithm(
     about="Per prompt either Dr. GRPO on the samples or, where none of them is right, imitation of the demonstration.",
     source="arXiv 2509.04419",
     pitfalls="`num_generations` counts the demonstration: 9 is the paper's 8 + 1. The supervised coefficient is 1 "
@@ -85,7 +85,7 @@ hpt = Row(
     "where the paper takes the mean over the demonstration's tokens. In a hopeless batch only demonstrations train.",
     family="off-policy and supervised",
     names={"filters": "performance feedback; at_most is the gate γ", "penalties": "L_SFT with coefficient β"},
-    rollouts=({"name": "demonstrations", "rows": 1},),
+    rollouts=({"name": "demonstrations", "num_completions": 1},),
     filters=({"name": "gate", "at_most": 0},),
     advantage={"name": "group_relative", "scale": "none"},
     importance="token",

@@ -9,7 +9,7 @@ verl 0.9.1, openrlhf 0.11.2; of the others the commit that was read.
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin import conventions_openrlhf as openrlhf
 from rlm_plugins.builtin import conventions_others as others
 from rlm_plugins.builtin import conventions_trl as trl
@@ -18,5 +18,5 @@ from rlm_plugins.builtin import conventions_verl_losses as verl_losses
 
 
 @hookimpl
-def rlm_algorithms() -> dict[str, Row]:
+def rlm_algorithms() -> dict[str, Algorithm]:
     return {**trl.rows(), **verl.rows(), **verl_losses.rows(), **openrlhf.rows(), **others.rows()}

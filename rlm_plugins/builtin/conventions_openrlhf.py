@@ -7,12 +7,12 @@ like the papers', before. (So give the KL as a penalty, its `use_kl_loss`, where
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row, convention
+from rlm_plugins.algorithm import Algorithm, convention
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 
 GROUP = {"name": "group_relative", "eps": 1e-9}
-WHITENED = {"name": "batch_whitened", "bessel": False, "eps": 0.0, "masked_tokens": "through"}
+WHITENED = {"name": "batch_whitened", "unbiased": False, "eps": 0.0, "masked_tokens": "through"}
 CLIP = {"name": "clip", "epsilon": 0.2}
 
 grpo = convention(
@@ -71,6 +71,6 @@ gspo = convention(
 )
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, Algorithm]:
     """Name → row."""
-    return {f"{name}@openrlhf": row for name, row in globals().items() if isinstance(row, Row)}
+    return {f"{name}@openrlhf": row for name, row in globals().items() if isinstance(row, Algorithm)}

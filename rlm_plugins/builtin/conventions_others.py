@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row, convention, turned
+from rlm_plugins.algorithm import Algorithm, convention, turned
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
@@ -41,7 +41,7 @@ grpo_population = convention(
     about="GRPO with the std of the group as a population: n, not n − 1, and no eps.",
     source="arXiv 2402.03300 does not say which std; 2508.10751 (Pass@k) has this one at k = 1",
     pitfalls="numpy's std has n, torch's n − 1: no library read here divides by this for GRPO.",
-    advantage={"name": "group_relative", "bessel": False, "eps": 0.0},
+    advantage={"name": "group_relative", "unbiased": False, "eps": 0.0},
 )
 
 grpo_centred = convention(
@@ -80,7 +80,7 @@ reinforce_pp_baseline_nemo = convention(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as NeMo-RL computes it: the variance with n.",
     source=f"{NEMO}, ReinforcePlusPlusAdvantageEstimator(minus_baseline=True)",
-    advantage=turned(by_advantage.reinforce_pp_baseline.advantage, bessel=False),
+    advantage=turned(by_advantage.reinforce_pp_baseline.advantage, unbiased=False),
 )
 
 lite_ppo_roll = convention(
@@ -107,7 +107,7 @@ ce_gppo_klear = convention(
 )
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, Algorithm]:
     """Name → row: the last word of a name here is its convention."""
-    found = {name: row for name, row in globals().items() if isinstance(row, Row)}
+    found = {name: row for name, row in globals().items() if isinstance(row, Algorithm)}
     return {"@".join(name.rsplit("_", 1)): row for name, row in found.items()}

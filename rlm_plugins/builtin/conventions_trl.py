@@ -6,7 +6,7 @@ ours stop at ±20, where nothing is left to learn.
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row, convention
+from rlm_plugins.algorithm import Algorithm, convention
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
@@ -104,6 +104,6 @@ flash_rl = convention(
 )
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, Algorithm]:
     """Name → row."""
-    return {f"{name}@trl": row for name, row in globals().items() if isinstance(row, Row)}
+    return {f"{name}@trl": row for name, row in globals().items() if isinstance(row, Algorithm)}

@@ -7,11 +7,11 @@ in geo_mean, clip_cov and kl_cov nowhere.
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row, convention, turned
+from rlm_plugins.algorithm import Algorithm, convention, turned
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 
-GROUP = {"name": "group_relative", "eps": 1e-6, "alone": "reward"}
+GROUP = {"name": "group_relative", "eps": 1e-6, "singleton": "reward"}
 DUAL_CLIP = {"name": "clip", "epsilon": 0.2, "delta": 3.0}
 
 grpo = convention(
@@ -31,7 +31,7 @@ dr_grpo = convention(
     source="verl 0.9.1, norm_adv_by_std_in_grpo=false, loss_agg_mode=seq-mean-token-sum-norm",
     pitfalls="L is the padded width, verl's max_response_length; where a batch is cut narrower (dynamic sizes) it "
     "changes with the batch, unless loss_scale_factor is set. Before 0.9 it was a sum over rows: see dr_grpo@roll.",
-    advantage={"name": "group_relative", "scale": "none", "alone": "reward"},
+    advantage={"name": "group_relative", "scale": "none", "singleton": "reward"},
     policy_loss=DUAL_CLIP,
 )
 
@@ -39,8 +39,8 @@ dapo = convention(
     table.dapo,
     about="DAPO as verl's recipe computes it: eps 1e-6, dual clip at 10.",
     source="verl-recipe dapo/run_dapo_qwen2.5_32b.sh with verl 0.9.1 (clip_ratio_c=10)",
-    pitfalls="The recipe filters on accuracy (metric acc), before the length is punished: give `nonzero_spread` the "
-    "name of that reward. It keeps groups of one, which `nonzero_spread` drops. Outside the recipe c is 3.",
+    pitfalls="The recipe filters on accuracy (metric acc), before the length is punished: give `nonzero_std` the "
+    "name of that reward. It keeps groups of one, which `nonzero_std` drops. Outside the recipe c is 3.",
     advantage=GROUP,
     policy_loss=turned(table.dapo.policy_loss, delta=10.0),
 )
@@ -50,7 +50,7 @@ rloo = convention(
     about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio, clip and mean per token.",
     source="verl 0.9.1, adv_estimator=rloo",
     pitfalls="(r − mean) · n / (n − 1) is leave one out. Its rloo_vectorized gives a group of one 0.",
-    advantage={"name": "leave_one_out", "alone": "reward"},
+    advantage={"name": "leave_one_out", "singleton": "reward"},
     importance="token",
     policy_loss=DUAL_CLIP,
     aggregator="token_mean",
@@ -67,7 +67,7 @@ reinforce_pp_baseline = convention(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as verl computes it: dual clip; a group of one keeps its reward.",
     source="verl 0.9.1, adv_estimator=reinforce_plus_plus_baseline",
-    advantage=turned(by_advantage.reinforce_pp_baseline.advantage, alone="reward"),
+    advantage=turned(by_advantage.reinforce_pp_baseline.advantage, singleton="reward"),
     policy_loss=DUAL_CLIP,
 )
 
@@ -75,7 +75,7 @@ opo = convention(
     by_advantage.opo,
     about="OPO as verl computes it: under PPO's loss with dual clip, and a token mean.",
     source="verl 0.9.1, adv_estimator=opo",
-    advantage={"name": "optimal_baseline", "alone": "reward"},
+    advantage={"name": "optimal_baseline", "singleton": "reward"},
     importance="token",
     policy_loss=DUAL_CLIP,
     aggregator="token_mean",
@@ -86,7 +86,7 @@ gpg = convention(
     about="GPG as verl computes it: scaled by the rows whose reward is not 0.",
     source="verl 0.9.1, adv_estimator=gpg, loss_mode=gpg",
     pitfalls="verl has an argument alpha and overwrites it. With rewards of ±1 no row counts as idle.",
-    advantage={"name": "gpg", "teaching": "nonzero_rewards", "alone": "reward"},
+    advantage={"name": "gpg", "counted": "nonzero_rewards", "singleton": "reward"},
 )
 
 pass_at_k = convention(
@@ -95,11 +95,11 @@ pass_at_k = convention(
     source="verl 0.9.1, adv_estimator=grpo_passk; arXiv 2503.19595",
     pitfalls="Not Pass@k Training (2508.10751), with which it shares its name: k is the size of the group, two right "
     "rows of it teach nothing, and no wrong row is ever pushed down.",
-    advantage="lead",
+    advantage="best_margin",
     policy_loss=DUAL_CLIP,
 )
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, Algorithm]:
     """Name → row."""
-    return {f"{name}@verl": row for name, row in globals().items() if isinstance(row, Row)}
+    return {f"{name}@verl": row for name, row in globals().items() if isinstance(row, Algorithm)}

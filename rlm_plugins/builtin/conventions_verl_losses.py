@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row, convention, turned
+from rlm_plugins.algorithm import Algorithm, convention, turned
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.conventions_verl import GROUP
@@ -68,6 +68,6 @@ flash_rl = convention(
 )
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, Algorithm]:
     """Name → row."""
-    return {f"{name}@verl": row for name, row in globals().items() if isinstance(row, Row)}
+    return {f"{name}@verl": row for name, row in globals().items() if isinstance(row, Algorithm)}

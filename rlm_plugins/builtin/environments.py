@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.gist import gist_world
+from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.verifiers_adapter import verifiers
 from rlm_plugins.data.addition import Kind, Problem
 from rlm_plugins.data.loading import open_table
 from rlm_plugins.data.prompt_columns import hold_out, questioner, without
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Digits = Annotated[int, Field(ge=1, le=100)]
@@ -35,7 +35,7 @@ def addition(
     seed: int = 0,
     slip: Share = 0.0,
     thinking: bool = True,
-) -> World:
+) -> EnvironmentSpec:
     """Sums of two numbers of equal length, worked column by column: ``347+285=?`` → 632.
 
     Columns: ``prompt``, ``answer`` and ``demonstration``, by default with its chain of thought:
@@ -57,7 +57,7 @@ def addition(
     kind = Kind(range(min_digits or digits, digits + 1), min_carries, most)
     slips = random.Random(f"slips {seed}")
     training = islice(kind.training(seed), train_rows)
-    return World(
+    return EnvironmentSpec(
         train=[_row(problem, thinking, lambda: slips.random() < slip) for problem in training],
         test=[_row(problem, thinking) for problem in kind.tests(test_rows)],
     )
@@ -89,7 +89,7 @@ def dataset(
     max_rows: Count | None = None,
     seed: int = 0,
     streaming: bool = False,
-) -> World:
+) -> EnvironmentSpec:
     """Any data set: a json, jsonl, csv, tsv or parquet file, a folder of them or of ``save_to_disk``, a hub name.
 
     What is asked: the column `prompt` (default: "prompt"; text, or a list of chat messages), or a `template` with
@@ -117,15 +117,15 @@ def dataset(
     if test_split is not None:
         test = rows(test_split, test_rows or None)
         test = list(test) if streaming else test
-        return World(train=without(train, test), test=test)
+        return EnvironmentSpec(train=without(train, test), test=test)
     if not test_rows:
-        return World(train=train)
+        return EnvironmentSpec(train=train)
     if streaming:
         first = list(train.take(test_rows))
-        return World(train=without(train.skip(test_rows), first), test=first)
-    return World(*hold_out(train, test_rows, seed))
+        return EnvironmentSpec(train=without(train.skip(test_rows), first), test=first)
+    return EnvironmentSpec(*hold_out(train, test_rows, seed))
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {"addition": addition, "dataset": dataset, "verifiers": verifiers, "gist": gist_world}
+    return {"addition": addition, "dataset": dataset, "verifiers": verifiers, "gist": gist_environment}

@@ -14,7 +14,7 @@ from rlm_plugins.functional.statistics import Groups
 from rlm_plugins.lazy import torch
 
 
-def nonzero_spread(
+def nonzero_std(
     rewards: Float[torch.Tensor, "B"],
     named_rewards: dict[str, torch.Tensor],
     group: Int[torch.Tensor, "B"],
@@ -27,11 +27,11 @@ def nonzero_spread(
     shaper name the accuracy here, or all-wrong groups of different lengths stay. A group of one has no spread; rows
     that the named reward did not score are not looked at.
 
-    >>> nonzero_spread(torch.tensor([1.0, 0.0, 1.0, 1.0]), {}, torch.tensor([0, 0, 1, 1])).tolist()
+    >>> nonzero_std(torch.tensor([1.0, 0.0, 1.0, 1.0]), {}, torch.tensor([0, 0, 1, 1])).tolist()
     [True, True, False, False]
     """
     if reward is not None:
-        rewards = named(named_rewards, reward, where="filters: nonzero_spread.reward")
+        rewards = named(named_rewards, reward, where="filters: nonzero_std.reward")
     groups = Groups(rewards, group)
     return groups.rows(groups.has_spread())
 
@@ -98,7 +98,7 @@ def _keeps_fewer(config: Any, *, k: int, **_: Any) -> None:
         raise RecipeError(problem, where="k", allowed=f"less than {size}")
 
 
-keep_k.suits = _keeps_fewer  # type: ignore[attr-defined]
+keep_k.validate = _keeps_fewer  # type: ignore[attr-defined]
 
 
 def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Bool[torch.Tensor, "B"]:
@@ -147,7 +147,7 @@ def gate(
 @hookimpl
 def rlm_filters() -> dict[str, object]:
     return {
-        "nonzero_spread": nonzero_spread,
+        "nonzero_std": nonzero_std,
         "accuracy_band": accuracy_band,
         "keep_k": keep_k,
         "no_truncated_groups": no_truncated_groups,

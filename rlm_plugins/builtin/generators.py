@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
-    from rlm_plugins.generation.output import Finished, Written
+    from rlm_plugins.generation.output import Generation, OnFinished
 
 
 def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
@@ -19,17 +19,17 @@ def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
 
 
-def portable(
+def fast(
     generate: Callable[..., Any],
     model: Any,
     inputs: Mapping[str, Any],
     config: GenerationConfig,
-    tell: bool,
-    finished: Finished | None = None,
+    return_logprobs: bool,
+    on_finished: OnFinished | None = None,
     *,
     sampling: Literal["as_transformers", "inverse_cdf"] = "as_transformers",
     merge: bool = True,
-) -> torch.Tensor | Written:
+) -> torch.Tensor | Generation:
     """The same samples sooner: each prompt is read once, rows that are done are dropped, LoRA is added to its base.
 
     With ``as_transformers`` they are the samples transformers would have drawn, and the random generator is left as it
@@ -40,17 +40,19 @@ def portable(
     """
     from rlm_plugins.generation.fast_generate import write
 
-    return write(generate, model, inputs, config, tell=tell, finished=finished, merge=merge, sampling=sampling)
+    return write(
+        generate, model, inputs, config, tell=return_logprobs, finished=on_finished, merge=merge, sampling=sampling
+    )
 
 
-def _foresee(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
+def _dry_run(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
     """As `rlm_plugins.hookspecs.rlm_generators` says."""
-    from rlm_plugins.generation.dry_run import foresee
+    from rlm_plugins.generation.dry_run import dry_run
 
-    return foresee(model, config, **knobs)
+    return dry_run(model, config, **knobs)
 
 
-portable.foresee = _foresee  # type: ignore[attr-defined]
+fast.dry_run = _dry_run  # type: ignore[attr-defined]
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
@@ -61,9 +63,9 @@ def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: Genera
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
 
 
-vllm.settings = {"use_vllm": True}  # type: ignore[attr-defined]
+vllm.trainer_settings = {"use_vllm": True}  # type: ignore[attr-defined]
 
 
 @hookimpl
 def rlm_generators() -> dict[str, object]:
-    return {"transformers": transformers, "portable": portable, "vllm": vllm}
+    return {"transformers": transformers, "fast": fast, "vllm": vllm}

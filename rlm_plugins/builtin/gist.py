@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.data.gist import Author, worth
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -19,7 +19,7 @@ Length = Annotated[int, Field(ge=4, le=100)]
 PRICE = 0.15
 
 
-def gist_world(
+def gist_environment(
     *,
     length: Length = 10,
     noise: PositiveFloat = 0.1,
@@ -27,7 +27,7 @@ def gist_world(
     train_rows: Count = 8192,
     test_rows: Natural = 256,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """Say in few digits what a row of digits is mostly made of: ``7773727712?`` → ``72``; which of two is better?
 
     Columns: ``prompt``; ``demonstration``, by a writer who names three to eight digits as the eye falls on them, many
@@ -58,7 +58,7 @@ def gist_world(
             yield {"prompt": prompt, "demonstration": summary, "chosen": chosen, "rejected": rejected}
 
     train, test = rows(f"gist {length} {seed}", False), rows(f"gist {length} test", True)
-    return World(train=list(islice(train, train_rows)), test=list(islice(test, test_rows)))
+    return EnvironmentSpec(train=list(islice(train, train_rows)), test=list(islice(test, test_rows)))
 
 
 def _held_out(text: str) -> bool:

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.annotations import SourceName, written_by
 from rlm_plugins.errors import PartError
-from rlm_plugins.functional.statistics import Alone, Groups, discounted, nanstd
+from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd
 from rlm_plugins.lazy import torch
 
 
@@ -18,7 +18,7 @@ def optimal_baseline(
     mask: Bool[torch.Tensor, "B T"],
     group: Int[torch.Tensor, "B"],
     *,
-    alone: Alone = "zero",
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The reward, seen from the mean of its group in which long rows weigh more: the baseline of least variance.
 
@@ -26,7 +26,7 @@ def optimal_baseline(
 
     The optimal weight of a row is the squared norm of its gradient; the paper takes that to grow with its length, as
     it does for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
-    group of one: 0, or with `alone` "reward" its reward (verl).
+    group of one: 0, or with `singleton` "reward" its reward (verl).
 
     >>> mask = torch.tensor([[True, True, True], [True, False, False]])
     >>> optimal_baseline(torch.tensor([1.0, 0.0]), mask, torch.tensor([0, 0])).tolist()
@@ -36,7 +36,7 @@ def optimal_baseline(
     groups = Groups(rewards, group)
     tokens = Groups(lengths, group).cells.nansum(1, keepdim=True)
     baseline = Groups(rewards * lengths, group).cells.nansum(1, keepdim=True) / tokens
-    return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), alone)
+    return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), singleton)
 
 
 def greedy_baseline(
@@ -74,27 +74,27 @@ def gpg(
     rewards: Float[torch.Tensor, "B"],
     group: Int[torch.Tensor, "B"],
     *,
-    teaching: Literal["spread", "nonzero_rewards"] = "spread",
-    alone: Alone = "zero",
+    counted: Literal["spread", "nonzero_rewards"] = "spread",
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
     """The centred reward, made up for the rows of the batch that teach nothing.
 
     Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the rows of the batch in groups whose rewards are all equal. GPG,
     arXiv 2504.02546: their gradient is zero, and averaging over them would shrink everybody else's.
 
-    `teaching` says which rows are counted in B − M: those of groups with spread, or those whose reward is not 0, as
+    `counted` says which rows are counted in B − M: those of groups with spread, or those whose reward is not 0, as
     verl counts them (every right row of a group that is all right, no wrong row of any). After the filter
-    `nonzero_spread` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `alone`
+    `nonzero_std` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
     "reward" α times its reward (verl).
 
     >>> gpg(torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1])).tolist()
     [1.0, -1.0, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
-    taught = groups.rows(groups.has_spread()) if teaching == "spread" else rewards != 0
+    taught = groups.rows(groups.has_spread()) if counted == "spread" else rewards != 0
     alpha = len(rewards) / taught.sum().clamp(min=1).to(rewards.dtype)
     centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
-    return alpha * groups.settled(centred, alone)
+    return alpha * groups.settled(centred, singleton)
 
 
 def pass_at_k(
@@ -125,13 +125,13 @@ def pass_at_k(
     groups = Groups(right, group)
     rows = (~groups.cells.isnan()).sum(1, keepdim=True)
     wrong = rows - groups.cells.nansum(1, keepdim=True)
-    missed, alone = _all_among(wrong, rows, k), _all_among(wrong - 1, rows - 1, k - 1)
+    missed, singleton = _all_among(wrong, rows, k), _all_among(wrong - 1, rows - 1, k - 1)
     scale = ((1 - missed) * missed).sqrt()
-    advantages = (missed - alone * (1 - groups.cells)) / scale
+    advantages = (missed - singleton * (1 - groups.cells)) / scale
     return groups.rows(advantages.where(scale > 0, 0.0))
 
 
-def lead(
+def best_margin(
     rewards: Float[torch.Tensor, "B"],
     group: Int[torch.Tensor, "B"],
     *,
@@ -146,7 +146,7 @@ def lead(
 
     Two best rows, all rewards equal, a group of one: exactly 0. Advantages are never negative.
 
-    >>> lead(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
+    >>> best_margin(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
     [0.5, 0.0, 0.0]
     """
     groups = Groups(rewards, group)

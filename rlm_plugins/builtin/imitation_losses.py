@@ -63,27 +63,27 @@ def policy_shaping(
     return -shaped * advantages
 
 
-def verdict(
+def correctness(
     logp: Float[torch.Tensor, "B T"],
     rewards: Float[torch.Tensor, "B"],
     entropy: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
-    praise: NonNegativeFloat = 0.1,
+    positive_weight: NonNegativeFloat = 0.1,
     threshold: float = 1.0,
 ) -> Float[torch.Tensor, "B T"]:
     """Right rows are to be written again, wrong ones are not; nobody is compared with anybody.
 
-    ℓ = −s log π: s is praise · e^H for a row whose reward reaches the threshold and −1 for another, H the mean entropy
-    of the row, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: praise counts more while the policy
-    is undecided, so that entropy does not collapse. The advantage is not looked at.
+    ℓ = −s log π: s is positive_weight · e^H for a row whose reward reaches the threshold and −1 for another, H the
+    mean entropy of the row, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: praise counts more
+    while the policy is undecided, so that entropy does not collapse. The advantage is not looked at.
 
     >>> logp, mask = torch.tensor([[-2.0], [-2.0]]), torch.tensor([[True], [True]])
-    >>> verdict(logp, torch.tensor([1.0, 0.0]), torch.zeros(2, 1), mask, praise=0.5).tolist()
+    >>> correctness(logp, torch.tensor([1.0, 0.0]), torch.zeros(2, 1), mask, positive_weight=0.5).tolist()
     [[1.0], [-2.0]]
     """
     right = (rewards >= threshold).unsqueeze(1)
-    praised = praise * row_mean(entropy, mask).clamp(max=20.0).exp()  # no vocabulary has an entropy of 20
+    praised = positive_weight * row_mean(entropy, mask).clamp(max=20.0).exp()  # no vocabulary has an entropy of 20
     return -praised.where(right, -1.0) * logp
 
 

@@ -80,7 +80,7 @@ def geometric_clipped(
     """One ratio per row, the geometric mean of token ratios that are clipped first, each on the side where it gains.
 
     wᵢ = exp(1/nᵢ Σₜ dₜ), with dₜ = min(log wₜ, ε_high) where Â > 0 and max(log wₜ, −ε) elsewhere. GMPO, arXiv
-    2507.20673; to be multiplied by Â without another clip (policy loss `plain`).
+    2507.20673; to be multiplied by Â without another clip (policy loss `unclipped`).
 
     `epsilon` and `epsilon_high` (default: `epsilon`) are distances in log space: 0.4 allows e^−0.4 to e^0.4. A clipped
     token has no gradient. A row without trained tokens has ratio 1.

@@ -11,7 +11,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.pretrained import Checkpoint, four_bit
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
-from rlm_plugins.specs import ModelSource
+from rlm_plugins.specs import ModelSpec
 
 Count = Annotated[int, Field(ge=1)]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -29,7 +29,7 @@ def scratch(
     tools: bool = False,
     max_positions: Count = 512,
     seed: int = 0,
-) -> ModelSource:
+) -> ModelSpec:
     """A tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
 
     One token per character of `characters`, one for each of ``<think> </think> <answer> </answer>``; any other
@@ -55,7 +55,7 @@ def scratch(
         intermediate_size=intermediate,
         max_position_embeddings=max_positions,
     )
-    return ModelSource(
+    return ModelSpec(
         config=config,
         tokenizer=lambda: build_tokenizer(characters, tools),
         load=lambda: build_model(config, seed),
@@ -71,7 +71,7 @@ def pretrained(
     attn_implementation: str | None = None,
     load_in_4bit: bool = False,
     trust_remote_code: bool = False,
-) -> ModelSource:
+) -> ModelSpec:
     """A checkpoint: a folder written by ``save_pretrained``, or a name on the Hugging Face hub.
 
     `dtype` is what the weights are held in. "auto": as they are stored, except that a machine without accelerator
@@ -90,7 +90,7 @@ def pretrained(
     for name, value in held.items():  # the config describes the model before it is loaded
         setattr(config, name, getattr(config, name) if value == "auto" else value)
 
-    return ModelSource(
+    return ModelSpec(
         config=config,
         tokenizer=checkpoint.tokenizer,
         load=lambda: checkpoint.model(**held, **attention),

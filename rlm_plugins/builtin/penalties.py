@@ -75,15 +75,16 @@ def kl_old(
 def kl_cov(
     logp: Float[torch.Tensor, "B T"],
     old_logp: Float[torch.Tensor, "B T"],
-    window: Batch,
-    window_rows: Int[torch.Tensor, "B"],
+    step_batch: Batch,
+    step_batch_rows: Int[torch.Tensor, "B"],
     *,
     share: Share = 2e-3,
 ) -> Float[torch.Tensor, "B T"]:
     """The few tokens that would lower the entropy most pay for every step away from the old policy.
 
     Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
-    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss `plain`).
+    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss
+    `unclipped`).
 
     Means, N (the number of trained tokens) and the choice are those of the whole optimiser step, however it is split
     (the libraries take those of each micro-batch). Where all its advantages are equal there is no covariance and
@@ -94,9 +95,9 @@ def kl_cov(
     >>> kl_cov(logp, old, Batch(logp=logp, advantages=advantages, mask=mask), torch.tensor([0])).tolist()
     [[0.0, 0.0, 0.5]]
     """
-    shared = covariance(window.logp, window.advantages, window.mask)
-    most = largest(shared, share_of(window.mask, share)) & (shared != 0)
-    return kl_estimate(logp, old_logp, "abs").where(most[window_rows, : logp.shape[1]], 0.0)
+    shared = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
+    most = largest(shared, share_of(step_batch.mask, share)) & (shared != 0)
+    return kl_estimate(logp, old_logp, "abs").where(most[step_batch_rows, : logp.shape[1]], 0.0)
 
 
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:

@@ -16,7 +16,7 @@ CANCELLED = 1e-3
 """Rewards that pull in opposite directions leave a rest of this size: `eps` and rounding, no lesson to be scaled up."""
 
 
-def reward_by_reward(
+def per_reward(
     named_rewards: dict[str, torch.Tensor],
     group: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
@@ -38,11 +38,11 @@ def reward_by_reward(
     everywhere when the scores of the whole batch cancel out.
 
     >>> both = {"right": torch.tensor([1.0, 0.0]), "short": torch.tensor([0.0, 9.0])}
-    >>> reward_by_reward(both, torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool)).tolist()
+    >>> per_reward(both, torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool)).tolist()
     [0.0, 0.0]
     """
     for name in weights or {}:
-        named(named_rewards, name, where="advantage: reward_by_reward.weights")
+        named(named_rewards, name, where="advantage: per_reward.weights")
     each = [(weights or {}).get(name, 1.0) * _standard(r, group, eps) for name, r in named_rewards.items()]
     scores = torch.stack(each)
     total = scores.sum(0)

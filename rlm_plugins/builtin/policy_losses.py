@@ -7,7 +7,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Log
-from rlm_plugins.builtin.imitation_losses import verdict
+from rlm_plugins.builtin.imitation_losses import correctness
 from rlm_plugins.lazy import torch
 
 
@@ -20,12 +20,14 @@ def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, 
     return -advantages * logp
 
 
-def plain(ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]) -> Float[torch.Tensor, "B #T"]:
+def unclipped(
+    ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]
+) -> Float[torch.Tensor, "B #T"]:
     """ℓ = −w Â. The surrogate without a clip (CPI, arXiv 1707.06347 eq. 6): where something else keeps w in bounds.
 
     GMPO clips inside w, KL-Cov pays for distance. At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
-    >>> plain(torch.tensor([[1.5]]), torch.tensor([[2.0]])).item()
+    >>> unclipped(torch.tensor([[1.5]]), torch.tensor([[2.0]])).item()
     -3.0
     """
     return -ratio * advantages
@@ -148,8 +150,8 @@ def rlm_policy_losses() -> dict[str, object]:
         "reinforce": reinforce,
         "clip": clip,
         "cispo": cispo,
-        "plain": plain,
+        "unclipped": unclipped,
         "gradient_preserving": gradient_preserving,
         "sapo": sapo,
-        "verdict": verdict,
+        "correctness": correctness,
     }

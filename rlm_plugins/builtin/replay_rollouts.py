@@ -31,10 +31,10 @@ class Replay:
         self.path, self.at_least = Path(path), at_least
 
     def __call__(
-        self, prompts: Sequence[Any], place: Sequence[int], step: int, seed: int, trainer: Any
+        self, prompts: Sequence[Any], source_index: Sequence[int], step: int, seed: int, trainer: Any
     ) -> dict[str, Any]:
         rows: list[Any] = []
-        for prompt, number in zip(prompts, place, strict=True):
+        for prompt, number in zip(prompts, source_index, strict=True):
             drawn = self._drawn(_key(prompt), step, seed)
             rows.append(trainer.answer_ids(prompt, drawn[number]) if number < len(drawn) else None)
         return {"completion_ids": rows}

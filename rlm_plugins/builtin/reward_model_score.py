@@ -34,7 +34,7 @@ class LearnedReward:
     and log the true score beside it with ``weight: 0`` where there is one (`recipes/pipelines/over_optimisation.yaml`).
     """
 
-    leaves = "reward_model"
+    produces = "reward_model"
     """What the engine of `stage` must leave."""
 
     def __init__(
@@ -63,7 +63,7 @@ class LearnedReward:
         except RlmError as error:
             raise RecipeError(f"{error.where}: {error.problem}", where="path", hint=error.hint) from None
 
-    def holds(self, stage: Stage) -> int:
+    def memory_bytes(self, stage: Stage) -> int:
         """Bytes beside the policy: adapter and head, and a base where it has its own; of a hub name nobody can tell."""
         from rlm_plugins.models import reward_model_io as reward_files
 
@@ -72,7 +72,7 @@ class LearnedReward:
         shares = self.shared is not False and stage.lora is not None
         return reward_files.size(stage.source.config, lora if folder is None else folder, shares=shares)
 
-    def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
+    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Finds the reward model, once for each policy.
 
         Args:

@@ -27,7 +27,7 @@ class Preferences:
     """
 
     columns = ("chosen", "rejected")
-    leaves = "reward_model"
+    produces = "reward_model"
     metrics = ("pair_accuracy", "margin")
     refused: Mapping[str, str] = {**RUN, "model_init_kwargs": "say it in `model:`"}
 
@@ -56,8 +56,10 @@ class Preferences:
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})  # PEFT then trains and saves the head
             engine.give_address(model, stage)
         base, stands_on = model.config._name_or_path, reward_files.digest(model.base_model)
-        left = [name for name in columns(stage.world.train) if name != "margin"]
-        data = dataset(stage.world.train).map(lambda row: tokens_of_pair(tokenizer, row), remove_columns=left)
+        left = [name for name in columns(stage.environment_spec.train) if name != "margin"]
+        data = dataset(stage.environment_spec.train).map(
+            lambda row: tokens_of_pair(tokenizer, row), remove_columns=left
+        )
         with engine.refusals(stage):
             trainer = Trainer(
                 model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora

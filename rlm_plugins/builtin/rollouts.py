@@ -27,13 +27,13 @@ def policy(prompts: Sequence[Any], trainer: Any, *, temperature: PositiveFloat |
     return {"completion_ids": [None] * len(prompts)}
 
 
-def greedy(prompts: Sequence[Any], write: Write) -> Found:
+def greedy(prompts: Sequence[Any], generate: Write) -> Found:
     """What the policy would write without chance: rewarded, to be compared with, never trained on.
 
-    ReMax's baseline (arXiv 2310.10505): `rows: 1`, and the advantage `greedy_baseline`. Several rows of a group are
-    all the same.
+    ReMax's baseline (arXiv 2310.10505): `num_completions: 1`, and the advantage `greedy_baseline`. Several rows of a
+    group are all the same.
     """
-    rows = write(prompts, greedy=True)
+    rows = generate(prompts, greedy=True)
     return {"completion_ids": list(rows), "mask": [[False] * len(row) for row in rows]}
 
 
@@ -50,10 +50,10 @@ class Demonstrations:
         self.columns = (column,)
 
     def __call__(
-        self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]], place: Sequence[int], trainer: Any
+        self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]], source_index: Sequence[int], trainer: Any
     ) -> Found:
         rows: list[Any] = []
-        for prompt, row, number in zip(prompts, inputs, place, strict=True):
+        for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
             text = self._text(row[self.column], number)
             rows.append(trainer.answer_ids(prompt, text) if text else None)
         return {"completion_ids": rows}

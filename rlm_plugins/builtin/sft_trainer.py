@@ -27,7 +27,7 @@ class SFT:
 
     columns = ("demonstration",)
     refused: Mapping[str, str] = RUN
-    settled: Mapping[str, Any] = {}
+    required_args: Mapping[str, Any] = {}
     """Fields of the config that the engine decides."""
 
     def config_class(self) -> type[SFTConfig]:
@@ -46,9 +46,11 @@ class SFT:
         class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with checkpoints that are whole or absent."""
 
-        args = engine.arguments(stage, **self.settled)
+        args = engine.arguments(stage, **self.required_args)
         model, tokenizer, lora = engine.weights(stage)
-        data = dataset(stage.world.train).map(_demonstrated, remove_columns=columns(stage.world.train))
+        data = dataset(stage.environment_spec.train).map(
+            _demonstrated, remove_columns=columns(stage.environment_spec.train)
+        )
         with engine.refusals(stage):
             trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
         engine.run(trainer, stage)
@@ -57,7 +59,7 @@ class SFT:
 class DFT(SFT):
     """Dynamic fine-tuning: SFT that weighs each token by its probability (`loss_type: dft`)."""
 
-    settled: Mapping[str, Any] = {"loss_type": "dft"}
+    required_args: Mapping[str, Any] = {"loss_type": "dft"}
     refused: Mapping[str, str] = {**RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
 
 

@@ -56,7 +56,7 @@ def _soft_punishment_fits(config: Any, *, max_length: int | None, cache: int | N
         raise RecipeError(problem, where="cache", allowed=f"less than {limit}")
 
 
-overlong.suits = _soft_punishment_fits  # type: ignore[attr-defined]
+overlong.validate = _soft_punishment_fits  # type: ignore[attr-defined]
 
 
 def kl_in_reward(

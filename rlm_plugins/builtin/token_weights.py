@@ -30,7 +30,7 @@ def complete_rows(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 
 
 
 def top_entropy(
-    window: Batch, window_rows: Int[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
+    step_batch: Batch, step_batch_rows: Int[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
 ) -> Float[torch.Tensor, "B T"]:
     """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only forks in the road are learned from.
 
@@ -42,16 +42,16 @@ def top_entropy(
     >>> top_entropy(window, torch.tensor([1]), window.mask[1:], share=0.5).tolist()
     [[0.0, 1.0]]
     """
-    entropy = window.entropy[window_rows, : mask.shape[1]]
-    live = window.entropy[window.mask].float()
+    entropy = step_batch.entropy[step_batch_rows, : mask.shape[1]]
+    live = step_batch.entropy[step_batch.mask].float()
     if live.numel() == 0:
         return torch.zeros_like(entropy)
     return ((entropy >= quantile(live, 1 - share)) & mask).to(entropy.dtype)
 
 
 def clip_cov(
-    window: Batch,
-    window_rows: Int[torch.Tensor, "B"],
+    step_batch: Batch,
+    step_batch_rows: Int[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
     step: int,
     log: Log | None = None,
@@ -79,18 +79,18 @@ def clip_cov(
     >>> clip_cov(window, torch.tensor([0]), mask, 0, share=1.0).tolist()
     [[0.0, 1.0, 0.0]]
     """
-    shared = covariance(window.logp, window.advantages, window.mask)
-    candidates = (shared > low) & (shared < high) & window.mask
-    if window.ratio is not None:
+    shared = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
+    candidates = (shared > low) & (shared < high) & step_batch.mask
+    if step_batch.ratio is not None:
         upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
-        better, worse = window.advantages > 0, window.advantages < 0
-        candidates &= ~((better & (window.ratio > upper)) | (worse & (window.ratio < 1 - epsilon)))
+        better, worse = step_batch.advantages > 0, step_batch.advantages < 0
+        candidates &= ~((better & (step_batch.ratio > upper)) | (worse & (step_batch.ratio < 1 - epsilon)))
     noise = scattered(step, shared.shape[0], shared.shape[1], shared.device)
-    drawn = largest(noise.where(candidates, -torch.inf), share_of(window.mask, share))
-    mine = drawn[window_rows, : mask.shape[1]]
+    drawn = largest(noise.where(candidates, -torch.inf), share_of(step_batch.mask, share))
+    mine = drawn[step_batch_rows, : mask.shape[1]]
     if log is not None:
         log("drawn", mine.float())
-    return (~mine).to(window.logp.dtype)
+    return (~mine).to(step_batch.logp.dtype)
 
 
 @hookimpl

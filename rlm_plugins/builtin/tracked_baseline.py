@@ -64,14 +64,19 @@ class TrackedBaseline(_Remembers):
         )
         self.eps = eps
 
-    def __call__(self, rewards: Float[torch.Tensor, "B"], problem: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
-        expected = self.tracker.expected(numbers(problem)).to(rewards)
+    def __call__(
+        self, rewards: Float[torch.Tensor, "B"], prompt_index: Int[torch.Tensor, "B"]
+    ) -> Float[torch.Tensor, "B"]:
+        expected = self.tracker.expected(numbers(prompt_index)).to(rewards)
         return whitened(rewards - expected, self.eps)
 
     def update(
-        self, rewards: Float[torch.Tensor, "B"], problem: Int[torch.Tensor, "B"], moved: Float[torch.Tensor, "B"]
+        self,
+        rewards: Float[torch.Tensor, "B"],
+        prompt_index: Int[torch.Tensor, "B"],
+        policy_drift: Float[torch.Tensor, "B"],
     ) -> None:
-        self.tracker.learn(numbers(problem), rewards, moved)
+        self.tracker.learn(numbers(prompt_index), rewards, policy_drift)
 
 
 class Prioritised(_Remembers):
@@ -114,12 +119,12 @@ class Prioritised(_Remembers):
 
     def update(
         self,
-        problem: Int[torch.Tensor, "B"],
+        prompt_index: Int[torch.Tensor, "B"],
         named_rewards: dict[str, torch.Tensor],
-        moved: Float[torch.Tensor, "B"] | None = None,
+        policy_drift: Float[torch.Tensor, "B"] | None = None,
     ) -> None:
         rewards = named(named_rewards, self.reward, where="sampler: prioritised.reward")
-        self.tracker.learn(numbers(problem), rewards, moved)
+        self.tracker.learn(numbers(prompt_index), rewards, policy_drift)
 
 
 class Curriculum(_Remembers):
@@ -160,9 +165,9 @@ class Curriculum(_Remembers):
         chosen: list[int] = list(dict.fromkeys([*explored, *order]))[:count]
         return chosen
 
-    def update(self, problem: Int[torch.Tensor, "B"], named_rewards: dict[str, torch.Tensor]) -> None:
+    def update(self, prompt_index: Int[torch.Tensor, "B"], named_rewards: dict[str, torch.Tensor]) -> None:
         rewards = named(named_rewards, self.reward, where="sampler: curriculum.reward")
-        self.tracker.learn(numbers(problem), rewards)
+        self.tracker.learn(numbers(prompt_index), rewards)
 
 
 def _generator(seed: int, draw: int) -> torch.Generator:

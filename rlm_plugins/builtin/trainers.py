@@ -66,15 +66,15 @@ class GRPO:
         """Trains the policy and saves it."""
         from rlm_plugins.rewards.fault_log import Faults
         from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
-        from rlm_plugins.rollout.collector import Writers
+        from rlm_plugins.rollout.collector import RolloutCollector
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.rollout.prompt_source import desk_for, order_of
+        from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
         from rlm_plugins.run import trainer_setup as engine
         from rlm_plugins.trainer import EquationTrainer
         from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
 
         assert stage.equation is not None
-        answers = stage.world.answers
+        answers = stage.environment_spec.answers
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
@@ -88,7 +88,7 @@ class GRPO:
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
             engine.give_address(model, stage)
-        data = dataset(stage.world.train, without=unseen)
+        data = dataset(stage.environment_spec.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
         parts, faults = stage.equation.parts(), Faults()
         with engine.refusals(stage):
@@ -98,12 +98,12 @@ class GRPO:
                 critic=stage.critic,
                 speed=stage.speed,
                 generator=stage.generator,
-                world=stage.world,
-                writers=Writers(stage.rollouts, args.num_generations, plays=answers)
+                environment_spec=stage.environment_spec,
+                writers=RolloutCollector(stage.rollouts, args.num_generations, plays=answers)
                 if stage.rollouts or answers
                 else None,
                 order=order,
-                desk=desk_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
+                desk=prompt_source_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
                 observer=stage.observer,
                 faults=faults,
                 note=stage.note,

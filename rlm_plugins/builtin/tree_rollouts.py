@@ -86,8 +86,8 @@ class Branches:
         self.at, self.token, self.trunks, self.forks = at, token, trunks, forks
         self.train_prefix = train_prefix
 
-    def __call__(self, prompts: Sequence[Any], place: Sequence[int], write: Write) -> dict[str, Any]:
-        rows, kept = grown(write, prompts, place, trunks=self.trunks, forks=self.forks, choose=self._place)
+    def __call__(self, prompts: Sequence[Any], source_index: Sequence[int], generate: Write) -> dict[str, Any]:
+        rows, kept = grown(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, choose=self._place)
         mask = [
             [self.train_prefix or t >= start for t in range(len(row))] for row, start in zip(rows, kept, strict=True)
         ]

@@ -24,13 +24,13 @@ def gae(
     lam_critic: Share | None = None,
     by_length: PositiveFloat | None = None,
     whitened: bool = True,
-    bessel: bool = True,
+    unbiased: bool = True,
     masked_tokens: Literal["skip", "through"] = "skip",
 ) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
     """Generalised advantage estimation: an exponential mix of all n-step surprises of a critic.
 
     δₜ = rₜ + γVₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
-    eq. 16; then Â is whitened over the mask (PPO practice; `bessel`: n − 1 in the variance, verl, or n, OpenRLHF and
+    eq. 16; then Â is whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
     ORZ). Returns the pair (advantages, returns).
 
     `lam_critic` (default: `lam`) is the λ of the returns alone: 1 teaches the critic the rewards that really came,
@@ -52,7 +52,7 @@ def gae(
     foreseen = advantages
     if lam_critic is not None:
         foreseen = discounted(surprises, gamma * lam_critic, live).where(mask, 0.0)
-    return whiten(advantages, mask, bessel=bessel) if whitened else advantages, foreseen + values
+    return whiten(advantages, mask, unbiased=unbiased) if whitened else advantages, foreseen + values
 
 
 def value_loss(

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.import_path import borrow, called, settled
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Address = Annotated[str, Field(min_length=1)]
 Options = dict[str, Any] | None
@@ -24,7 +24,7 @@ GROUP = {"states", "prompts", "completions", "answers", "tasks", "infos"}
 """Names by which verifiers tells a function that is called with a whole group."""
 
 
-def verifiers(*, id: Address, options: Options = None) -> World:
+def verifiers(*, id: Address, options: Options = None) -> EnvironmentSpec:
     """An environment of verifiers that takes one turn: its data set; held-out rows where it has an evaluation data set.
 
     `id`: one that ``verifiers.load_environment`` knows (an installed environment), or the address of a function that
@@ -38,7 +38,9 @@ def verifiers(*, id: Address, options: Options = None) -> World:
     train, test = _rows(made.get_dataset), _rows(getattr(made, "get_eval_dataset", None))
     prompts = {json.dumps(row["prompt"], sort_keys=True) for row in test}
     rest = [row for row in train if json.dumps(row["prompt"], sort_keys=True) not in prompts]
-    return World(train=rest, test=test) if rest else World(train=train)  # without one verifiers hands out the other
+    return (
+        EnvironmentSpec(train=rest, test=test) if rest else EnvironmentSpec(train=train)
+    )  # without one verifiers hands out the other
 
 
 class Rubric:

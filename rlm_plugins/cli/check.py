@@ -33,9 +33,9 @@ SUPPLIERS = {
     "token_rewards": "the rewards, spread over tokens by shapers",
     "turn_rewards": "the environment, turn by turn",
     "dense_rewards": "the shapers that work token by token",
-    "read": "the policy, now, on what the part asks about",
-    "write": "the policy, which writes on from where the part says",
-    "score": "the rewards, on what the part asks about",
+    "logprobs_of": "the policy, now, on what the part asks about",
+    "generate": "the policy, which writes on from where the part says",
+    "rewards_of": "the rewards, on what the part asks about",
     "advantages": "the advantage part",
     "returns": "the advantage part",
     "log_ratio": "the importance part",
@@ -45,7 +45,7 @@ SUPPLIERS = {
     "entropy": "the policy, now",
     "old_logp": "the policy, before the update",
     "self_certainty": "the policy, before the update, from all its logits",
-    "margin": "the policy, before the update, from all its logits",
+    "top2_margin": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
     "ref_logp": "the frozen reference, by one more pass over every generation",
     "rollout_logp": "the engine that samples",
@@ -53,9 +53,9 @@ SUPPLIERS = {
     "values": "the critic",
     "old_values": "the critic, before the update",
     "sources": "the rollout sources, and the policy",
-    "moved": "the policy, now, over its last answers",
-    "problem": "the desk, which hands out the problems of each generation",
-    "window": "the policy, now, by one more pass over all micro-batches of a step where there are several",
+    "policy_drift": "the policy, now, over its last answers",
+    "prompt_index": "the desk, which hands out the problems of each generation",
+    "step_batch": "the policy, now, by one more pass over all micro-batches of a step where there are several",
 }
 """Who fills a field of the batch; what is not here comes from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
@@ -75,7 +75,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
     """
     forecast = engine.forecast(stage)
     args = forecast.args
-    problems = len(stage.world.train) if hasattr(stage.world.train, "__len__") else None
+    problems = len(stage.environment_spec.train) if hasattr(stage.environment_spec.train, "__len__") else None
     parts = list(_parts(stage, registry))
     return {
         "name": stage.name,

@@ -147,10 +147,10 @@ def _learnt(batch: Batch, equation: Any) -> tuple[float, float]:
     scored = replace(
         alone(scored),
         logp=logp,
-        tokens=scored.mask.sum().double(),
-        rows=scored.mask.any(1).sum().double(),
-        all_rows=torch.tensor(len(scored.mask)).double(),
-        micro_batches=torch.tensor(len(groups)).double(),
+        num_tokens=scored.mask.sum().double(),
+        num_sequences=scored.mask.any(1).sum().double(),
+        num_sequences_all=torch.tensor(len(scored.mask)).double(),
+        num_micro_batches=torch.tensor(len(groups)).double(),
     )
     loss = torch.stack([objective(select(scored, scored.group == group), equation) for group in groups]).sum()
     (gradient,) = torch.autograd.grad(loss, logp)

@@ -13,8 +13,8 @@ from rlm_plugins import hookspecs
 _IMPORTS = {
     "torch": "from rlm_plugins.lazy import torch",
     "hookimpl": "from rlm_plugins import hookimpl",
-    "Row": "from rlm_plugins.algorithm import Row",
-    "World": "from rlm_plugins.specs import World",
+    "Algorithm": "from rlm_plugins.algorithm import Algorithm",
+    "EnvironmentSpec": "from rlm_plugins.specs import EnvironmentSpec",
 }
 """Name → where the parts of the equation and of its world have it from."""
 

@@ -76,7 +76,7 @@ def _report(stage: Stage, rows: int | None) -> Report:
     transformers.utils.logging.disable_progress_bar()
     how: Any = stage.evaluation
     count = how.rows if rows is None else rows
-    held_out = list(stage.world.test)[: count or None]
+    held_out = list(stage.environment_spec.test)[: count or None]
     if hasattr(stage.engine, "evaluate"):
         return stage.engine.evaluate(stage, held_out)
     return judged(stage, held_out, stage.source.load().to(processes().device), stage.source.tokenizer())

@@ -93,7 +93,7 @@ def _keys(name: str, registry: Registry) -> list[Entry]:
 def _batch_fields(name: str, registry: Registry) -> list[Entry]:
     if name not in batch.MEANINGS:
         return []
-    phases = [phase for phase in (batch.SCORING, batch.LEARNING) if name in batch.words(phase)]
+    phases = [phase for phase in (batch.SCORING, batch.LOSS) if name in batch.names(phase)]
     facts = {"shape": batch.SHAPES[name] or "scalar", "meaning": batch.MEANINGS[name], "phases": phases}
     return [{"kind": "batch", "name": name, "address": f"batch:{name}", **facts}]
 

@@ -141,8 +141,8 @@ def _algorithm(part: Part, registry: Registry) -> Entry:
 def _datum(name: str, hook: str, required: bool) -> Entry:
     shape, meaning = "", ""
     if hook == "rlm_rewards":
-        meaning = {**batch.SAMPLE, **batch.ONE}.get(name, "a column of the data set")
-    if HOOKS[hook].data in (batch.SCORING, batch.LEARNING):
+        meaning = {**batch.SAMPLE, **batch.PER_COMPLETION}.get(name, "a column of the data set")
+    if HOOKS[hook].data in (batch.SCORING, batch.LOSS):
         shape, meaning = batch.SHAPES[name] or "scalar", batch.MEANINGS[name]
     return {"name": name, "required": required, "shape": shape, "meaning": meaning}
 
@@ -150,5 +150,5 @@ def _datum(name: str, hook: str, required: bool) -> Entry:
 def _data_names(hook: str) -> list[str]:
     data = HOOKS[hook].data
     if data is None:
-        return [*batch.SAMPLE, *batch.ONE]
-    return batch.words(data) if isinstance(data, str) else list(data)
+        return [*batch.SAMPLE, *batch.PER_COMPLETION]
+    return batch.names(data) if isinstance(data, str) else list(data)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import SLOTS, Row
+from rlm_plugins.algorithm import SLOTS, Algorithm
 from rlm_plugins.cli.value_text import call, doc, number, with_values
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.part_lookup import coefficient
@@ -103,7 +103,7 @@ def meaning(part: Bound) -> str:
     return with_values(formula(part.part) or gist(part.part), part)
 
 
-def slots_of(row: Row, registry: Registry) -> Slots:
+def slots_of(row: Algorithm, registry: Registry) -> Slots:
     """The parts of a row, every knob as the row has it.
 
     Raises:

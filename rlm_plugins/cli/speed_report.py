@@ -105,7 +105,7 @@ def _who_sees(equation: Equation, labels: list[str]) -> str | None:
 def _reuse(stage: Stage, equation: Equation, args: Any) -> list[str]:
     """Nothing where there is no old policy."""
     scored = reasons.old_is_scored(equation, stage.parts())
-    if not stage.speed.reuse or not (scored or reasons.reads_old(args)):
+    if not stage.speed.reuse_old_logprobs or not (scored or reasons.reads_old(args)):
         return []
     if args.use_vllm:
         return ["the old policy is read by a pass of its own: vLLM's numbers are not the policy's"]
@@ -135,8 +135,8 @@ def _overlap(stage: Stage) -> list[str]:
     early = [reward.label for reward in stage.rewards if hasattr(trl_reward(reward), "begin")]
     if not early:
         return []
-    if not stage.speed.overlap:
-        return [f"{', '.join(early)}: asked when everything has been read, since `speed.overlap` is off"]
+    if not stage.speed.prefetch_rewards:
+        return [f"{', '.join(early)}: asked when everything has been read, since `speed.prefetch_rewards` is off"]
     return [f"{', '.join(early)}: asked while the model still writes and reads"]
 
 
@@ -148,7 +148,7 @@ def _regroup(stage: Stage, equation: Equation, args: Any, padded: str | None) ->
 
 def _budget(stage: Stage, equation: Equation, args: Any, padded: str | None) -> list[str]:
     """How large micro-batches become; nothing where they are as large as the recipe says."""
-    if (budget := stage.speed.token_budget) is None:
+    if (budget := stage.speed.max_tokens_per_micro_batch) is None:
         if padded or reasons.by_number(stage.speed, equation, args):
             return []
         most = joined_tokens(stage)

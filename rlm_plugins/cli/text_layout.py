@@ -79,7 +79,9 @@ def prose(text: str, indent: str = "  ") -> str:
 def hanging(text: str, begin: str) -> str:
     """A line after `begin`; what does not fit stands below it."""
     blank = " " * len(begin)
-    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WRAPPING))
+    return "\n".join(
+        textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WRAPPING)
+    )
 
 
 def titled(title: str, text: str) -> str:

@@ -122,7 +122,7 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
     from rlm_plugins.recipe.compose import compose, explain_origins
 
     found, registry = read(recipe, overrides)
-    values = explain_origins(found, compose(found, registry, build_world=False))
+    values = explain_origins(found, compose(found, registry, build_environment=False))
     data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
     lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
     _show(data, lines, as_json)

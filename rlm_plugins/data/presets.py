@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_plugins.data.prompt_columns import Questioner, hold_out, questioner, without
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 
 def check_path(path: str) -> None:
@@ -39,7 +39,7 @@ def divided(
     test_rows: int,
     max_rows: int | None,
     seed: int,
-) -> World:
+) -> EnvironmentSpec:
     """A world, some of whose rows are held out; what they ask is not trained on.
 
     Args:
@@ -52,7 +52,7 @@ def divided(
     """
     train = rows(split, max_rows)
     if test_split is None:
-        return World(*hold_out(train, test_rows, seed)) if test_rows else World(train=train)
+        return EnvironmentSpec(*hold_out(train, test_rows, seed)) if test_rows else EnvironmentSpec(train=train)
     test = rows(test_split, None)
     test = test.select(range(min(test_rows or len(test), len(test))))
-    return World(train=without(train, test), test=test)
+    return EnvironmentSpec(train=without(train, test), test=test)

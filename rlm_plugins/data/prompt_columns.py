@@ -14,7 +14,7 @@ from rlm_plugins.errors import RecipeError, nearest
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
-Row = Mapping[str, Any]
+Example = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Questioner:
 
     Args:
         columns: New name → column it copies.
-        write: Row → what to ask: text, or chat messages where the column holds them.
+        write: Example → what to ask: text, or chat messages where the column holds them.
         asks: The columns `write` reads.
         system: Instructions that precede each conversation.
         chat: Whether text becomes the message of a user.
@@ -31,7 +31,7 @@ class Questioner:
     """
 
     columns: Mapping[str, str]
-    write: Callable[[Row], Any]
+    write: Callable[[Example], Any]
     asks: Sequence[str]
     system: str | None
     chat: bool
@@ -50,13 +50,13 @@ class Questioner:
             _require(column, [*there, *self.columns], where=f"environment.{self.knob}")
         return rows.map(self.row, with_indices=True, remove_columns=[name for name in there if name in SAMPLE])
 
-    def row(self, row: Row, number: int) -> dict[str, Any]:
+    def row(self, row: Example, number: int) -> dict[str, Any]:
         """The columns that one row gains."""
         gained = {new: row[old] for new, old in self.columns.items()}
         prompt = self._prompt({**row, **gained}, f"environment.path, row {number} (counted from 0)")
         return {**gained, "prompt": prompt}
 
-    def _prompt(self, row: Row, where: str) -> Any:
+    def _prompt(self, row: Example, where: str) -> Any:
         for column in self.asks:
             if row[column] in (None, []) or not str(row[column]).strip():
                 raise RecipeError(f"column '{column}' is empty ({row[column]!r})", where=where)
@@ -95,7 +95,7 @@ def questioner(
     pieces = parse(template)
     names = [name for _, name in pieces if name]
 
-    def write(row: Row) -> str:
+    def write(row: Example) -> str:
         return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
 
     return Questioner(columns, write, names, system, chat, "template")

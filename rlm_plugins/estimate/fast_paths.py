@@ -86,12 +86,12 @@ def writing(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
         First how it writes what is learned from, last how it answers what it is judged by; empty where the generator
         has nothing to say beforehand.
     """
-    foresee = getattr(stage.generator.target, "foresee", None) if stage.generator is not None else None
-    if stage.generator is None or foresee is None:
+    dry_run = getattr(stage.generator.target, "dry_run", None) if stage.generator is not None else None
+    if stage.generator is None or dry_run is None:
         return []
     model, knobs = skeleton(stage.source.config, stage.lora), stage.generator.knobs
     return [
-        (_SPREAD, 0) if learns and _is_sharded(args) else foresee(model.train(learns), config, **knobs)
+        (_SPREAD, 0) if learns and _is_sharded(args) else dry_run(model.train(learns), config, **knobs)
         for learns, config in _ways(stage, args)
     ]
 

@@ -39,7 +39,7 @@ def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
     """Rows of the greatest length within the budget, a prompt counted once for its group."""
     from rlm_plugins.packing.micro_batches import full
 
-    said, rows = stage.speed.token_budget, args.per_device_train_batch_size
+    said, rows = stage.speed.max_tokens_per_micro_batch, args.per_device_train_batch_size
     budget = full(rows, prompt, completion) if said == "auto" else said or joined_tokens(stage)
     spared = prompt - prompt / args.num_generations
     fit = int(float(budget) / (full(1, prompt, completion) - spared))

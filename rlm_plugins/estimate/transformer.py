@@ -166,7 +166,8 @@ class Block:
 
     def choosing(self, load: Load) -> int:
         """The next token of every row: logits, in float32 scaled, as probabilities, and the noise that chooses.
- A CPU draws that from numbers in float64, of all rows and then of those that are left (`generation/sampling.py`).
+        A CPU draws that from numbers in float64, of all rows and then of those that are left
+        (`generation/sampling.py`).
         """
         noise = 4 if load.fused else 4 + 2 * 8
         return load.rows * self.vocabulary * (self.weight + 4 + 4 + noise)

@@ -35,9 +35,9 @@ def workload(stage: Stage, args: Any) -> Load:
     import torch
 
     tokenizer = stage.source.tokenizer()
-    check_fit(tokenizer, next(iter(stage.world.train)))
+    check_fit(tokenizer, next(iter(stage.environment_spec.train)))
     template = dict(stage.settings.get("chat_template_kwargs") or {})
-    rows = list(islice(stage.world.train, ROWS))
+    rows = list(islice(stage.environment_spec.train, ROWS))
     prompt = max(_tokens(tokenizer, row["prompt"], template) for row in rows)
     completion = _completion(stage, args, tokenizer, rows, prompt)
     micro_rows, trees = args.per_device_train_batch_size * max(1, len(_learned_from(stage))), 0
@@ -54,7 +54,7 @@ def workload(stage: Stage, args: Any) -> Load:
         state=_optimiser_state(args.optim),
         reference=stage.lora is None and stage.equation is not None and stage.equation.needs("ref_logp"),
         fused=torch.cuda.is_available(),
-        others=sum(part.target.holds(stage) for part in stage.parts() if hasattr(part.target, "holds")),
+        others=sum(part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")),
         copies=max((held for _, held in writing(stage, args)), default=0),
     )
 
@@ -78,7 +78,7 @@ def _written(stage: Stage, args: Any) -> int:
     """Rows written at once: a generation of this process (vLLM keeps its own memory), or an evaluation."""
     own = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False)  # the policy, beside any source
     generated = args.per_device_train_batch_size * args.steps_per_generation if own else 0
-    how, held_out = stage.evaluation, len(stage.world.test)
+    how, held_out = stage.evaluation, len(stage.environment_spec.test)
     evaluated = min(how.batch_size, how.rows or held_out, held_out) if how else 0
     return max(generated, evaluated)
 

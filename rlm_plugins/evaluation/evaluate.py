@@ -16,7 +16,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import agree
 from rlm_plugins.rewards.trl_adapter import answered, columns_of, introduce, text_of, trl_reward
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 
 Z95 = 1.959964
@@ -65,7 +65,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
         batch_size=how.batch_size,
         max_new_tokens=settings.get("max_completion_length") or how.max_new_tokens,
         chat_template_kwargs=settings.get("chat_template_kwargs"),
-        world=stage.world,
+        environment_spec=stage.environment_spec,
         generator=stage.generator,
     )
 
@@ -80,7 +80,7 @@ def evaluate(
     batch_size: int,
     max_new_tokens: int,
     chat_template_kwargs: Mapping[str, Any] | None = None,
-    world: World | None = None,
+    environment_spec: EnvironmentSpec | None = None,
     generator: Bound | None = None,
 ) -> Report:
     """Answers every row greedily and scores it; under several processes each answers its share.
@@ -110,7 +110,9 @@ def evaluate(
     with _memory_kept(rewards):
         for start in range(0, len(mine), batch_size):
             share = mine[start : start + batch_size]
-            answers = answer(model, tokenizer, share, max_new_tokens, chat_template_kwargs or {}, world, generator)
+            answers = answer(
+                model, tokenizer, share, max_new_tokens, chat_template_kwargs or {}, environment_spec, generator
+            )
             try:
                 samples += _scored(answers, share, rewards) if fault is None else []
             except Fault as error:

@@ -12,8 +12,8 @@ import torch
 from rlm_plugins.generation.call import written
 from rlm_plugins.models.adapters import at_rest
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.episodes import Table, told_of
-from rlm_plugins.specs import World
+from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
+from rlm_plugins.specs import EnvironmentSpec
 
 
 @dataclass
@@ -41,7 +41,7 @@ def answer(
     rows: Sequence[Mapping[str, Any]],
     max_new_tokens: int,
     template: Mapping[str, Any],
-    world: World | None = None,
+    environment_spec: EnvironmentSpec | None = None,
     generator: Bound | None = None,
 ) -> Answers:
     """Greedy answers; the model's mode is restored, and no random number is drawn.
@@ -56,8 +56,8 @@ def answer(
         generator: How the model writes; None: as transformers does it.
     """
     prompts = [row["prompt"] for row in rows]
-    if world is not None and world.answers:
-        return _played(model, tokenizer, rows, max_new_tokens, template, world, generator)
+    if environment_spec is not None and environment_spec.answers:
+        return _played(model, tokenizer, rows, max_new_tokens, template, environment_spec, generator)
     chat = not isinstance(prompts[0], str)
     texts = prompts
     if chat:
@@ -76,11 +76,11 @@ def _played(
     rows: Sequence[Mapping[str, Any]],
     max_new_tokens: int,
     template: Mapping[str, Any],
-    world: World,
+    environment_spec: EnvironmentSpec,
     generator: Bound | None,
 ) -> Answers:
-    table = Table(
-        world,
+    table = EpisodeRunner(
+        environment_spec,
         tokenizer,
         ends=[tokenizer.eos_token_id],
         room=max_new_tokens,

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.lazy import torch
 
-Alone = Literal["zero", "reward"]
+Singleton = Literal["zero", "reward"]
 """What a row without a group is worth: nothing, or its reward as it is."""
 
 
@@ -44,7 +44,7 @@ class Groups:
         """Which groups hold two different numbers. (Rounding gives equal numbers a std above 0: max ≠ min does not.)"""
         return varies(self.cells, 1)
 
-    def settled(self, cells: torch.Tensor, alone: Alone = "zero") -> Float[torch.Tensor, "B"]:
+    def settled(self, cells: torch.Tensor, singleton: Singleton = "zero") -> Float[torch.Tensor, "B"]:
         """`cells` row by row, exactly 0 in groups without spread; a group of one gets 0, or its own number.
 
         >>> groups = Groups(torch.tensor([3.0, 1.0, 1.0]), torch.tensor([0, 1, 1]))
@@ -52,7 +52,7 @@ class Groups:
         [3.0, 0.0, 0.0]
         """
         single = (~self.cells.isnan()).sum(1, keepdim=True) == 1
-        equal = self.cells.where(single, 0.0) if alone == "reward" else torch.zeros_like(self.cells)
+        equal = self.cells.where(single, 0.0) if singleton == "reward" else torch.zeros_like(self.cells)
         return self.rows(cells.where(self.has_spread(), equal))
 
 
@@ -82,27 +82,27 @@ def varies(x: torch.Tensor, dim: int) -> torch.Tensor:
     return high > low
 
 
-def nanstd(x: torch.Tensor, dim: int, *, bessel: bool = True) -> torch.Tensor:
+def nanstd(x: torch.Tensor, dim: int, *, unbiased: bool = True) -> torch.Tensor:
     """Standard deviation over the numbers that are there, divided by n − 1 (Bessel; NaN for fewer than two) or n.
 
     >>> nanstd(torch.tensor([1.0, torch.nan, 3.0]), 0).item()
     1.4142135381698608
     """
     variance = ((x - x.nanmean(dim, keepdim=True)) ** 2).nanmean(dim, keepdim=True)
-    if not bessel:
+    if not unbiased:
         return variance.sqrt()
     count = (~x.isnan()).sum(dim, keepdim=True).to(x.dtype)
     return (variance * (count / (count - 1))).sqrt()
 
 
 def whiten(
-    x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, eps: float = 1e-8, bessel: bool = True
+    x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], *, eps: float = 1e-8, unbiased: bool = True
 ) -> Float[torch.Tensor, "B T"]:
     """(x − mean) / √(var + eps) over the mask, 0 outside it, and 0 everywhere when x has no spread."""
     live = x[mask]
     if live.numel() < 2 or live.max() == live.min():
         return torch.zeros_like(x)
-    return ((x - live.mean()) * (live.var(correction=int(bessel)) + eps).rsqrt()).where(mask, 0.0)
+    return ((x - live.mean()) * (live.var(correction=int(unbiased)) + eps).rsqrt()).where(mask, 0.0)
 
 
 def discounted(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.generation.kv_cache import keep, make_roomy, survivors
-from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.kv_state import KVState
 from rlm_plugins.generation.llama_step import Step
 from rlm_plugins.generation.support import BY_ROW
 
@@ -44,7 +44,7 @@ class Live:
         self.rows = torch.arange(self.count, device=input_ids.device)
         self._written: list[torch.Tensor] = [input_ids]
         self._step = step
-        self._past: Past | None = None
+        self._past: KVState | None = None
         self._cache = given["past_key_values"]
         make_roomy(self._cache)
 
@@ -55,7 +55,7 @@ class Live:
         self._given = self._model._update_model_kwargs_for_generation(output, self._given)
         places = self._given.get("position_ids")
         if self._step is not None and places is not None and places.dim() == 2:
-            self._past = Past(self._given, twin)
+            self._past = KVState(self._given, twin)
         else:
             self._cache.batch_select_indices(twin)
         return output.logits[:, -1].float()[twin]

@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.dispatch import blamed, place
 from rlm_plugins.errors import PartError
-from rlm_plugins.generation.output import Finished, Written
+from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
 
 
@@ -22,8 +22,8 @@ def written(
     config: Any,
     *,
     tell: bool = False,
-    finished: Finished | None = None,
-) -> Written:
+    finished: OnFinished | None = None,
+) -> Generation:
     """What a model writes after the prompts; what it thought of it where it was asked to tell, and can.
 
     Args:
@@ -39,16 +39,16 @@ def written(
         PartError: The generator failed, or returned something else than these rows continued.
     """
     if generator is None:
-        return Written(generate(**inputs, generation_config=config))
+        return Generation(generate(**inputs, generation_config=config))
     asked = {"inputs": dict(inputs), "config": config, "tell": tell, "finished": finished}
     with blamed(generator):
         found = generator(SimpleNamespace(generate=generate, model=model, **asked))
-    found = found if isinstance(found, Written) else Written(found)
+    found = found if isinstance(found, Generation) else Generation(found)
     _check(generator, found, inputs["input_ids"])
     return found
 
 
-def _check(generator: Bound, found: Written, prompts: torch.Tensor) -> None:
+def _check(generator: Bound, found: Generation, prompts: torch.Tensor) -> None:
     rows, shown = prompts.shape
     ids: Any = found.ids
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or len(ids) != rows or ids.is_floating_point():

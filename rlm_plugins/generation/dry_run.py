@@ -14,7 +14,7 @@ from rlm_plugins.packing.forward import causal_model
 logger = logging.getLogger(__name__)
 
 
-def foresee(model: Any, config: Any, *, merge: bool = True, **_: Any) -> tuple[str | None, int]:
+def dry_run(model: Any, config: Any, *, merge: bool = True, **_: Any) -> tuple[str | None, int]:
     """Why transformers will write instead (None: it will not), and the bytes of what stands beside the model meanwhile.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.generation.loop import Unfit, decode
-from rlm_plugins.generation.output import Finished, Written
+from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.generation.sampling import by_inverse
 from rlm_plugins.generation.self_check import fails
 from rlm_plugins.generation.support import why_not_model
@@ -26,10 +26,10 @@ def write(
     config: Any,
     *,
     tell: bool = False,
-    finished: Finished | None = None,
+    finished: OnFinished | None = None,
     merge: bool = True,
     sampling: str = "as_transformers",
-) -> torch.Tensor | Written:
+) -> torch.Tensor | Generation:
     """What `generate` of a model would have written, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
         if reason := why_not_model(model) or fails(model, generate, merge=merge):

@@ -15,7 +15,7 @@ from rlm_plugins.generation.kv_cache import keep
 from rlm_plugins.generation.prefix_attention import Prompts, pays
 
 
-class Past:
+class KVState:
     """Of rows whose prompts have been read.
 
     Args:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 
-from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.kv_state import KVState
 from rlm_plugins.generation.llama_modules import OF_HEADS, Norm, made_of, parts_of, plain, product_of, words
 
 
@@ -35,7 +35,7 @@ class Step:
         self._layers = [Layer(layer, number) for number, layer in enumerate(decoder.layers)]
         self._norm, self._head = Norm(decoder.norm), product_of(head)
 
-    def __call__(self, token: Int[torch.Tensor, "L"], past: Past) -> Float[torch.Tensor, "L V"]:  # noqa: F821
+    def __call__(self, token: Int[torch.Tensor, "L"], past: KVState) -> Float[torch.Tensor, "L V"]:  # noqa: F821
         """Logits of the token after these.
 
         Args:
@@ -73,13 +73,13 @@ class Layer:
             plain(mlp.act_fn),
         )
 
-    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: KVState) -> torch.Tensor:
         """y (L, D) from x (L, D)."""
         h = x + self._attended(self.before(x), cos, sin, past)
         gate, up = self.gate_up(self.after(h)).chunk(2, -1)
         return h + self.down(self.act(gate) * up)
 
-    def _attended(self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: Past) -> torch.Tensor:
+    def _attended(self, n: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, past: KVState) -> torch.Tensor:
         rows, d, shared = n.shape[0], self.d, self.groups
         heads, v = self.qkv(n).view(rows, -1, d).tensor_split([-shared], 1)
         if self.of_heads:

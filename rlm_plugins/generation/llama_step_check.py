@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 
 from rlm_plugins.generation.kv_cache import make_roomy
-from rlm_plugins.generation.kv_state import Past
+from rlm_plugins.generation.kv_state import KVState
 from rlm_plugins.generation.llama_modules import Other
 from rlm_plugins.generation.llama_step import Step
 from rlm_plugins.kernels.rng_guard import FAILS
@@ -57,7 +57,7 @@ def _is_same(step: Step, model: Any) -> bool:
     usual = model(input_ids=ids[:, -1:], use_cache=True, **given).logits[:, -1]
     cache.crop(-1)
     try:
-        found = step(ids[:, -1], Past(given, torch.arange(len(ids), device=ids.device)))
+        found = step(ids[:, -1], KVState(given, torch.arange(len(ids), device=ids.device)))
     except FAILS:
         return False
     return usual.shape == found.shape and bool((usual - found).abs().max() <= ROUNDING * usual.abs().max())

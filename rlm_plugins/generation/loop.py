@@ -16,7 +16,7 @@ from jaxtyping import Int
 from rlm_plugins.generation.active_rows import Live
 from rlm_plugins.generation.llama_step_check import step_of
 from rlm_plugins.generation.merged_lora import merged
-from rlm_plugins.generation.output import Finished, Written, thoughts
+from rlm_plugins.generation.output import Generation, OnFinished, thoughts
 from rlm_plugins.generation.sampling import AsMultinomial, Draw, greedy
 from rlm_plugins.generation.support import why_not
 
@@ -36,9 +36,9 @@ def decode(
     draw: Draw | None = None,
     merge: bool = True,
     tell: bool = False,
-    finished: Finished | None = None,
+    finished: OnFinished | None = None,
     **model_kwargs: Any,
-) -> Int[torch.Tensor, "B W"] | Written:
+) -> Int[torch.Tensor, "B W"] | Generation:
     """What `custom_generate` of transformers' `generate` may be: prompts and what was written after them.
 
     Args:
@@ -79,4 +79,4 @@ def decode(
                         break
                     live.let_go(done)
                 logits = live.read_tokens()
-    return live.all_ids if told is None else Written.of(live.all_ids, told)
+    return live.all_ids if told is None else Generation.of(live.all_ids, told)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-Finished = Callable[[list[int], list[list[int]]], None]
+OnFinished = Callable[[list[int], list[list[int]]], None]
 """Is told the numbers of rows that are done, and the tokens that were written on each."""
 
 
 @dataclass
-class Written:
+class Generation:
     """What a generator may return in place of token ids.
 
     Args:
@@ -30,14 +30,14 @@ class Written:
     entropy: Float[torch.Tensor, "B T"] | None = None
 
     @staticmethod
-    def of(ids: torch.Tensor, told: Iterable[tuple[torch.Tensor, ...]]) -> Written:
+    def of(ids: torch.Tensor, told: Iterable[tuple[torch.Tensor, ...]]) -> Generation:
         """From (numbers of the rows, log-probabilities, entropies) of each step."""
         found: list[list[torch.Tensor]] = [[], []]
         for rows, *each in told:
             for column, x in zip(found, each, strict=True):
                 column.append(x.new_zeros(len(ids)).index_copy(0, rows, x))
         logp, entropy = (torch.stack(columns, 1) for columns in found)
-        return Written(ids, logp, entropy)
+        return Generation(ids, logp, entropy)
 
 
 def thoughts(

@@ -76,7 +76,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         if torch.is_grad_enabled():  # else torch would leave these terms out where it is asked for some gradients only
-            raise RlmError("a fused LoRA layer has no second derivative", hint="say `speed: {fuse: false}`")
+            raise RlmError("a fused LoRA layer has no second derivative", hint="say `speed: {fused_lora: false}`")
         x, weight, a, b, u = ctx.saved_tensors
         g_x = g_a = g_b = None
         v = product(g, b.T)

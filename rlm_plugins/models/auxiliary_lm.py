@@ -18,7 +18,7 @@ from rlm_plugins.batch import Read
 from rlm_plugins.distributed import processes, share, together
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import drawn
-from rlm_plugins.models.auxiliary_optimizer import Tutor
+from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.rollout.dynamic_sampling import padded
 
 Ids = Sequence[Sequence[int]]
@@ -61,7 +61,7 @@ class SecondModel:
             raise RlmError(f"it cannot be trained with {sharding}", where=name, hint=hint)
         self._batch_size, self._device = batch_size, policy.device
         self._adapter = drawn(policy, _free(policy, name), _config(policy, lora), learns=True, seed=seed)
-        self._tutor = Tutor(
+        self._tutor = AuxiliaryOptimizer(
             self._adapter, called=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_over_processes
         )
 

@@ -16,7 +16,7 @@ Mean = Callable[[torch.Tensor], torch.Tensor]
 """Over the processes."""
 
 
-class Pupil(Protocol):
+class Trainable(Protocol):
     """What learns: a critic, or a second model."""
 
     def parameters(self) -> list[torch.Tensor]:
@@ -27,10 +27,10 @@ class Pupil(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
-P = TypeVar("P", bound=Pupil)
+P = TypeVar("P", bound=Trainable)
 
 
-class Tutor(Generic[P]):
+class AuxiliaryOptimizer(Generic[P]):
     """AdamW without weight decay on everything a pupil trains.
 
     The gradient of one that is young is large; clipped together with the policy's it would scale that down. And the

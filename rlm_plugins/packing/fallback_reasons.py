@@ -25,8 +25,8 @@ def padded(speed: Speed, args: Any, *, sharded: bool, balanced: bool) -> str | N
         sharded: Whether the weights are spread over processes.
         balanced: Whether the loss has a term for how a model uses its experts.
     """
-    if not speed.packed:
-        return "`speed.packed` is off"
+    if not speed.padding_free:
+        return "`speed.padding_free` is off"
     if args.cast_lm_head_to_fp32:
         return "`cast_lm_head_to_fp32` has a language head of its own"
     if sharded:
@@ -42,8 +42,8 @@ def apart(speed: Speed, args: Any, *, sharded: bool) -> str | None:
         args: The engine's config.
         sharded: Whether the weights are spread over processes.
     """
-    if not speed.fuse:
-        return "`speed.fuse` is off"
+    if not speed.fused_lora:
+        return "`speed.fused_lora` is off"
     if args.bf16 or args.fp16:
         return "products are made in half precision"
     if args.torch_compile:
@@ -60,8 +60,8 @@ def at_random(speed: Speed, equation: Equation, args: Any, *, packed: bool) -> s
         args: The engine's config.
         packed: Whether their rows are read packed; else it would spare nothing, and dropout would hit other rows.
     """
-    if not speed.regroup:
-        return "`speed.regroup` is off"
+    if not speed.group_micro_batches:
+        return "`speed.group_micro_batches` is off"
     if not counts_by_step(equation):
         return "the loss is averaged over micro-batches"
     if args.steps_per_generation % args.gradient_accumulation_steps:
@@ -71,7 +71,9 @@ def at_random(speed: Speed, equation: Equation, args: Any, *, packed: bool) -> s
 
 def by_number(speed: Speed, equation: Equation, args: Any) -> str | None:
     """Why micro-batches that are read packed have as many rows as the recipe says, whatever these weigh."""
-    if speed.token_budget is None and not (speed.join and args.gradient_accumulation_steps > 1):
+    if speed.max_tokens_per_micro_batch is None and not (
+        speed.merge_micro_batches and args.gradient_accumulation_steps > 1
+    ):
         return "the recipe has no `token_budget`, and nothing is joined"
     if at_random(speed, equation, args, packed=True):
         return "they are dealt out at random"
@@ -86,8 +88,8 @@ def all_read(speed: Speed, args: Any, *, critic: bool) -> str | None:
         args: The engine's config.
         critic: Whether there is one.
     """
-    if not speed.skip:
-        return "`speed.skip` is off"
+    if not speed.skip_zero_advantage:
+        return "`speed.skip_zero_advantage` is off"
     if critic:
         return "the critic learns from them"
     return None if getattr(args, "target_kl", None) is None else "`target_kl` measures all rows"
@@ -108,7 +110,9 @@ def scores_by(name: str, equation: Equation, learners: Iterable[Bound]) -> bool:
 def old_is_scored(equation: Equation, learners: Iterable[Bound]) -> bool:
     """Whether somebody asks what the policy was before the update reads anything; arguments as above."""
     learners = list(learners)
-    return equation.needs("expected_logp") or any(scores_by(name, equation, learners) for name in ("old_logp", "moved"))
+    return equation.needs("expected_logp") or any(
+        scores_by(name, equation, learners) for name in ("old_logp", "policy_drift")
+    )
 
 
 def reads_old(args: Any) -> bool:
@@ -122,4 +126,4 @@ def old_is_first(speed: Speed, args: Any) -> bool:
     So it is where a generation is one optimiser step, taken several times.
     """
     once = args.steps_per_generation == args.gradient_accumulation_steps and args.num_iterations > 1
-    return speed.reuse and once and not args.use_vllm
+    return speed.reuse_old_logprobs and once and not args.use_vllm

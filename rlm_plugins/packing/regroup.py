@@ -43,12 +43,12 @@ def sorted_rows(step: Sequence[MicroBatch]) -> MicroBatch:
 
 def counts_by_step(equation: Equation) -> bool:
     """Whether the loss is a sum over the optimiser step, and no mean of means of its micro-batches."""
-    return not equation.needs("micro_batches")
+    return not equation.needs("num_micro_batches")
 
 
 def counts_by_row(equation: Equation) -> bool:
     """Whether a row's loss is its own, and no statistic over the micro-batches of the step."""
-    return not (equation.needs("window") or equation.needs("window_rows"))
+    return not (equation.needs("step_batch") or equation.needs("step_batch_rows"))
 
 
 def teaches(advantages: torch.Tensor) -> torch.Tensor:

@@ -71,10 +71,10 @@ def _made_up(step: int, sources: Iterable[str]) -> tuple[Batch, torch.Tensor]:
         rewards=torch.tensor([0.7, -0.7] + [paid for paid, _ in fates]),
         advantages=torch.tensor([0.7, -0.7] + [0.0] * len(fates)).unsqueeze(1),
         expected_logp=some()[:, 0],
-        tokens=3 * of_all,
-        rows=of_all,
-        all_rows=of_all,
-        micro_batches=torch.tensor(1.0),
+        num_tokens=3 * of_all,
+        num_sequences=of_all,
+        num_sequences_all=of_all,
+        num_micro_batches=torch.tensor(1.0),
     )
     for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
         setattr(made, name, some())

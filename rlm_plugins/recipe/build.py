@@ -19,12 +19,12 @@ from rlm_plugins.recipe.checks.environment import check_environment, check_playi
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.specs import ModelSource, World
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 Made = TypeVar("Made")
 
 
-def build_world(plan: Plan, known: dict[str, World]) -> World:
+def build_environment(plan: Plan, known: dict[str, EnvironmentSpec]) -> EnvironmentSpec:
     """The world of a stage, with its rows looked at.
 
     Args:
@@ -37,7 +37,7 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     key, name = json.dumps(plan.body["environment"]), plan.environment.part.name
     where = spell((*plan.place, "environment"))
     if key not in known:
-        known[key] = _call(plan.environment, World, plan.place, "environment")
+        known[key] = _call(plan.environment, EnvironmentSpec, plan.place, "environment")
         check_rows(known[key], name, where)
         check_environment(known[key], name, where)
     engine: Any = plan.engine.target
@@ -47,13 +47,13 @@ def build_world(plan: Plan, known: dict[str, World]) -> World:
     if any(plan.slots.values()):
         check_playing(known[key], plan.slots, name, spell((*plan.place, "algorithm")))
     check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
-    world, rewards = known[key], spell((*plan.place, "rewards"))
+    environment_spec, rewards = known[key], spell((*plan.place, "rewards"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollouts part may add any column
-        check_columns(world, "training", plan.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"), world)
+        check_columns(environment_spec, "training", plan.rewards, name, rewards)
+    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"), environment_spec)
     if plan.evaluation is not None:  # held-out rows are answered by the policy alone
-        check_columns(world, "held-out", plan.rewards, name, rewards)
-    return world
+        check_columns(environment_spec, "held-out", plan.rewards, name, rewards)
+    return environment_spec
 
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
@@ -64,23 +64,23 @@ def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
             yield bound, where
 
 
-def build_source(plan: Plan) -> ModelSource:
+def build_source(plan: Plan) -> ModelSpec:
     """Where the weights of the first stage come from; nothing is loaded yet.
 
     Raises:
         RecipeError: The model part failed.
     """
     assert plan.model is not None
-    return _call(plan.model, ModelSource, plan.place, "model")
+    return _call(plan.model, ModelSpec, plan.place, "model")
 
 
-def unbuilt_source() -> ModelSource:
+def unbuilt_source() -> ModelSpec:
     """Stands for a model that was not asked for."""
 
     def refuse() -> NoReturn:
         raise RlmError("this run was only described: compose it with build_world=True to load weights")
 
-    return ModelSource(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
+    return ModelSpec(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
 
 
 def _call(bound: Bound, kind: type[Made], place: Path, section: str) -> Made:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.build import build_source, build_world, unbuilt_source
+from rlm_plugins.recipe.build import build_environment, build_source, unbuilt_source
 from rlm_plugins.recipe.checks.critic import check_copied
 from rlm_plugins.recipe.checks.data_needs import check_symbols, standing
 from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size, stands_at
@@ -22,7 +22,7 @@ from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.trainer_settings import check, check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.specs import ModelSource, World
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
 NOT_IN_A_RECIPE = {
@@ -39,7 +39,7 @@ NOT_IN_A_CRITIC = {
 """Those that would also train the base of a shared critic."""
 
 
-def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> list[Stage]:
+def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = True) -> list[Stage]:
     """Every stage of a recipe, checked and bound; no weight is loaded.
 
     First the names, knobs and needs of all stages (nothing heavy is imported), then `trainer:` and `lora:` (TRL and
@@ -57,7 +57,7 @@ def compose(recipe: Recipe, registry: Registry, *, build_world: bool = True) -> 
     """
     registry.require_sound()
     with located(recipe):
-        return _compose(recipe, registry, build_world)
+        return _compose(recipe, registry, build_environment)
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:
@@ -128,21 +128,21 @@ def _check_is_used(
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     plans = _plans(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
-    worlds: dict[str, World] = {}
+    worlds: dict[str, EnvironmentSpec] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
     stages = []
     earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
-        world = World(train=())
+        environment_spec = EnvironmentSpec(train=())
         if build:
-            world = build_world(plan, worlds)
-            check_size(world, config, spell((*plan.place, "environment")))
-            _check_desk(plan, world)
+            environment_spec = build_environment(plan, worlds)
+            check_size(environment_spec, config, spell((*plan.place, "environment")))
+            _check_desk(plan, environment_spec)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))
-            if not len(world.test):
+            if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
-        stages.append(_stage(plan, world, source, dict(earlier)))
+        stages.append(_stage(plan, environment_spec, source, dict(earlier)))
         earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
     return stages
 
@@ -180,17 +180,17 @@ def _symbols(plan: Plan) -> dict[str, Any]:
     return {slot: chosen for slot, chosen in plan.slots.items() if slot not in ("sampler", "rollouts")}
 
 
-def _check_desk(plan: Plan, world: World) -> None:
+def _check_desk(plan: Plan, environment_spec: EnvironmentSpec) -> None:
     """Where problems are drawn one generation at a time, whether the rows allow it."""
     from rlm_plugins.rollout.prompt_source import reason
 
     where = spell((*plan.place, "algorithm"))
     parts = [part for _, part, _ in standing(plan.slots, where)]
-    check_drawn(world, reason(parts), plan.body["environment"]["name"], where)
-    check_refill(world, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
+    check_drawn(environment_spec, reason(parts), plan.body["environment"]["name"], where)
+    check_refill(environment_spec, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
 
 
-def _stage(plan: Plan, world: World, source: ModelSource, earlier: Mapping[str, Any]) -> Stage:
+def _stage(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
     equation = None
     if any(_symbols(plan).values()):
         from rlm_plugins.step import Equation
@@ -201,7 +201,7 @@ def _stage(plan: Plan, world: World, source: ModelSource, earlier: Mapping[str, 
         body=plan.body,
         engine=plan.engine.target,
         settings=plan.body["trainer"],
-        world=world,
+        environment_spec=environment_spec,
         source=source,
         lora=plan.body["model"].get("lora"),
         rewards=plan.rewards,

@@ -9,7 +9,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 
-USUAL, PLAIN = "portable", "transformers"
+USUAL, PLAIN = "fast", "transformers"
 """Who writes where a recipe says nothing, and where it says none."""
 
 
@@ -22,7 +22,7 @@ def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[s
     name = PLAIN if "generator" in said else USUAL
     bound, plain = finder.part("generator", said.get("generator") or {"name": name}, ("generator",))
     settings = dict(said.get("trainer") or {})
-    for name, value in getattr(bound.target, "settings", {}).items():
+    for name, value in getattr(bound.target, "trainer_settings", {}).items():
         if settings.setdefault(name, value) != value:
             problem = f"the generator '{bound.part.name}' needs `{name}: {value}`, and the recipe says {settings[name]}"
             where = finder.address("trainer", name)

@@ -48,14 +48,14 @@ _BESIDE_KNOBS: dict[str, Schema] = {
             "minimum": 1,
             "description": "processes of its own, killed when they are late",
         },
-        "overlap": {
+        "prefetch": {
             "type": "boolean",
             "default": True,
             "description": "false: asked about the whole batch, at its end",
         },
     },
     "rollouts": {
-        "rows": {
+        "num_completions": {
             "type": "integer",
             "minimum": 1,
             "description": "rows of a group it writes; default: all that are left",

@@ -136,7 +136,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
             spec.get("on_error") or "stop",
             spec.get("timeout"),
             spec.get("processes"),
-            spec.get("overlap", True),
+            spec.get("prefetch", True),
         )
         if reward.processes is not None:
             check_processes(bound, finder.address("rewards", i))

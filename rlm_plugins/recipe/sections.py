@@ -71,7 +71,7 @@ class Reward(Part):
     on_error: Literal["stop", "zero", "skip"] = "stop"
     timeout: float | None = Field(None, gt=0)
     processes: int | None = Field(None, ge=1, le=64)
-    overlap: bool = True
+    prefetch: bool = True
 
 
 class Slot(Keys, extra="allow"):
@@ -108,7 +108,7 @@ class Filter(Slot):
 class Source(Slot):
     """A rollout source, how many rows of a group it writes (none said: all that are left), and what they go by."""
 
-    rows: int | None = Field(None, ge=1)
+    num_completions: int | None = Field(None, ge=1)
     label: Text | None = Field(None, alias="as")
 
 
@@ -122,7 +122,7 @@ def _many(kind: type[Slot], **required: Any) -> Any:
 
 
 class Algorithm(Keys):
-    """A row of the table, and what is different from it: the fields of :class:`rlm_plugins.algorithm.Row`."""
+    """A row of the table, and what is different from it: the fields of :class:`rlm_plugins.algorithm.Algorithm`."""
 
     name: Text
     sampler: Slot | None = None
@@ -150,14 +150,14 @@ class Critic(Keys):
 class Speed(Keys):
     """What may be left out because it changes nothing: the fields of :class:`rlm_plugins.stage.Speed`."""
 
-    packed: bool = True
-    skip: bool = True
-    regroup: bool = True
-    reuse: bool = True
-    overlap: bool = True
-    join: bool = True
-    fuse: bool = True
-    token_budget: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    padding_free: bool = True
+    skip_zero_advantage: bool = True
+    group_micro_batches: bool = True
+    reuse_old_logprobs: bool = True
+    prefetch_rewards: bool = True
+    merge_micro_batches: bool = True
+    fused_lora: bool = True
+    max_tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
 
 
 class Evaluation(Keys):

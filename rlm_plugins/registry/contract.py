@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from rlm_plugins.algorithm import Row
-from rlm_plugins.batch import ONE, SCORING, words
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.batch import PER_COMPLETION, SCORING, names
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
@@ -25,9 +25,9 @@ def check(part: Part) -> None:
         PluginError: What is wrong with it, with plugin, hook, part and file.
     """
     if part.hook == "rlm_algorithms":
-        if not isinstance(part.target, Row):
+        if not isinstance(part.target, Algorithm):
             raise PluginError(
-                f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.algorithm.Row"
+                f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.algorithm.Algorithm"
             )
         return
     _check_call(part)
@@ -78,7 +78,7 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
     if p.kind is not Parameter.POSITIONAL_OR_KEYWORD:
         hint = "name every piece of data before the star and every knob after it"
         raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
-    known = words(room) if isinstance(room, str) else room
+    known = names(room) if isinstance(room, str) else room
     knob_like = p.default is not p.empty and p.default is not None
     if known is not None and p.name not in known:
         raise PluginError(
@@ -94,7 +94,7 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
 
 def _check_one(part: Part) -> None:
     """A reward is about one completion or about all of them."""
-    if part.by_row and (both := [f"{name}s" for name in ONE if f"{name}s" in (*part.needs, *part.welcomes)]):
+    if part.by_row and (both := [f"{name}s" for name in PER_COMPLETION if f"{name}s" in (*part.needs, *part.welcomes)]):
         hint = "`completion` for one number of one row, `completions` for a list"
         raise PluginError(f"asks for 'completion' and '{both[0]}'", where=part.where, allowed="one of them", hint=hint)
 

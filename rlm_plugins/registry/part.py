@@ -12,7 +12,7 @@ from typing import Any, cast
 import pydantic
 
 from rlm_plugins import schedule
-from rlm_plugins.batch import ONE, SAMPLE
+from rlm_plugins.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import binding as turning
@@ -90,7 +90,7 @@ class Part:
     @property
     def sample(self) -> Mapping[str, str]:
         """What a reward may name beside columns → one line of meaning."""
-        return {**SAMPLE, **ONE} if self.by_row else SAMPLE
+        return {**SAMPLE, **PER_COMPLETION} if self.by_row else SAMPLE
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
@@ -197,9 +197,9 @@ class Bound:
         return inspect.iscoroutinefunction(target)
 
     @property
-    def meeting(self) -> list[Any]:
-        """What of it has a method `meet`, and works with the policy: itself, or the value of a knob."""
-        return [each for each in (self.target, *self.knobs.values()) if hasattr(each, "meet")]
+    def setup_targets(self) -> list[Any]:
+        """What of it has a method `setup`, and works with the policy: itself, or the value of a knob."""
+        return [each for each in (self.target, *self.knobs.values()) if hasattr(each, "setup")]
 
     @property
     def stateful(self) -> bool:

@@ -17,7 +17,7 @@ import pydantic
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.warnings import ArbitraryTypeWarning
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.errors import PluginError, nearest
 
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -56,7 +56,7 @@ def code_of(target: Any) -> Callable[..., Any]:
 
 def file_of(target: Any) -> str:
     """The source file it stands in; empty where Python cannot tell."""
-    if isinstance(target, Row):
+    if isinstance(target, Algorithm):
         return target.file
     try:
         return inspect.getsourcefile(target if inspect.isclass(target) else code_of(target)) or ""
@@ -66,7 +66,7 @@ def file_of(target: Any) -> str:
 
 def line_of(target: Any) -> int:
     """The line of its file it begins on; 0 where Python cannot tell."""
-    if isinstance(target, Row):
+    if isinstance(target, Algorithm):
         return target.line
     try:
         return inspect.getsourcelines(target if inspect.isclass(target) else code_of(target))[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
-from rlm_plugins.reward_probe.cases import Row
+from rlm_plugins.reward_probe.cases import Example
 from rlm_plugins.rewards.trl_adapter import answered, columns_of, trl_reward
 from rlm_plugins.stage import Reward
 
@@ -45,7 +45,7 @@ class Asked:
         }
 
 
-def ask(reward: Reward, rows: Sequence[Row], texts: Sequence[str]) -> Asked:
+def ask(reward: Reward, rows: Sequence[Example], texts: Sequence[str]) -> Asked:
     """What it says of one completion per row."""
     began = time.perf_counter()
     try:
@@ -55,7 +55,7 @@ def ask(reward: Reward, rows: Sequence[Row], texts: Sequence[str]) -> Asked:
     return Asked(scores, time.perf_counter() - began)
 
 
-def _columns(rows: Sequence[Row], texts: Sequence[str]) -> dict[str, Any]:
+def _columns(rows: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
     """Rows as TRL hands them over."""
     chat = not isinstance(rows[0]["prompt"], str)
     said = [[{"role": "assistant", "content": text}] if chat else text for text in texts]

@@ -22,7 +22,7 @@ LONG = 100_000
 LISTED = 20
 """Answers at most, where all are listed."""
 
-Row = Mapping[str, Any]
+Example = Mapping[str, Any]
 
 
 def written(form: str, answer: object) -> str:
@@ -37,7 +37,7 @@ def written(form: str, answer: object) -> str:
 AS_IT_IS = "{answer}"
 
 
-def demonstrations(rows: Sequence[Row]) -> list[str]:
+def demonstrations(rows: Sequence[Example]) -> list[str]:
     """The answer that the data set itself shows for each row; empty where it shows none."""
     shown = [row.get("demonstration") for row in rows]
     return [text for text in shown if isinstance(text, str)] if all(isinstance(x, str) for x in shown) else []
@@ -49,7 +49,7 @@ def golds(answers: Sequence[object], shown: Sequence[str], forms: Mapping[str, s
     return found | {name: [written(form, answer) for answer in answers] for name, form in forms.items() if answers}
 
 
-def traps(rows: Sequence[Row], right: Sequence[object], form: str) -> dict[str, list[str]]:
+def traps(rows: Sequence[Example], right: Sequence[object], form: str) -> dict[str, list[str]]:
     """Name → a completion per row that is worth nothing.
 
     Args:
@@ -57,7 +57,7 @@ def traps(rows: Sequence[Row], right: Sequence[object], form: str) -> dict[str, 
         right: Their right answers; empty: nobody knows them.
         form: In which an answer is written down.
     """
-    alike: dict[str, Callable[[Row], str]] = {
+    alike: dict[str, Callable[[Example], str]] = {
         "empty": lambda row: "",
         "blank": lambda row: " \n ",
         "the prompt, echoed": lambda row: text_of(row["prompt"]),

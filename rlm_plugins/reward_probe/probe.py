@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.reward_probe.call import Asked, Scores, ask
-from rlm_plugins.reward_probe.cases import AS_IT_IS, FORMS, Row, demonstrations, golds, traps
+from rlm_plugins.reward_probe.cases import AS_IT_IS, FORMS, Example, demonstrations, golds, traps
 from rlm_plugins.stage import Reward
 
 PATIENCE = 60.0
@@ -27,7 +27,7 @@ class Probe:
     def __init__(
         self,
         rewards: Sequence[Reward],
-        rows: Sequence[Row],
+        rows: Sequence[Example],
         *,
         answer: str | None = "answer",
         forms: Mapping[str, str] = FORMS,

@@ -113,7 +113,7 @@ def check_processes(part: Bound, where: str) -> None:
     reason = ""
     if hasattr(part.target, "state_dict"):
         reason = "it has a memory, which would be torn apart"
-    elif part.meeting:
+    elif part.setup_targets:
         reason = "it works with the policy, which stays here"
     elif part.waits:
         reason = "it is asynchronous: it waits, and does not compute"

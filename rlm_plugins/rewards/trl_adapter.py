@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_plugins.batch import ONE
+from rlm_plugins.batch import PER_COMPLETION
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault_log import Faults
 from rlm_plugins.rewards.guard import Columns, Guard, groups_of
@@ -31,14 +31,15 @@ _SOURCES = {
 
 
 def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
-    """Shows a policy, about to be trained or judged, to the parts that have a method `meet`; its tokenizer if asked."""
+    """Shows a policy, about to be trained or judged, to the parts that have a method `setup`; its tokenizer if
+    asked."""
     from rlm_plugins.dispatch import blamed
 
     for part in parts:
-        for guest in part.meeting:
-            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(guest.meet).parameters else {}
+        for guest in part.setup_targets:
+            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(guest.setup).parameters else {}
             with blamed(part):
-                guest.meet(policy, results, **asked)
+                guest.setup(policy, results, **asked)
 
 
 def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
@@ -75,7 +76,7 @@ def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]
 
     function: Any = call_async if bound.waits else call
     function.__name__ = reward.label
-    if not reward.overlap or bound.meeting:
+    if not reward.prefetch or bound.setup_targets:
         return function  # type: ignore[no-any-return]
     if bound.waits:
         function.begin, function.by_group = waiting.begin, waiting.by_group
@@ -165,6 +166,6 @@ def _groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list
 def _datum(name: str, columns: Columns) -> Any:
     """One named piece of data; lists are copied, so that a part cannot change what TRL goes on to use."""
     value = columns[_SOURCES.get(name, name)]
-    if name in ("prompts", "completions", *ONE):
+    if name in ("prompts", "completions", *PER_COMPLETION):
         return [text_of(message) for message in value]
     return list(value) if isinstance(value, list) else value

@@ -9,7 +9,7 @@ from rlm_plugins.environment import Message
 from rlm_plugins.errors import RlmError
 
 
-class Voice:
+class ChatTokens:
     """Speaks to one model.
 
     The tokens of a conversation are never made anew: what the world says is what the chat template adds to a

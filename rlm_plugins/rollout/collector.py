@@ -31,7 +31,7 @@ class Rows:
     columns: dict[str, list[Any]] = field(default_factory=dict)
 
 
-class Writers:
+class RolloutCollector:
     """Gives every row of a batch to its writer.
 
     Args:
@@ -77,7 +77,7 @@ class Writers:
             mine = [i for i in range(n) if self.owners[in_group[i]] == number]
             given = {
                 **_given(trainer),
-                "write": guarded(source, trainer.write, vocabulary),
+                "generate": guarded(source, trainer.write, vocabulary),
                 "prompts": [prompts[i] for i in mine],
                 "inputs": [inputs[i] for i in mine],
                 "place": [self._places[in_group[i]] for i in mine],

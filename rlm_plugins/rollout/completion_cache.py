@@ -29,7 +29,7 @@ class Answer:
     logp: torch.Tensor
 
 
-class Past:
+class CompletionCache:
     """The last answer to every problem. (As many tokens as the problems met so far have answers: also on disk.)"""
 
     def __init__(self) -> None:

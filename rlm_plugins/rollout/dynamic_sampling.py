@@ -60,7 +60,7 @@ class FullBatch:
 
     def add(self, draw: Draw) -> None:
         """Takes the groups of which something is wanted, in order, as long as there is room."""
-        wanted = draw.batch.wanted.view(self.groups, -1).any(1)
+        wanted = draw.batch.counts_for_refill.view(self.groups, -1).any(1)
         chosen = wanted.nonzero().squeeze(1)[: self.groups - self.filled]
         self._last = draw, (~wanted).nonzero().squeeze(1)
         self._taken.append(self._rows(draw, chosen))
@@ -77,7 +77,7 @@ class FullBatch:
         assert self._last is not None
         last, dropped = self._last
         rest = self._rows(last, dropped[: self.groups - self.filled])
-        rest.batch = replace(rest.batch, kept=torch.zeros_like(rest.batch.kept))
+        rest.batch = replace(rest.batch, keep_mask=torch.zeros_like(rest.batch.keep_mask))
         whole = joined([*self._taken, rest], self._pad_token)
         numbers = torch.arange(self.groups, device=whole.batch.group.device)
         whole.batch.group = numbers.repeat_interleave(len(whole.batch.group) // self.groups)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from rlm_plugins.environment import Environment, Episode, Message, steps
-from rlm_plugins.rollout.chat_tokens import Voice
+from rlm_plugins.rollout.chat_tokens import ChatTokens
 from rlm_plugins.rollout.env_call import guarded
 from rlm_plugins.rollout.tools import begun, called, reward_of, stepped, tools_of
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Write = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
 """Token ids per row → those that the policy writes after them, and their log-probabilities where it reports them."""
@@ -24,7 +24,7 @@ Anyone = Callable[[int], bool]
 
 
 @dataclass
-class Row:
+class EpisodeTokens:
     """An episode as tokens.
 
     Args:
@@ -48,7 +48,7 @@ class Row:
         return [token for token, own in zip(self.completion_ids, self.mask, strict=True) if own]
 
 
-class Table:
+class EpisodeRunner:
     """Where episodes of one world are played with one model.
 
     Args:
@@ -62,7 +62,7 @@ class Table:
 
     def __init__(
         self,
-        world: World,
+        environment_spec: EnvironmentSpec,
         tokenizer: Any,
         *,
         ends: Sequence[int],
@@ -70,9 +70,9 @@ class Table:
         positions: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._factory, self._functions = world.environment or Environment, list(world.tools)
+        self._factory, self._functions = environment_spec.environment or Environment, list(environment_spec.tools)
         self._ends, self._room, self._positions = {*ends}, room, positions
-        self._voice = Voice(tokenizer, [*self._functions, *tools_of(self._factory())], options or {})
+        self._voice = ChatTokens(tokenizer, [*self._functions, *tools_of(self._factory())], options or {})
 
     def play(
         self,
@@ -80,7 +80,7 @@ class Table:
         inputs: Sequence[Mapping[str, Any]],
         write: Write,
         anyone: Anyone = bool,
-    ) -> list[Row]:
+    ) -> list[EpisodeTokens]:
         """One episode per row, from its first observation to its end.
 
         Args:
@@ -96,15 +96,15 @@ class Table:
                 self._turn(row, written[number], None if logprobs is None else logprobs[number])
         return rows
 
-    def _begun(self, prompt: Any, columns: Mapping[str, Any]) -> Row:
+    def _begun(self, prompt: Any, columns: Mapping[str, Any]) -> EpisodeTokens:
         episode, observation = Episode(None, prompt), None
         environment = episode.environment = guarded(episode, "__init__", self._factory)
         if environment is not None:
             observation = guarded(episode, "reset", partial(begun, environment, columns))
         episode.prompt, ids = self._voice.opening(prompt, observation)
-        return Row(episode, ids, over=episode.fault is not None)
+        return EpisodeTokens(episode, ids, over=episode.fault is not None)
 
-    def _turn(self, row: Row, ids: list[int], logprobs: list[float] | None) -> None:
+    def _turn(self, row: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
         """What the model has written is taken as an action; what the world says to it joins the row."""
         episode, before = row.episode, [*row.prompt_ids, *row.completion_ids]
         ids = ids[: self._left(row)]
@@ -137,7 +137,7 @@ class Table:
         observation, episode.paid[-1], episode.done = answer
         return None if episode.done else [{"role": "user", "content": observation}]
 
-    def _go_on(self, row: Row, said: list[Message] | None) -> None:
+    def _go_on(self, row: EpisodeTokens, said: list[Message] | None) -> None:
         """The world's words, if they and one more token have room; else the episode is over."""
         episode = row.episode
         if said is not None and len(episode.ends) < getattr(episode.environment, "turns", Environment.turns):
@@ -152,14 +152,14 @@ class Table:
             paid = guarded(episode, "get_reward", partial(reward_of, episode.environment))
             episode.paid[-1] += paid or 0.0
 
-    def _left(self, row: Row) -> int:
+    def _left(self, row: EpisodeTokens) -> int:
         most = self._room - len(row.completion_ids)
         if self._positions is not None:
             most = min(most, self._positions - len(row.prompt_ids) - len(row.completion_ids))
         return max(0, most)
 
 
-def told_of(rows: Sequence[Row]) -> dict[str, Any]:
+def told_of(rows: Sequence[EpisodeTokens]) -> dict[str, Any]:
     """Episodes as the rewards and a reader see them: prompts, completions, completion_ids, and what is shown."""
     episodes = [row.episode for row in rows]
     return {
@@ -170,7 +170,7 @@ def told_of(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _join(row: Row, ids: Sequence[int], own: bool, logprobs: Sequence[float] | None) -> None:
+def _join(row: EpisodeTokens, ids: Sequence[int], own: bool, logprobs: Sequence[float] | None) -> None:
     row.completion_ids += ids
     row.mask += [own] * len(ids)
     row.logprobs = None if logprobs is None or row.logprobs is None else [*row.logprobs, *logprobs]

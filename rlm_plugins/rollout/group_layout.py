@@ -37,19 +37,20 @@ def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
 def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> list[int]:
     """Who writes which row of a group: 0 the policy, k the k-th source.
 
-    Sources with `rows` take theirs from the last row towards the first; the one without takes all that are left.
+    Sources with `num_completions` take theirs from the last row towards the first; the one without takes all that are
+    left.
 
     Raises:
         RecipeError: They want more rows than a group has, or two want all that are left.
     """
     owned, free = [0] * generations, generations
     numbered = list(enumerate(sources, 1))
-    takers = [number for number, source in numbered if not source.beside.get("rows")]
+    takers = [number for number, source in numbered if not source.beside.get("num_completions")]
     if len(takers) > 1:
         problem = f"sources {takers[0]} and {takers[1]} both take all the rows that are left"
-        raise RecipeError(problem, where=where, hint="give one of them its `rows`")
+        raise RecipeError(problem, where=where, hint="give one of them its `num_completions`")
     for number, source in sorted(numbered, key=lambda pair: pair[0] in takers):
-        rows = source.beside.get("rows") or free
+        rows = source.beside.get("num_completions") or free
         if not 0 < rows <= free:
             wanted = "all the rows that are left" if number in takers else f"{rows} rows of a group"
             problem = f"source {number} ({source.part.name}) wants {wanted}, {free} are free"

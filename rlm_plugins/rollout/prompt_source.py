@@ -18,7 +18,7 @@ Order = Callable[[int, int, int], Sequence[int]]
 """(size, epoch, seed) → the order in which an epoch visits the problems."""
 
 
-class Desk(Protocol):
+class PromptSource(Protocol):
     """Hands out problems, and can go on after a checkpoint.
 
     Attributes:
@@ -152,7 +152,9 @@ def _row(sampler: Bound, number: Any, size: int) -> int:
     raise RecipeError(problem, where="algorithm.sampler", allowed=f"whole numbers from 0 to {size - 1}")
 
 
-def desk_for(sampler: Bound | None, equation: Iterable[Bound], order: Order, *, size: int, seed: int) -> Desk | None:
+def prompt_source_for(
+    sampler: Bound | None, equation: Iterable[Bound], order: Order, *, size: int, seed: int
+) -> PromptSource | None:
     """The desk a stage needs; None where the data loader can hand out the problems.
 
     Args:
@@ -177,7 +179,7 @@ def reason(parts: Iterable[Bound]) -> str:
         if asked_each_time(part):
             return f"the sampler '{part.part.name}' is asked before every generation"
         words = {*named(part), *part.part.update_needs, *part.part.update_welcomes}
-        if found := words & {"problem", "moved"}:
+        if found := words & {"prompt_index", "policy_drift"}:
             return f"'{part.part.name}' asks for `{max(found)}`"
     return ""
 

@@ -59,7 +59,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         how = self._stage.evaluation
         if how is None:
             return
-        rows = list(self._stage.world.test)[: how.rows or None]
+        rows = list(self._stage.environment_spec.test)[: how.rows or None]
         report = judged(self._stage, rows, model, processing_class)
         self.before, self.now = self.before or report, report
         self._run.held_out = dict(report.rewards)

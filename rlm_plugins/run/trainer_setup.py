@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.tokenizer_check import check_fit
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.specs import ModelSource
+from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import checkpoints
 
@@ -56,7 +56,7 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
     """The model to train, its tokenizer, and the LoRA config (None: all weights are trained)."""
     tokenizer = stage.source.tokenizer()
-    check_fit(tokenizer, next(iter(stage.world.train)))
+    check_fit(tokenizer, next(iter(stage.environment_spec.train)))
     model = stage.source.load()
     if stage.lora is None:
         return model, tokenizer, None
@@ -138,12 +138,12 @@ def follow(stage: Stage, earlier: Sequence[Stage]) -> None:
     stage.results = {name: s.output for s in earlier for name in (s.name, s.name[3:])}
 
 
-def result_of(stage: Stage) -> ModelSource:
+def result_of(stage: Stage) -> ModelSpec:
     """The policy a finished stage left, as the start of the next: its adapter is merged into the base.
 
     An engine that leaves something else (it says so by `leaves`) has left the policy as it was.
     """
-    if getattr(stage.engine, "leaves", "policy") != "policy":
+    if getattr(stage.engine, "produces", "policy") != "policy":
         return stage.source
 
     def tokenizer() -> PreTrainedTokenizerBase:
@@ -159,7 +159,7 @@ def result_of(stage: Stage) -> ModelSource:
         merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
         return merged.requires_grad_(True)  # PEFT froze the base; a next stage may train all of it
 
-    return ModelSource(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
+    return ModelSpec(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
 
 
 def _load(folder: Path) -> PreTrainedModel:

@@ -52,8 +52,8 @@ def dirty(batch: Batch, seed: int) -> Batch:
         kind = -other.abs() if name.endswith("logp") else other.abs() if name in POSITIVE else other
         return x.where(batch.mask, kind)
 
-    changed = each(replace(batch, window=None), change)  # type: ignore[arg-type]
-    return changed if batch.window is None else replace(changed, window=dirty(batch.window, seed))
+    changed = each(replace(batch, step_batch=None), change)  # type: ignore[arg-type]
+    return changed if batch.step_batch is None else replace(changed, step_batch=dirty(batch.step_batch, seed))
 
 
 def wider(batch: Batch, columns: int) -> Batch:
@@ -68,7 +68,7 @@ def wider(batch: Batch, columns: int) -> Batch:
 
 def reordered(batch: Batch, order: torch.Tensor) -> Batch:
     """The rows in another order, or some of them; the optimiser step they belong to stays whole."""
-    return replace(select(replace(batch, window=None), order), window=batch.window)  # type: ignore[arg-type]
+    return replace(select(replace(batch, step_batch=None), order), step_batch=batch.step_batch)  # type: ignore[arg-type]
 
 
 def relabelled(batch: Batch) -> Batch:
@@ -83,14 +83,14 @@ def with_empty_row(batch: Batch) -> Batch:
         if isinstance(value, list):
             setattr(more, name, [*value, value[-1]])
     more.mask[-1] = False
-    if more.window is not None:
-        more.window.mask[-1] = False
-        more.window_rows[-1] = len(batch.window.mask)
+    if more.step_batch is not None:
+        more.step_batch.mask[-1] = False
+        more.step_batch_rows[-1] = len(batch.step_batch.mask)
     return more
 
 
 def without_tokens(batch: Batch) -> Batch:
     """The same rows, none of which has a trained token."""
-    window = None if batch.window is None else without_tokens(batch.window)
+    window = None if batch.step_batch is None else without_tokens(batch.step_batch)
     nothing, unpaid = torch.zeros_like(batch.mask), torch.zeros_like(batch.token_rewards)
-    return replace(batch, mask=nothing, token_rewards=unpaid, window=window)  # type: ignore[arg-type]
+    return replace(batch, mask=nothing, token_rewards=unpaid, step_batch=window)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.testing.batch_transforms import cast, copied, each
 from rlm_plugins.testing.evaluation import answers, equal, look, shown, sound, without
-from rlm_plugins.testing.law import LEARNING, STEP, Draw, law
+from rlm_plugins.testing.law import LOSS, STEP, Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject, failure, remembering, saved
 from rlm_plugins.testing.strategies import batches_for
 
@@ -102,7 +102,7 @@ def purity(subject: Subject, draw: Draw) -> None:
             raise LawBroken(f"it changed {name} from {x.tolist()} to {y.tolist()}", shown(subject, batch))
 
 
-@law(*LEARNING, share=0.25)
+@law(*LOSS, share=0.25)
 def gradient(subject: Subject, draw: Draw) -> None:
     """A token weight carries no gradient; everything else in the learning room does."""
     batch = draw(batches_for(subject))

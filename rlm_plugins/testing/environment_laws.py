@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.environment import Environment, steps
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.rollout.tools import tools_of
-from rlm_plugins.specs import ModelSource, World
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.testing.batch_transforms import copied
 from rlm_plugins.testing.env_actions import calls, played, spoken
 from rlm_plugins.testing.law import Draw, law
@@ -45,10 +45,11 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 
 @law("rlm_environments")
-def world(subject: Subject, draw: Draw) -> None:
-    """It builds a World with rows to train on, each with a prompt: text, or messages with a role and a content."""
+def environment_spec(subject: Subject, draw: Draw) -> None:
+    """It builds a EnvironmentSpec with rows to train on, each with a prompt: text, or messages with a role and a
+    content."""
     made = built(subject)
-    if not isinstance(made, World):
+    if not isinstance(made, EnvironmentSpec):
         raise LawBroken(f"it returned {type(made).__name__}")
     rows = [*_rows(made.train), *_rows(made.test)]
     if not _rows(made.train):
@@ -142,9 +143,9 @@ def indices(subject: Subject, draw: Draw) -> None:
 
 @law("rlm_models")
 def source(subject: Subject, draw: Draw) -> None:
-    """It describes a model without loading it: a ModelSource with a config."""
+    """It describes a model without loading it: a ModelSpec with a config."""
     made = built(subject)
-    if not isinstance(made, ModelSource):
+    if not isinstance(made, ModelSpec):
         raise LawBroken(f"it returned {type(made).__name__}")
     if not hasattr(made.config, "to_dict") or not callable(made.load) or not callable(made.tokenizer):
         raise LawBroken("its config is no transformers config, or load or tokenizer cannot be called")
@@ -155,8 +156,8 @@ def row(subject: Subject, draw: Draw) -> None:
     """Every slot names a part that exists, with knobs that fit."""
     from rlm_plugins.registry import Registry
 
-    if not isinstance(subject.part.target, Row):
-        raise LawBroken(f"it is a {type(subject.part.target).__name__}, not a Row")
+    if not isinstance(subject.part.target, Algorithm):
+        raise LawBroken(f"it is a {type(subject.part.target).__name__}, not a Algorithm")
     registry = Registry()
     registry.find("rlm_trainers", subject.part.target.trainer)
     for key, slot in subject.part.target.slots().items():

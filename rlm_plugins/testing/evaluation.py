@@ -9,7 +9,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.testing.batch_transforms import copied
-from rlm_plugins.testing.law import LEARNING
+from rlm_plugins.testing.law import LOSS
 from rlm_plugins.testing.part_under_test import LawBroken, Subject, failure
 
 LEAVES = ("logp", "entropy", "log_ratio", "ratio", "values", "loss")
@@ -36,7 +36,7 @@ def look(subject: Subject, batch: Batch) -> Look:
         LawBroken: The part raised something, or answered with something that is no tensor.
     """
     batch = copied(batch)
-    leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LEARNING}
+    leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LOSS}
     values = tuple(on_mask(x, batch.mask) for x in answers(subject, batch))
     learning = [x.sum() for x in values if x.requires_grad]
     gradients: dict[str, torch.Tensor] = {}

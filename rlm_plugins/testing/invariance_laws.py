@@ -18,7 +18,7 @@ from rlm_plugins.testing.batch_transforms import (
     without_tokens,
 )
 from rlm_plugins.testing.evaluation import Look, equal, look, same, shown, sound
-from rlm_plugins.testing.law import LEARNING, SCORING, STEP, Draw, law
+from rlm_plugins.testing.law import LOSS, SCORING, STEP, Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 from rlm_plugins.testing.strategies import batches_for
 
@@ -76,7 +76,7 @@ def isolation(subject: Subject, draw: Draw) -> None:
         same(subject, batch, _rows(now, members), alone, what=f"of group {label} without the others")
 
 
-@law(*LEARNING)
+@law(*LOSS)
 def split(subject: Subject, draw: Draw) -> None:
     """Cutting the optimiser step into other micro-batches changes nothing."""
     batch = draw(batches_for(subject))
@@ -120,7 +120,7 @@ def empty(subject: Subject, draw: Draw) -> None:
     batch = draw(batches_for(subject))
     nothing = look(subject, without_tokens(batch))
     sound(subject, without_tokens(batch), nothing)
-    if subject.part.hook not in LEARNING:
+    if subject.part.hook not in LOSS:
         return
     equal(subject, batch, torch.tensor(0.0), nothing.values[0].sum(), "the sum over no tokens")
     everybody = torch.arange(len(batch.group))

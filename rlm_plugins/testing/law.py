@@ -24,7 +24,7 @@ STEP = (
     "rlm_aggregators",
 )
 SCORING = STEP[:3]
-LEARNING = STEP[3:]
+LOSS = STEP[3:]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Subject:
     def fresh(self) -> Bound:
         """The part, bound anew: a class starts without memories, and has met a policy where it wants to."""
         bound = self.part.bind(self.knobs)
-        for guest in bound.meeting if HOOKS[self.part.hook].data == SCORING else ():
+        for guest in bound.setup_targets if HOOKS[self.part.hook].data == SCORING else ():
             introduce(guest)
         return bound
 

@@ -74,7 +74,7 @@ def _given(subject: Subject, draw: Draw) -> dict[str, Any]:
         "prompts": [row["prompt"] for row in inputs],
         "inputs": inputs,
         "place": list(range(size)) * groups,
-        "write": write,
+        "generate": write,
         "tokenizer": Spelling(),
         "step": draw(st.integers(0, 9)),
         "seed": draw(st.integers(0, 9)),

@@ -91,12 +91,12 @@ def batches(
     if not window:
         return batch
     step, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
-    return replace(batch, window=wider(step, limit - width), window_rows=places)
+    return replace(batch, step_batch=wider(step, limit - width), step_batch_rows=places)
 
 
 def batches_for(subject: Subject, **sizes: Any) -> st.SearchStrategy[Batch]:
     """`batches` of these sizes, with a window where the part asks for one: it doubles what is made and moved."""
-    return batches(window=subject.names("window", "window_rows"), **sizes)
+    return batches(window=subject.names("step_batch", "step_batch_rows"), **sizes)
 
 
 def _filled(
@@ -109,7 +109,7 @@ def _filled(
     applies = noise(rows) > -1.0
     return Batch(
         group=group,
-        problem=group + 5,
+        prompt_index=group + 5,
         mask=mask,
         truncated=noise(rows) > 1.0,
         max_completion_length=limit,
@@ -127,18 +127,18 @@ def _filled(
         ref_logp=logp + noise(rows, width, size=0.3),
         rollout_logp=logp + noise(rows, width, size=0.1),
         rollout_weight=noise(rows, columns).abs(),
-        moved=noise(rows, size=0.1).abs(),
+        policy_drift=noise(rows, size=0.1).abs(),
         entropy=noise(rows, width).abs(),
         self_certainty=noise(rows, width).abs(),
-        margin=noise(rows, width).abs(),
+        top2_margin=noise(rows, width).abs(),
         values=noise(rows, width),
         log_ratio=log_ratio,
         ratio=log_ratio.clamp(-20.0, 20.0).exp(),
         loss=noise(rows, width),
-        tokens=(mask.sum() + 2).double(),
-        rows=(mask.any(1).sum() + 1).double(),
-        all_rows=torch.tensor(len(mask) + 2.0).double(),
-        micro_batches=torch.tensor(2.0).double(),
+        num_tokens=(mask.sum() + 2).double(),
+        num_sequences=(mask.any(1).sum() + 1).double(),
+        num_sequences_all=torch.tensor(len(mask) + 2.0).double(),
+        num_micro_batches=torch.tensor(2.0).double(),
         log=_listen,
         sources=_written(noise(rows)),
         old_values=noise(rows, width),
@@ -157,9 +157,9 @@ def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
         "completion_ids": [
             [3 + (number + 2 * t) % 11 for t in range(n)] for number, n in zip(numbers, lengths, strict=True)
         ],
-        "read": policy.read,
-        "write": _write,
-        "score": _score,
+        "logprobs_of": policy.read,
+        "generate": _write,
+        "rewards_of": _score,
         "tokenizer": policy.Letters(),
     }
 

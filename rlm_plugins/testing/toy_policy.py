@@ -46,7 +46,7 @@ def introduce(part: Any) -> None:
         for layer in (module for module in policy().modules() if hasattr(module, "lora_A")):
             for name in [name for name in layer.lora_A if name != "default"][:-KEPT]:
                 layer.delete_adapter(name)
-        part.meet(policy(), {})
+        part.setup(policy(), {})
 
 
 def read(

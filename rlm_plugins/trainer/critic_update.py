@@ -13,7 +13,7 @@ from rlm_plugins import stage
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import listed
-from rlm_plugins.models.auxiliary_optimizer import Tutor
+from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
 from rlm_plugins.packing.pack import layouts
@@ -33,7 +33,7 @@ class Valuing(Moving):
     """
 
     def __init__(self, *, critic: stage.Critic | None = None, **rest: Any) -> None:
-        self._tutor: Tutor[Critic] | None = None
+        self._tutor: AuxiliaryOptimizer[Critic] | None = None
         self._said: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
         self._as_scored = False
         self._warmup = critic.warmup_steps if critic is not None else 0
@@ -46,7 +46,7 @@ class Valuing(Moving):
         found = _built(critic, self.model, start, self.accelerator.device)
         if self.args.gradient_checkpointing and isinstance(found, SeparateCritic):
             found.trunk.gradient_checkpointing_enable()
-        self._tutor = Tutor(
+        self._tutor = AuxiliaryOptimizer(
             found,
             called="critic",
             learning_rate=self.args.learning_rate if critic.learning_rate is None else critic.learning_rate,
@@ -141,7 +141,7 @@ class Valuing(Moving):
                 self._move_critic(self._tutor)
         return loss
 
-    def _move_critic(self, tutor: Tutor[Critic]) -> None:
+    def _move_critic(self, tutor: AuxiliaryOptimizer[Critic]) -> None:
         norm, rate = tutor.step(self.state.global_step)
         self._as_scored = False
         self._metrics["train"]["critic/grad_norm"].append(norm)

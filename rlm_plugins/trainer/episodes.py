@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rlm_plugins.rollout.collector import Rows
-from rlm_plugins.rollout.episodes import Row, Table, told_of
-from rlm_plugins.specs import World
+from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens, told_of
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.rollout_sources import Writing
 
 
@@ -40,13 +40,13 @@ class Playing(Writing):
         world: Whose environment and tools the rows are played with; None: rows have one turn.
     """
 
-    def __init__(self, *, world: World | None = None, **rest: Any) -> None:
-        self._table_of_episodes: Table | None = None
-        self._played: list[Row] | None = None
+    def __init__(self, *, environment_spec: EnvironmentSpec | None = None, **rest: Any) -> None:
+        self._table_of_episodes: EpisodeRunner | None = None
+        self._played: list[EpisodeTokens] | None = None
         super().__init__(**rest)
-        if world is not None and world.answers:
-            self._table_of_episodes = Table(
-                world,
+        if environment_spec is not None and environment_spec.answers:
+            self._table_of_episodes = EpisodeRunner(
+                environment_spec,
                 self.tokenizer,
                 ends=self.eos_token_ids,
                 room=self.max_completion_length,
@@ -100,7 +100,7 @@ class Playing(Writing):
             self._log_episodes(self._played)
         return said
 
-    def _log_episodes(self, rows: Sequence[Row]) -> None:
+    def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
         told = [
             [len(e.ends), sum(e.paid), float(e.done), float(e.fault is not None), e.calls, e.failures]
             for e in (row.episode for row in rows)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.generation.call import written
-from rlm_plugins.generation.output import Finished, Written
+from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.prompts import Problems
 
@@ -30,7 +30,7 @@ class Generating(Problems):
         """Whether somebody wants to know what was thought of each token when it was written."""
         return False
 
-    def _finished(self) -> Finished | None:
+    def _finished(self) -> OnFinished | None:
         """Who wants to be told of rows that are done while others are still written."""
         return None
 
@@ -46,7 +46,7 @@ class Generating(Problems):
         return ids, logprobs
 
     @contextmanager
-    def _generator_writes(self) -> Iterator[list[Written]]:
+    def _generator_writes(self) -> Iterator[list[Generation]]:
         """While it lasts, the policy's `generate` is the generator's; yields what it will have written."""
         model, pages = self.accelerator.unwrap_model(self.model), []
         own = vars(model).get("generate")  # a model may have brought one along

@@ -52,7 +52,7 @@ class Learning(Dealing):
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
         if not counts_by_row(self.equation):
-            batch.window, batch.window_rows = self._window(batch, inputs)
+            batch.step_batch, batch.step_batch_rows = self._window(batch, inputs)
         self._measure(batch)
         processes = self.accelerator.num_processes
         loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
@@ -95,10 +95,10 @@ class Learning(Dealing):
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
             old_values=inputs.get("old_values"),  # type: ignore[arg-type]
-            tokens=inputs["tokens"].clamp(min=1.0) * window,
-            rows=inputs["rows"].clamp(min=1.0) * window,
-            all_rows=inputs["all_rows"] * window,
-            micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
+            num_tokens=inputs["tokens"].clamp(min=1.0) * window,
+            num_sequences=inputs["rows"].clamp(min=1.0) * window,
+            num_sequences_all=inputs["all_rows"] * window,
+            num_micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
             log=lambda name, x: self._log_mean(name, x, read),
         )
 

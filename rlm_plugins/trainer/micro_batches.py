@@ -48,7 +48,7 @@ class Dealing(Stopping):
         """How many rows are read together; None: as many as the recipe says."""
         if reasons.by_number(self._speed, self.equation, self.args):
             return None
-        (ids, _, width), budget = padded_rows(micro_batches[0]), self._speed.token_budget
+        (ids, _, width), budget = padded_rows(micro_batches[0]), self._speed.max_tokens_per_micro_batch
         if budget is None:
             weights = sum(x.numel() for x in self.model.parameters())
             return partial(joined, rows=len(ids), budget=PRODUCTS / weights)
@@ -126,7 +126,7 @@ class Dealing(Stopping):
 
     def _write_down(self, name: str, found: torch.Tensor) -> None:
         mean, count = torch.stack([found[0] / found[1].clamp(min=1.0), found[1]]).tolist()  # a GPU is waited for once
-        if count > 0 or not self._speed.skip:  # what was skipped whole has nothing to say
+        if count > 0 or not self._speed.skip_zero_advantage:  # what was skipped whole has nothing to say
             self._ledger[name].append(mean)
 
     def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:

@@ -56,7 +56,14 @@ class Recalling(Reading):
         alone = self._writers is None and not self.tools
         asked = (self._reads_old() and not self._old_comes_later()) or self._scores_by_old()
         wanted = asked or self._scoring_names("entropy")
-        return self._speed.reuse and self.model.training and exact and alone and wanted and self._thinks_as_it_reads()
+        return (
+            self._speed.reuse_old_logprobs
+            and self.model.training
+            and exact
+            and alone
+            and wanted
+            and self._thinks_as_it_reads()
+        )
 
     def _thinks_as_it_reads(self) -> bool:
         """Whether a row is written at the temperature it is read at, and read the same wherever it stands.

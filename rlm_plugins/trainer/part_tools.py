@@ -36,9 +36,9 @@ class Trying(Hurrying):
             "completion_ids": lambda: ids("completion"),
         }
         return {name: together(rows()) for name, rows in make.items() if self._scoring_names(name)} | {
-            "read": self._try_reading,
-            "write": self._try_writing,
-            "score": self._try_judging,
+            "logprobs_of": self._try_reading,
+            "generate": self._try_writing,
+            "rewards_of": self._try_judging,
             "tokenizer": self._tokenizer,
             "log": lambda name, x: self._ledger[name].append(float(x)),
         }
@@ -48,7 +48,7 @@ class Trying(Hurrying):
 
         The only one of the three that shares no work: who learns from it knows best what to share.
         """
-        _same_length("read", prompt_ids, completion_ids)
+        _same_length("logprobs_of", prompt_ids, completion_ids)
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
         rows = rows_of(prompts, completions, self._tokenizer.pad_token_id)
         return self._read(self.model, {name: x.to(self.accelerator.device) for name, x in rows.items()})[0]
@@ -58,7 +58,7 @@ class Trying(Hurrying):
     ) -> list[list[int]]:
         """What the policy writes, as many rows at a time as it does of a generation batch."""
         starts = [[]] * len(prompts) if prefixes is None else prefixes
-        _same_length("write", prompts, starts)
+        _same_length("generate", prompts, starts)
         mine, written = share(len(prompts)), []
         size = self.args.per_device_train_batch_size * self.args.steps_per_generation
         for first in range(0, mine.stop - mine.start, size):  # as often on every process
@@ -74,7 +74,7 @@ class Trying(Hurrying):
         Raises:
             Fault: Of a reward that stops the run; on every process.
         """
-        _same_length("score", prompts, completion_ids, inputs)
+        _same_length("rewards_of", prompts, completion_ids, inputs)
         mine = share(len(prompts))
         said = together(self._judged(prompts[mine], completion_ids[mine], inputs[mine]))
         return self._weighted(torch.tensor(said, device=self.accelerator.device).view(-1, len(self._rewards)))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.completion_cache import Past, answers_in, distance, stacked
+from rlm_plugins.rollout.completion_cache import CompletionCache, answers_in, distance, stacked
 from rlm_plugins.trainer.logprobs import loss_mask
 from rlm_plugins.trainer.old_logprobs import Recalling
 
@@ -17,7 +17,7 @@ class Moving(Recalling):
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)
-        self._past = Past() if self._scoring_names("moved") else None
+        self._past = CompletionCache() if self._scoring_names("policy_drift") else None
 
     def _moved(self, out: dict[str, Any]) -> torch.Tensor:
         """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.

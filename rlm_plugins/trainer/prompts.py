@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.rollout.prompt_source import Desk
+from rlm_plugins.rollout.prompt_source import PromptSource
 
 
 class Problems(GRPOTrainer):  # type: ignore[misc]
@@ -24,7 +24,7 @@ class Problems(GRPOTrainer):  # type: ignore[misc]
     """
 
     def __init__(
-        self, *, order: Callable[[int, int, int], Sequence[int]], desk: Desk | None = None, **trl: Any
+        self, *, order: Callable[[int, int, int], Sequence[int]], desk: PromptSource | None = None, **trl: Any
     ) -> None:
         self._order, self._desk = order, desk
         self._problem: torch.Tensor | None = None

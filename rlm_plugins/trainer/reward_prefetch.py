@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.generation.output import Finished
+from rlm_plugins.generation.output import OnFinished
 from rlm_plugins.rewards.guard import groups_of
 from rlm_plugins.rewards.trl_adapter import columns_of
 from rlm_plugins.trainer.rewards import Judging
 
 
 class Hurrying(Judging):
-    """The same; with `speed: {overlap: true}` rewards that compute elsewhere work while the model writes and reads.
+    """The same; with `speed: {prefetch_rewards: true}` rewards that compute elsewhere work while the model writes and
+    reads.
 
     A group whose last row is done goes to the rewards that may be asked by group, where the generator says so
     (`finished`); what is left, when all is written. The answers are fetched when TRL calls the rewards.
@@ -21,7 +22,7 @@ class Hurrying(Judging):
     _asked_for: Sequence[Any] = ()
 
     def _generate(self, prompts: list[Any]) -> Any:
-        hurries = self._speed.overlap and any(hasattr(reward, "begin") for reward in self.reward_funcs)
+        hurries = self._speed.prefetch_rewards and any(hasattr(reward, "begin") for reward in self.reward_funcs)
         self._asked_for = prompts if hurries and self._writes_as_asked(prompts[0]) else ()
         self._groups = {row: rows for rows in groups_of(self._asked_for) for row in rows}
         self._done: dict[int, list[int]] = {}
@@ -38,7 +39,7 @@ class Hurrying(Judging):
         parses = any(getattr(self._tokenizer, name, None) for name in ("response_template", "response_schema"))
         return self.rollout_func is None and not self.tools and (isinstance(prompt, str) or not parses)
 
-    def _finished(self) -> Finished | None:
+    def _finished(self) -> OnFinished | None:
         return self._hear if self._asked_for else None
 
     def _hear(self, rows: list[int], ids: list[list[int]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.collector import Rows, Writers
+from rlm_plugins.rollout.collector import RolloutCollector, Rows
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.generation import Generating
 
@@ -22,7 +22,7 @@ class Writing(Generating):
         writers: Give every row to its writer; None: the policy writes all.
     """
 
-    def __init__(self, *, writers: Writers | None = None, **rest: Any) -> None:
+    def __init__(self, *, writers: RolloutCollector | None = None, **rest: Any) -> None:
         self._writers = writers
         self._written: Rows | None = None
         self._inputs: Sequence[Any] = ()

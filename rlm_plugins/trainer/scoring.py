@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, teach
-from rlm_plugins.rollout.collector import Writers
+from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
 from rlm_plugins.step import compare, sift
 from rlm_plugins.trainer.logprobs import loss_mask
@@ -93,7 +93,7 @@ class Scoring(Trying):
             column.extend(whole.columns.get(name, ()))
         self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
         out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
-        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.kept.unsqueeze(1)).sum()
+        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
         return out, whole.batch
 
     def _table(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Scoring(Trying):
             group=torch.arange(len(rewards), device=device) // generations,
             mask=self._gather_rows(loss_mask(out)).bool(),
             truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
-            problem=self._problem,  # type: ignore[arg-type]
+            prompt_index=self._problem,  # type: ignore[arg-type]
             sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
             max_completion_length=self.max_completion_length,
             step=self.state.global_step,
@@ -119,7 +119,7 @@ class Scoring(Trying):
             named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
             old_logp=self._gather_rows(out.get("old_per_token_logps")),
             ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
-            moved=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
+            policy_drift=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
             turn_rewards=self._gather_rows(out.get("turn_rewards")),
             rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
             values=self._gather_rows(self._values_before(out)),
@@ -132,11 +132,11 @@ class Scoring(Trying):
             self._ledger["shapers/reward"].append(batch.rewards.nanmean().item())
         if self.equation.filters:
             live = batch.mask.any(1)
-            self._ledger["filters/kept"].append(((live & batch.kept).sum() / live.sum().clamp(min=1)).item())
+            self._ledger["filters/kept"].append(((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
         if self._writers is not None:
             self._log_sources(batch, self._writers)
 
-    def _log_sources(self, batch: Batch, writers: Writers) -> None:
+    def _log_sources(self, batch: Batch, writers: RolloutCollector) -> None:
         """Per source its share of all rows and of those that are its own, their mean reward, and how many were cut."""
         for label, own in batch.sources.items():
             share = own.float().mean().item()
@@ -148,7 +148,7 @@ class Scoring(Trying):
                 self._ledger[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
 
     def _log_refill(self, full: FullBatch) -> None:
-        self._ledger["refill/draws"].append(full.draws)
+        self._ledger["dynamic_sampling/rounds"].append(full.draws)
         self._ledger["refill/full"].append(full.filled / full.groups)
         if not full.full and self.accelerator.is_main_process:
             found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"

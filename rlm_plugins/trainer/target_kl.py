@@ -61,7 +61,7 @@ class Stopping(Scoring):
         moved = (total[0] / total[1].clamp(min=1.0)).item()
         self._enough = moved > self._most
         self._ledger["update/kl"].append(moved)
-        self._ledger["update/passed_over"].append(float(self._enough))
+        self._ledger["update/skipped"].append(float(self._enough))
         if self._enough:
             self._hold_policy()
 
@@ -69,5 +69,5 @@ class Stopping(Scoring):
         """A micro-batch that nobody learns from."""
         self._step += 1
         if self.accelerator.sync_gradients:
-            self._ledger["update/passed_over"].append(1.0)
+            self._ledger["update/skipped"].append(1.0)
         return torch.zeros((), device=self.accelerator.device)

@@ -15,7 +15,7 @@ from rlm_plugins.kernels.fused_logprob_head import chunks
 from rlm_plugins.packing.forward import through
 from rlm_plugins.packing.layout import Layout
 
-TOLD = ("self_certainty", "margin")
+TOLD = ("self_certainty", "top2_margin")
 """What a scoring part may name, and TRL's fused head does not give."""
 NAMES = ("old_logp", "entropy", *TOLD)
 """All that is read."""
@@ -30,7 +30,7 @@ def read_vocabulary(
     temperature: float,
     rows: int,
 ) -> dict[str, Float[torch.Tensor, "B width"]]:
-    """`old_logp`, `entropy`, `self_certainty` and `margin` of the last `width` tokens, without gradient.
+    """`old_logp`, `entropy`, `self_certainty` and `top2_margin` of the last `width` tokens, without gradient.
 
     It asks for the logits themselves, so any scaling or cap of a model holds; `rows` · `width` · V of them are in
     memory at a time.
@@ -98,5 +98,5 @@ def tell(
         "old_logp": z.gather(-1, tokens.unsqueeze(-1)).squeeze(-1),
         "entropy": -(z.exp() * z).sum(-1),
         "self_certainty": -z.mean(-1) - math.log(z.shape[-1]),
-        "margin": likeliest[..., 0] - likeliest[..., 1],
+        "top2_margin": likeliest[..., 0] - likeliest[..., 1],
     }

@@ -57,7 +57,7 @@ def trl_gdpo(case: Case, args: Args) -> Out:
     names, weights = args["rewards"].split(","), map(float, args["weights"].split(","))
     rewards = {name: getattr(case, name) for name in names}
     knobs = {"weights": dict(zip(names, weights, strict=True))}
-    return {"advantages": a.reward_by_reward(rewards, case.groups, case.mask, **knobs)}
+    return {"advantages": a.per_reward(rewards, case.groups, case.mask, **knobs)}
 
 
 @says("gfpo_trainer[filter + advantage lines]")
@@ -139,12 +139,12 @@ def verl_opo(case: Case, args: Args) -> Out:
 
 @says("compute_gpg_outcome_advantage")
 def verl_gpg(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.gpg, teaching="nonzero_rewards")
+    return scored(case, case.outcome, a.gpg, counted="nonzero_rewards")
 
 
 @says("compute_grpo_passk_outcome_advantage")
 def verl_passk(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.lead, scale="group" if args["norm_adv_by_std_in_grpo"] else "none")
+    return scored(case, case.outcome, a.best_margin, scale="group" if args["norm_adv_by_std_in_grpo"] else "none")
 
 
 @says("compute_remax_outcome_advantage")
@@ -164,7 +164,7 @@ def verl_remax(case: Case, args: Args) -> Out:
 def verl_gdpo(case: Case, args: Args) -> Out:
     """verl was given one reward, and standardises over tokens."""
     knobs = {"over": "tokens", "eps": 1e-6}
-    return {"advantages": a.reward_by_reward({"score": case.outcome}, case.groups, case.mask, **knobs)}
+    return {"advantages": a.per_reward({"score": case.outcome}, case.groups, case.mask, **knobs)}
 
 
 @says("torch_functional.masked_whiten")

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import Row, turned
+from rlm_plugins.algorithm import Algorithm, turned
 from vectors.advantages import OPEN
 from vectors.records import RECORDS, Args, Case, fits
 
-Setting = Callable[[Row, Args, Case], Row]
+Setting = Callable[[Algorithm, Args, Case], Algorithm]
 HELD: list[tuple[str, str, Args, Setting]] = []
 
 
@@ -34,7 +34,7 @@ def pairs() -> list[tuple[str, Args, Setting]]:
     return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if fits(r, function, args)]
 
 
-def loss(row: Row, **knobs: Any) -> Row:
+def loss(row: Algorithm, **knobs: Any) -> Algorithm:
     """The row with other knobs of its policy loss, and without its penalty, which these records do not have."""
     return replace(row, policy_loss=turned(row.policy_loss, **knobs), penalties=())
 
@@ -56,18 +56,18 @@ BY_TOKEN: Args = {**BARE, "importance_sampling_level": None}
 @holds("cispo@trl", TRL_LOSS, loss_type="cispo")
 @holds("sapo@trl", TRL_LOSS, loss_type="sapo")
 @holds("gmpo@trl", "gmpo.GMPOTrainer._compute_loss")
-def as_it_is(row: Row, args: Args, case: Case) -> Row:
+def as_it_is(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return row
 
 
 @holds("gfpo@trl", "gfpo_trainer[filter + advantage lines]")
-def trl_kept(row: Row, args: Args, case: Case) -> Row:
+def trl_kept(row: Algorithm, args: Args, case: Case) -> Algorithm:
     by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
     return replace(row, filters=[turned("keep_k", k=args["keep"], by=by)])
 
 
 @holds("rloo@trl", TRL_RLOO)
-def trl_rloo(row: Row, args: Args, case: Case) -> Row:
+def trl_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
     scale = "batch" if args["normalize_advantages"] else "none"
     return replace(
         row, shapers=[turned(row.shapers[0], beta=args["beta"])], advantage=turned(row.advantage, scale=scale)
@@ -79,13 +79,13 @@ def trl_rloo(row: Row, args: Args, case: Case) -> Row:
 @holds("dapo@trl", TRL_LOSS, loss_type="dapo", **BY_TOKEN)
 @holds("gspo@trl", TRL_LOSS, loss_type="grpo", **BARE, importance_sampling_level="sequence")
 @holds("rloo@trl", "RLOOTrainer._compute_loss")
-def trl_clip(row: Row, args: Args, case: Case) -> Row:
+def trl_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
     low, high = args.get("epsilon_low", 0.2), args.get("epsilon_high", 0.28)
     return loss(row, epsilon=low, epsilon_high=high, delta=args.get("delta"))
 
 
 @holds("grpo@trl", TRL_LOSS, loss_type="dapo", beta=0.04, use_bias_correction_kl=True)
-def trl_kl(row: Row, args: Args, case: Case) -> Row:
+def trl_kl(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """The only records with a KL are sums over tokens."""
     return replace(row, policy_loss=turned(row.policy_loss, epsilon_high=0.28), aggregator="token_mean")
 
@@ -108,35 +108,35 @@ CLIPPED = "grpo@verl rloo@verl reinforce_pp@verl reinforce_pp_baseline@verl opo@
 @holds("reinforce_pp_baseline@verl", "compute_reinforce_plus_plus_baseline_outcome_advantage")
 @holds("grpo@verl", "core_algos.kl_penalty", kind="k3")
 @holds("grpo@verl", "core_algos.kl_penalty", kind="low_var_kl")
-def verl_as_it_is(row: Row, args: Args, case: Case) -> Row:
+def verl_as_it_is(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return row
 
 
 @holds("rloo@verl", "compute_rloo_outcome_advantage")
-def verl_rloo(row: Row, args: Args, case: Case) -> Row:
+def verl_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return replace(row, shapers=())
 
 
 @holds("reinforce_pp@verl", "compute_reinforce_plus_plus_outcome_advantage", rewards="rewards")
-def verl_to_come(row: Row, args: Args, case: Case) -> Row:
+def verl_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return replace(row, shapers=(), advantage=turned(row.advantage, gamma=args["gamma"]))
 
 
 @holds(CLIPPED, VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
 @holds("gspo@verl", "compute_policy_loss_gspo", **TOKEN_MEAN)
-def verl_clip(row: Row, args: Args, case: Case) -> Row:
+def verl_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return loss(row, epsilon=args["clip_low"], epsilon_high=args["clip_high"])
 
 
 @holds("dapo@verl", VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
 @holds("dapo@verl", VERL_CLIP, clip_ratio_c=1e9, **TOKEN_MEAN)
-def verl_dual_clip(row: Row, args: Args, case: Case) -> Row:
+def verl_dual_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """No record has the recipe's c of 10."""
     return loss(row, epsilon_high=args["clip_high"], delta=args["clip_ratio_c"])
 
 
 @holds("dr_grpo@verl", VERL_CLIP, loss_agg_mode="seq-mean-token-sum-norm")
-def verl_fixed_length(row: Row, args: Args, case: Case) -> Row:
+def verl_fixed_length(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """L is the padded width."""
     aggregator = turned(row.aggregator, length=case.mask.shape[1])
     return replace(loss(row, epsilon_high=args["clip_high"]), aggregator=aggregator)
@@ -144,23 +144,23 @@ def verl_fixed_length(row: Row, args: Args, case: Case) -> Row:
 
 @holds("flash_rl@verl", VERL_CLIP, rollout_is="token", threshold=2.0)
 @holds("cispo@verl", "compute_policy_loss_cispo", clip_low=0.2, **TOKEN_MEAN)
-def verl_high(row: Row, args: Args, case: Case) -> Row:
+def verl_high(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return loss(row, epsilon_high=args["clip_high"])
 
 
 @holds("gmpo@verl", "compute_policy_loss_geo_mean")
-def verl_geometric(row: Row, args: Args, case: Case) -> Row:
+def verl_geometric(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return replace(row, importance=turned(row.importance, epsilon=args["clip_low"], epsilon_high=args["clip_high"]))
 
 
 @holds("clip_cov@verl", "compute_policy_loss_clip_cov")
-def verl_clip_cov(row: Row, args: Args, case: Case) -> Row:
+def verl_clip_cov(row: Algorithm, args: Args, case: Case) -> Algorithm:
     band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
     return replace(row, token_weights=[turned(row.token_weights[0], **band)])
 
 
 @holds("kl_cov@verl", "compute_policy_loss_kl_cov")
-def verl_kl_cov(row: Row, args: Args, case: Case) -> Row:
+def verl_kl_cov(row: Algorithm, args: Args, case: Case) -> Algorithm:
     cost = turned(row.penalties[0], share=args["kl_cov_ratio"], beta=args["ppo_kl_coef"])
     return replace(row, penalties=[cost])
 
@@ -177,17 +177,17 @@ OPEN_CLIPPED = "grpo@openrlhf dr_grpo@openrlhf rloo@openrlhf reinforce_pp@openrl
 @holds("reinforce_pp_baseline@openrlhf", OPEN, estimator="reinforce_baseline", kl_coef=0.0)
 @holds("grpo@openrlhf", OPEN_KL, kl_estimator="k3", unbiased_gradient=False)
 @holds("reinforce_pp_baseline@openrlhf", OPEN_KL, kl_estimator="k2", unbiased_gradient=False)
-def open_as_it_is(row: Row, args: Args, case: Case) -> Row:
+def open_as_it_is(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return row
 
 
 @holds("rloo@openrlhf", OPEN, estimator="rloo", kl_coef=0.0)
-def open_rloo(row: Row, args: Args, case: Case) -> Row:
+def open_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return replace(row, shapers=())
 
 
 @holds("reinforce_pp@openrlhf", OPEN, estimator="reinforce")
-def open_to_come(row: Row, args: Args, case: Case) -> Row:
+def open_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """With the KL in the reward: nobody is compared, so it does not matter when it is taken off."""
     kl = turned(row.shapers[0], beta=args["kl_coef"])
     return replace(row, shapers=[kl], advantage=turned(row.advantage, gamma=args["gamma"]))
@@ -195,5 +195,5 @@ def open_to_come(row: Row, args: Args, case: Case) -> Row:
 
 @holds(OPEN_CLIPPED, OPEN_LOSS, dual_clip=None, token_level_loss=True)
 @holds("gspo@openrlhf", OPEN_LOSS, policy_loss_type="gspo")
-def open_clip(row: Row, args: Args, case: Case) -> Row:
+def open_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
     return loss(row, epsilon=args["clip_eps_low"], epsilon_high=args["clip_eps_high"])

@@ -33,10 +33,10 @@ def learnt(
     logp = case.logp.requires_grad_()
     advantages = getattr(case, args.get("advantages", "adv_seq"))
     counts = {
-        "tokens": case.mask.sum().double(),
-        "rows": case.mask.any(1).sum().double(),
-        "all_rows": torch.tensor(len(case.groups)).double(),
-        "micro_batches": torch.tensor(1.0).double(),
+        "num_tokens": case.mask.sum().double(),
+        "num_sequences": case.mask.any(1).sum().double(),
+        "num_sequences_all": torch.tensor(len(case.groups)).double(),
+        "num_micro_batches": torch.tensor(1.0).double(),
         "step": 0,
     }
     batch = case.batch(

@@ -35,7 +35,7 @@ def verl_sapo(case: Case, args: Args) -> Out:
 
 def geometric(case: Case, args: Args, low: str, high: str) -> Out:
     ratio = part("rlm_importance", w.geometric_clipped, epsilon=args[low], epsilon_high=args[high])
-    loss = part("rlm_policy_losses", p.plain)
+    loss = part("rlm_policy_losses", p.unclipped)
     return learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, ratio)
 
 
@@ -86,7 +86,7 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
 @says("compute_policy_loss_kl_cov")
 def verl_kl_cov(case: Case, args: Args) -> Out:
     cost = replace(part("rlm_penalties", k.kl_cov, share=args["kl_cov_ratio"]), beside={"beta": args["ppo_kl_coef"]})
-    loss = part("rlm_policy_losses", p.plain)
+    loss = part("rlm_policy_losses", p.unclipped)
     return learnt(case, args, verl_aggregator(case, args), loss, w.token, [cost])
 
 

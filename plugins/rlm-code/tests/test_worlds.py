@@ -96,11 +96,11 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
     rows, right, wrong = SHAPES[name]
-    world = WORLDS[name](path=written(tmp_path, rows), split="train")
-    assert len(world.train) == len(rows)
-    (message,) = world.train[0]["prompt"]
+    environment_spec = WORLDS[name](path=written(tmp_path, rows), split="train")
+    assert len(environment_spec.train) == len(rows)
+    (message,) = environment_spec.train[0]["prompt"]
     assert message["content"].endswith(INSTRUCTION)
-    tests = [row["tests"] for row in world.train]
+    tests = [row["tests"] for row in environment_spec.train]
     for programs, score in ((right, 1.0), (wrong, 0.0)):
         texts = [f"```python\n{source}\n```" for source in programs]
         assert code_tests(texts, tests, seconds=60.0) == [score] * len(rows), score
@@ -113,8 +113,8 @@ def test_the_sanitized_mbpp_too(tmp_path: Path) -> None:
         "test_list": MBPP["test_list"],
         "test_imports": ["import math"],
     }
-    world = WORLDS["mbpp"](path=written(tmp_path, [row]))
-    assert "assert math.isclose(area(1), math.pi)" in world.train[0]["prompt"][0]["content"]
+    environment_spec = WORLDS["mbpp"](path=written(tmp_path, [row]))
+    assert "assert math.isclose(area(1), math.pi)" in environment_spec.train[0]["prompt"][0]["content"]
 
 
 TABLE = [{"problem": f"Write {n}.", "tests": {"stdin": [["", str(n)]]}, "solution": f"print({n})"} for n in range(20)]
@@ -153,10 +153,10 @@ def test_another_shape_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    world = WORLDS["code_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
-    tested = {row["question"] for row in world.test}
-    assert (len(world.train), len(tested)) == (15, 5)
-    assert not tested & {row["question"] for row in world.train}
+    environment_spec = WORLDS["code_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
+    tested = {row["question"] for row in environment_spec.test}
+    assert (len(environment_spec.train), len(tested)) == (15, 5)
+    assert not tested & {row["question"] for row in environment_spec.train}
 
 
 class Payload:

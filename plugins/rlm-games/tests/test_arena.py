@@ -62,9 +62,9 @@ def test_a_game_is_a_function_of_its_row_and_the_moves(name: str) -> None:
 
 @needs_textarena
 def test_other_rows_are_other_games() -> None:
-    world = textarena(game="GuessTheNumber-v0", train_rows=30, test_rows=2)
-    environments: list[Any] = [world.environment() for _ in world.train]  # type: ignore[misc]
-    for environment, row in zip(environments, world.train, strict=True):
+    environment_spec = textarena(game="GuessTheNumber-v0", train_rows=30, test_rows=2)
+    environments: list[Any] = [environment_spec.environment() for _ in environment_spec.train]  # type: ignore[misc]
+    for environment, row in zip(environments, environment_spec.train, strict=True):
         environment.reset(row["seed"])
     assert len({e._game.state.game_state["game_number"] for e in environments}) > 5
 
@@ -72,10 +72,10 @@ def test_other_rows_are_other_games() -> None:
 @needs_textarena
 def test_moves_are_shown_as_they_are_played() -> None:
     moves = ["[accept]", "[continue]"]
-    world = textarena(game="Secretary-v0", show=moves, train_rows=20, test_rows=2)
-    assert {row["demonstration"] for row in world.train} == {*moves}
-    for row in world.train:
-        game: Any = world.environment()  # type: ignore[misc]
+    environment_spec = textarena(game="Secretary-v0", show=moves, train_rows=20, test_rows=2)
+    assert {row["demonstration"] for row in environment_spec.train} == {*moves}
+    for row in environment_spec.train:
+        game: Any = environment_spec.environment()  # type: ignore[misc]
         first, *said = row["prompt"]
         assert first["content"].endswith(game.reset(row["seed"]))
         for move, answer in zip(said[::2], said[1::2], strict=True):

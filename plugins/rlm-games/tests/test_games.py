@@ -13,7 +13,7 @@ from rlm_games.game import Game, shown
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.rollout.tools import named
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
 
 test_nim = conformance("rlm_environments", nim)
@@ -23,7 +23,7 @@ test_evasion = conformance("rlm_environments", guess, knobs={"evasive": True})
 test_walk = conformance("rlm_environments", walk)
 test_tictactoe = conformance("rlm_environments", tictactoe)
 
-GAMES: dict[str, tuple[Callable[..., World], int]] = {
+GAMES: dict[str, tuple[Callable[..., EnvironmentSpec], int]] = {
     "nim": (nim, 18),
     "guess": (guess, 35 * 7),
     "walk": (walk, 600),
@@ -39,8 +39,8 @@ def test_more_guesses_than_there_are_numbers_for() -> None:
     assert guess(guesses=5).train
 
 
-def begun(world: World, row: Any) -> Game:
-    game: Game = world.environment()  # type: ignore[misc]
+def begun(environment_spec: EnvironmentSpec, row: Any) -> Game:
+    game: Game = environment_spec.environment()  # type: ignore[misc]
     game.reset(**named(game.reset, row))
     return game
 
@@ -58,12 +58,12 @@ def played(game: Game, choose: Callable[[Game], Sequence[str]]) -> float:
 @pytest.mark.parametrize("name", GAMES)
 def test_best_play_gets_what_there_is_and_any_play_less(name: str) -> None:
     made, count = GAMES[name]
-    world = made(test_rows=10**6)
-    rows = [*world.train, *world.test]
+    environment_spec = made(test_rows=10**6)
+    rows = [*environment_spec.train, *environment_spec.test]
     assert len(rows) == count
-    assert 0.05 < len(world.test) / count < 0.25
-    best = [played(begun(world, row), lambda game: game.best()) for row in rows]
-    anyhow = [played(begun(world, row), lambda game: game.legal()) for row in rows]
+    assert 0.05 < len(environment_spec.test) / count < 0.25
+    best = [played(begun(environment_spec, row), lambda game: game.best()) for row in rows]
+    anyhow = [played(begun(environment_spec, row), lambda game: game.legal()) for row in rows]
     assert min(best) == pytest.approx(0.5 if name == "tictactoe" else 1.0)
     assert max(best) == pytest.approx(1.0)
     assert sum(anyhow) < 0.8 * sum(best)
@@ -72,19 +72,19 @@ def test_best_play_gets_what_there_is_and_any_play_less(name: str) -> None:
 @pytest.mark.parametrize("name", ["nim", "walk", "tictactoe"])
 def test_only_the_best_moves_lead_to_the_most(name: str) -> None:
     """Against every game there is from the position on."""
-    world = GAMES[name][0]()
+    environment_spec = GAMES[name][0]()
 
     def most(row: Any, moves: list[str]) -> float:
-        game, paid = begun(world, row), 0.0
+        game, paid = begun(environment_spec, row), 0.0
         for move in moves:
             _, reward, over = game.step(move)
             paid += reward
         return paid if over else max(most(row, [*moves, move]) for move in game.legal())
 
     short = {"nim": lambda row: row["heap"] < 12, "walk": lambda row: abs(row["x"] - row["to_x"]) < 2}
-    rows = [row for row in world.train if short.get(name, lambda row: row["board"].count(".") == 5)(row)]
+    rows = [row for row in environment_spec.train if short.get(name, lambda row: row["board"].count(".") == 5)(row)]
     for row in rows[:12]:
-        game = begun(world, row)
+        game = begun(environment_spec, row)
         worth = {move: most(row, [move]) for move in game.legal()}
         assert {m for m in worth if worth[m] == pytest.approx(max(worth.values()))} == {*game.best()}
 
@@ -120,12 +120,12 @@ def test_a_game_that_never_ends_is_shown_up_to_its_last_turn() -> None:
 @pytest.mark.parametrize("name", GAMES)
 def test_moves_are_shown_as_they_are_played(name: str) -> None:
     """Played again, a game that is shown says what it was shown to say; and no start of the test is among them."""
-    world = GAMES[name][0](show="moves")
-    tested = {row["prompt"][0]["content"] for row in world.test}
-    for row in random.Random(0).sample(list(world.train), 20):
+    environment_spec = GAMES[name][0](show="moves")
+    tested = {row["prompt"][0]["content"] for row in environment_spec.test}
+    for row in random.Random(0).sample(list(environment_spec.train), 20):
         first, *said = row["prompt"]
         assert first["content"] not in tested
-        game = begun(world, row)
+        game = begun(environment_spec, row)
         for move, answer in zip(said[::2], said[1::2], strict=True):
             assert game.step(move["content"])[::2] == (answer["content"], False)
         assert row["demonstration"] in game.legal()
@@ -134,16 +134,18 @@ def test_moves_are_shown_as_they_are_played(name: str) -> None:
 @pytest.mark.parametrize("action", ["", " ", "99", "1 or 2, no: x", "-1"])
 def test_what_is_not_allowed_ends_the_game(action: str) -> None:
     for made, _ in GAMES.values():
-        world = made()
-        assert begun(world, world.train[0]).step(action) == ("no", 0.0, True)
+        environment_spec = made()
+        assert begun(environment_spec, environment_spec.train[0]).step(action) == ("no", 0.0, True)
 
 
 def test_an_opponent_who_blunders_can_be_beaten_by_less_than_best_play() -> None:
     """Best play wins all the same; luck differs from game to game, and is that of the row."""
 
     def won(blunder: float, moves: Callable[[Game], Sequence[str]]) -> list[float]:
-        world = nim(blunder=blunder, games=20)
-        return [played(begun(world, row), moves) for row in [*world.train, *world.test]]
+        environment_spec = nim(blunder=blunder, games=20)
+        return [
+            played(begun(environment_spec, row), moves) for row in [*environment_spec.train, *environment_spec.test]
+        ]
 
     best = won(0.5, lambda game: game.best())
     assert (len(best), min(best)) == (18 * 20, 1.0)
@@ -155,13 +157,13 @@ def test_an_opponent_who_blunders_can_be_beaten_by_less_than_best_play() -> None
 
 def test_who_guesses_at_luck_never_finds_what_is_evasive() -> None:
     """In two guesses of three numbers: only the one in the middle, and then the one that is left."""
-    world = guess(guesses=2, evasive=True)
-    for row in world.test:
+    environment_spec = guess(guesses=2, evasive=True)
+    for row in environment_spec.test:
         for first in range(row["low"], row["high"] + 1):
             for second in range(row["low"], row["high"] + 1):
-                game = begun(world, row)
+                game = begun(environment_spec, row)
                 told, paid, _ = game.step(str(first))
                 right = first == row["low"] + 1 and second == first + (1 if told == "+" else -1)
                 assert paid + game.step(str(second))[1] == float(right)
-    halves = {row["secret"]: begun(world, row).step(str(row["low"] + 1))[0] for row in world.test}
+    halves = {row["secret"]: begun(environment_spec, row).step(str(row["low"] + 1))[0] for row in environment_spec.test}
     assert {*halves.values()} == {"+", "-"}

@@ -15,7 +15,7 @@ from transformers.utils import get_json_schema
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
-from rlm_plugins.rollout.episodes import Table
+from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.testing import conformance
 
@@ -63,8 +63,8 @@ def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> N
     """As a `scratch` model would write it: what it is shown parses as a call, and the answer is what it is told."""
     if tool == "python":
         _isolated()
-    world = calculator(train_rows=20, test_rows=4, tool=tool, show="moves", skill=1.0)
-    call, said = world.train[0], world.train[1]
+    environment_spec = calculator(train_rows=20, test_rows=4, tool=tool, show="moves", skill=1.0)
+    call, said = environment_spec.train[0], environment_spec.train[1]
     words = build_tokenizer(CHARACTERS, tools=True)
     assert words.unk_token_id not in words(call["demonstration"])["input_ids"]
 
@@ -72,7 +72,7 @@ def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> N
         rows = [said if words.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
         return [words(row["demonstration"] + "<|end|>")["input_ids"] for row in rows], None
 
-    table = Table(world, words, ends=[words.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
     (row,) = table.play([call["prompt"]], [call], write)
     assert row.episode.told == "\n".join([called.format(**call), told.format(**call), call["answer"]])
     assert row.episode.done
@@ -104,9 +104,9 @@ def problems(tmp_path: Path) -> dict[str, Any]:
 
 def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
     _isolated()
-    world = interpreter(data=problems)
-    assert len(world.train) == 4
-    tool: Any = world.environment()  # type: ignore[misc]
+    environment_spec = interpreter(data=problems)
+    assert len(environment_spec.train) == 4
+    tool: Any = environment_spec.environment()  # type: ignore[misc]
     assert tool.python("import math\nprint(math.factorial(5))") == "120\n"
     assert tool.python("1/0").startswith("error: ZeroDivisionError")
     assert "error" in tool.python("open('/etc/passwd').read()")
@@ -121,9 +121,12 @@ def test_a_run_stops_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch
         raise sandbox.SandboxError("there are no locks")
 
     monkeypatch.setattr(type(sandbox.shared()), "start", refuses)
-    world, words = calculator(train_rows=20, test_rows=4, tool="python"), build_tokenizer(CHARACTERS, tools=True)
-    table = Table(world, words, ends=[words.eos_token_id], room=80)
-    (row,) = table.play([world.train[0]["prompt"]], [world.train[0]], lambda rows: ([], None))
+    environment_spec, words = (
+        calculator(train_rows=20, test_rows=4, tool="python"),
+        build_tokenizer(CHARACTERS, tools=True),
+    )
+    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
+    (row,) = table.play([environment_spec.train[0]["prompt"]], [environment_spec.train[0]], lambda rows: ([], None))
     assert row.over
     assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)
 

@@ -61,7 +61,7 @@ def test_every_number_of_the_family() -> None:
         "summed": sequence_likelihood(REWARDS, read["old_logp"], MASK, mean=False),
         "entropy": token_entropy(REWARDS, read["entropy"], MASK),
         "probability": sequence_probability(REWARDS, read["old_logp"], MASK),
-        "disparity": probability_disparity(REWARDS, read["margin"], MASK),
+        "disparity": probability_disparity(REWARDS, read["top2_margin"], MASK),
     }
     for name, values in found.items():
         assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name

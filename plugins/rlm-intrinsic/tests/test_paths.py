@@ -135,7 +135,7 @@ class Acquainted(PathConsistency):
 
     def __init__(self, *, separator: str = ";") -> None:
         super().__init__(separator=separator, lead="=", untagged="last_number")
-        self.meet(*policy()[:1], {}, policy()[1])
+        self.setup(*policy()[:1], {}, policy()[1])
 
 
 test_laws = conformance(

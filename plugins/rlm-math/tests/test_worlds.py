@@ -83,18 +83,18 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
     rows, expected = SHAPES[name]
-    world = WORLDS[name](path=written(tmp_path, rows))
-    assert [(row["problem"], row["answer"]) for row in world.train] == expected
-    (message,) = world.train[0]["prompt"]
+    environment_spec = WORLDS[name](path=written(tmp_path, rows))
+    assert [(row["problem"], row["answer"]) for row in environment_spec.train] == expected
+    (message,) = environment_spec.train[0]["prompt"]
     assert message == {"role": "user", "content": f"{expected[0][0]}\n\n{INSTRUCTION}"}
     boxed = [f"\\boxed{{{answer}}}" for _, answer in expected]
     assert math_accuracy(boxed, [answer for _, answer in expected]) == [1.0] * len(boxed)
-    assert "generations" not in world.train[0]
+    assert "generations" not in environment_spec.train[0]
 
 
 def test_the_processed_dapo_too(tmp_path: Path) -> None:
-    world = WORLDS["dapo_17k"](path=written(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}]))
-    assert (world.train[0]["problem"], world.train[0]["answer"]) == ("What is 17 + 17?", "34")
+    environment_spec = WORLDS["dapo_17k"](path=written(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}]))
+    assert (environment_spec.train[0]["problem"], environment_spec.train[0]["answer"]) == ("What is 17 + 17?", "34")
 
 
 TABLE = [{"problem": f"What is {n}/7?", "answer": f"\\frac{{{n}}}{{7}}"} for n in range(1, 40)]
@@ -110,10 +110,10 @@ def test_answers_that_cannot_be_read_are_left_out_and_named(tmp_path: Path, capl
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    world = WORLDS["math_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=9)
-    tested = {row["problem"] for row in world.test}
-    assert (len(world.train), len(tested)) == (30, 9)
-    assert not tested & {row["problem"] for row in world.train}
+    environment_spec = WORLDS["math_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=9)
+    tested = {row["problem"] for row in environment_spec.test}
+    assert (len(environment_spec.train), len(tested)) == (30, 9)
+    assert not tested & {row["problem"] for row in environment_spec.train}
 
 
 @pytest.mark.parametrize(

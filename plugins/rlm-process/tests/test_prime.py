@@ -38,7 +38,7 @@ def reference(host: Any) -> torch.Tensor:
 
 def met(host: Any, **knobs: Any) -> ImplicitReward:
     made = ImplicitReward(batch_size=2, **knobs)
-    made.meet(host, {})
+    made.setup(host, {})
     return made
 
 
@@ -51,7 +51,7 @@ def taught(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:
         "ref_logp": reference(host),
         "prompt_ids": PROMPTS,
         "completion_ids": COMPLETIONS,
-        "read": bench.read,
+        "logprobs_of": bench.read,
         "step": 0,
         "log": lambda name, x: told.update({name.removeprefix("implicit_reward/"): float(x)}),
     }

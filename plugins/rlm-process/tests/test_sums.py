@@ -19,8 +19,8 @@ def problems(prompt: str) -> list[Problem]:
 
 
 def test_right_lines_are_what_the_columns_add_up_to():
-    world = sums(count=5, train_rows=50, test_rows=20)
-    for row in (*world.train, *world.test):
+    environment_spec = sums(count=5, train_rows=50, test_rows=20)
+    for row in (*environment_spec.train, *environment_spec.test):
         asked = problems(row["prompt"][0]["content"])
         assert len(asked) == len(row["lines"]) == 5
         for problem, line in zip(asked, row["lines"], strict=True):
@@ -28,7 +28,12 @@ def test_right_lines_are_what_the_columns_add_up_to():
             assert units == problem.a % 10 + problem.b % 10
             assert 10 * tens + units % 10 == problem.a + problem.b
         assert row["demonstration"] == "\n".join(row["lines"])
-    assert right_lines([row["demonstration"] for row in world.test], [row["lines"] for row in world.test]) == [1.0] * 20
+    assert (
+        right_lines(
+            [row["demonstration"] for row in environment_spec.test], [row["lines"] for row in environment_spec.test]
+        )
+        == [1.0] * 20
+    )
 
 
 def test_the_carry_may_be_written_down():
@@ -45,9 +50,9 @@ def test_the_carry_may_be_written_down():
 
 
 def test_no_sum_is_on_both_sides():
-    world = sums(count=3, train_rows=300, test_rows=50)
-    assert all(p.held_out for row in world.test for p in problems(row["prompt"][0]["content"]))
-    assert not any(p.held_out for row in world.train for p in problems(row["prompt"][0]["content"]))
+    environment_spec = sums(count=3, train_rows=300, test_rows=50)
+    assert all(p.held_out for row in environment_spec.test for p in problems(row["prompt"][0]["content"]))
+    assert not any(p.held_out for row in environment_spec.train for p in problems(row["prompt"][0]["content"]))
 
 
 def test_a_sloppy_hand_forgets_carries_and_nothing_else():

@@ -29,7 +29,7 @@ trainer:
 SCORES = """
 from rlm_plugins import hookimpl
 from rlm_plugins.environment import Environment
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 def sevens(completions):
     return [said.count("7") / 4 for said in completions]
@@ -48,7 +48,7 @@ class Sums(Environment):
         return "?", float(action[:1].isdigit()), False
 
 def asked_thrice():
-    return World(train=[{"prompt": f"{i}", "secret": i} for i in range(8)], environment=Sums)
+    return EnvironmentSpec(train=[{"prompt": f"{i}", "secret": i} for i in range(8)], environment=Sums)
 
 @hookimpl
 def rlm_rewards():
@@ -74,9 +74,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(folder: Path, algorithm: str, *, world: str = SUMS, reward: str = "sevens") -> list[dict[str, Any]]:
+def trained(
+    folder: Path, algorithm: str, *, environment_spec: str = SUMS, reward: str = "sevens"
+) -> list[dict[str, Any]]:
     """The log of two steps."""
-    (folder / "recipe.yaml").write_text(RECIPE.format(world=world, reward=reward, algorithm=algorithm))
+    (folder / "recipe.yaml").write_text(
+        RECIPE.format(environment_spec=environment_spec, reward=reward, algorithm=algorithm)
+    )
     for command in (["check", "recipe.yaml"], ["train", "recipe.yaml", "--name", "run"]):
         result = CliRunner().invoke(app, command, catch_exceptions=False)
         assert result.exit_code == 0, result.output
@@ -120,7 +124,7 @@ def test_a_group_is_written_as_a_tree(folder: Path):
 def test_turns_are_paid_by_the_world_and_by_a_function(folder: Path):
     shapers = f"[by_turn, {{name: per_turn, by: '{folder}/scores.py:digits'}}]"
     reward = "{name: episode_return, weight: 0}"
-    log = trained(folder, f"{{name: gigpo, shapers: {shapers}}}", world="asked_thrice", reward=reward)
+    log = trained(folder, f"{{name: gigpo, shapers: {shapers}}}", environment_spec="asked_thrice", reward=reward)
     paid, shaped = column(log, "rewards/episode_return/mean"), column(log, "shapers/reward")
     # Every turn that the world paid 1 for the function pays a quarter more, and that of a turn which was cut off too.
     assert all(1.25 * p - 1e-6 <= r <= p + 0.75 for p, r in zip(paid, shaped, strict=True))

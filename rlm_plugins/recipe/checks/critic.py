@@ -11,7 +11,7 @@ from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.specs import ModelSource
+from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Critic
 
 GIVEN = ("values", "old_values", "returns")
@@ -64,7 +64,7 @@ def critic_of(
     return critic, {"critic": plain}
 
 
-def check_copied(critic: Critic | None, source: ModelSource, where: str) -> None:
+def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:
     """Whether the base can be copied and trained, where the critic is such a copy.
 
     Args:

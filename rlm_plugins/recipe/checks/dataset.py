@@ -13,14 +13,14 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import found
 from rlm_plugins.registry.import_path import called
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
 """Columns that mean something to the machine itself; a reward gets ``prompts`` and ``completions`` instead."""
 
 
-def check_rows(world: World, name: str, where: str) -> None:
+def check_rows(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
     """Whether every row can be asked.
 
     Args:
@@ -31,9 +31,9 @@ def check_rows(world: World, name: str, where: str) -> None:
     Raises:
         RecipeError: With the number of the row, counted from 0.
     """
-    if columns(world.train) == []:
+    if columns(environment_spec.train) == []:
         raise RecipeError(f"the environment '{name}' has no training rows", where=where)
-    for kind, rows in (("training", world.train), ("held-out", world.test)):
+    for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         names = columns(rows)
         if reserved := [column for column in names if column in SAMPLE]:
             raise RecipeError(
@@ -87,7 +87,9 @@ def columns(rows: Any) -> list[str]:
     return list(named) if named else list(next(iter(rows), {}))
 
 
-def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str, where: str) -> None:
+def check_columns(
+    environment_spec: EnvironmentSpec, kind: str, rewards: Sequence[Reward], name: str, where: str
+) -> None:
     """Whether every reward finds the data it names.
 
     Args:
@@ -100,7 +102,7 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
     Raises:
         RecipeError: It names the reward, the column, and the columns there are.
     """
-    rows = world.train if kind == "training" else world.test
+    rows = environment_spec.train if kind == "training" else environment_spec.test
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
         for need in reward.part.part.needs:
@@ -113,25 +115,29 @@ def check_columns(world: World, kind: str, rewards: Sequence[Reward], name: str,
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
                     hint=nearest(need, [*names, *sample]),
                 )
-            if need in ("episodes", "environments") and not world.answers:
+            if need in ("episodes", "environments") and not environment_spec.answers:
                 problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
-def check_engine_columns(world: World, needed: Sequence[str], name: str, where: str, *, held_out: bool = False) -> None:
+def check_engine_columns(
+    environment_spec: EnvironmentSpec, needed: Sequence[str], name: str, where: str, *, held_out: bool = False
+) -> None:
     """Whether the rows (or the held-out rows) have what the engine itself learns from, such as ``demonstration``.
 
     Raises:
         RecipeError: It names the column and those there are.
     """
-    rows, whose = (world.test, "held-out") if held_out else (world.train, "training")
+    rows, whose = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
     names = columns(rows)
     for need in (need for need in needed if need not in names and (names or not held_out)):
         problem = f"the algorithm learns from the column '{need}', which the {whose} rows of '{name}' do not have"
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
 
 
-def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None, world: World) -> None:
+def check_parts(
+    parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None, environment_spec: EnvironmentSpec
+) -> None:
     """Lets every part with a method `check` look for what it needs.
 
     Args:
@@ -146,10 +152,10 @@ def check_parts(parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | No
         check = getattr(part.target, "check", None)
         if check is not None:
             with stands_at(where):
-                called(check, {"lora": lora, "columns": columns(world.train)})
+                called(check, {"lora": lora, "columns": columns(environment_spec.train)})
 
 
-def check_source_columns(world: World, sources: Sequence[Bound], name: str, where: str) -> None:
+def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
     """Whether every rollout source finds the columns it says it reads, and whatever else it looks for itself.
 
     A source with a method ``check`` is asked; where that names ``prompts``, it is given those of the training rows.
@@ -157,7 +163,7 @@ def check_source_columns(world: World, sources: Sequence[Bound], name: str, wher
     Raises:
         RecipeError: It names the source, the column, and the columns there are.
     """
-    names = columns(world.train)
+    names = columns(environment_spec.train)
     for number, source in enumerate(sources):
         for need in (need for need in getattr(source.target, "columns", ()) if need not in names):
             problem = f"'{source.part.name}' writes from the column '{need}', which the rows of '{name}' do not have"
@@ -165,11 +171,11 @@ def check_source_columns(world: World, sources: Sequence[Bound], name: str, wher
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if hasattr(source.target, "check"):
             with stands_at(f"{where}[{number}]"):
-                _look(source.target.check, world)
+                _look(source.target.check, environment_spec)
 
 
-def _look(check: Callable[..., None], world: World) -> None:
-    rows = world.train
+def _look(check: Callable[..., None], environment_spec: EnvironmentSpec) -> None:
+    rows = environment_spec.train
     if "prompts" not in inspect.signature(check).parameters:
         check()
     elif not hasattr(rows, "__len__"):
@@ -188,7 +194,7 @@ def stands_at(where: str) -> Iterator[None]:
         raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
 
 
-def check_drawn(world: World, why: str, name: str, where: str) -> None:
+def check_drawn(environment_spec: EnvironmentSpec, why: str, name: str, where: str) -> None:
     """Whether problems can be drawn from the rows one generation at a time.
 
     Args:
@@ -200,7 +206,7 @@ def check_drawn(world: World, why: str, name: str, where: str) -> None:
     Raises:
         RecipeError: The rows are a stream.
     """
-    if why and not (hasattr(world.train, "__len__") and hasattr(world.train, "__getitem__")):
+    if why and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
         raise RecipeError(
             f"{why}, but the training rows of '{name}' are a stream: problems cannot be drawn from it",
             where=where,
@@ -208,7 +214,7 @@ def check_drawn(world: World, why: str, name: str, where: str) -> None:
         )
 
 
-def check_refill(world: World, why: str, where: str) -> None:
+def check_refill(environment_spec: EnvironmentSpec, why: str, where: str) -> None:
     """Whether a batch of these rows can be refilled: rows with images cannot be put together anew.
 
     Args:
@@ -219,12 +225,12 @@ def check_refill(world: World, why: str, where: str) -> None:
     Raises:
         RecipeError: They have a column of images.
     """
-    if why and (seen := {"image", "images"} & {*columns(world.train)}):
+    if why and (seen := {"image", "images"} & {*columns(environment_spec.train)}):
         problem = f"{why}, but the rows have a column '{min(seen)}': a batch with images cannot be refilled"
         raise RecipeError(problem, where=where, hint="take `refill` out; the filter then leaves the batch smaller")
 
 
-def check_size(world: World, config: Any, where: str) -> None:
+def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> None:
     """Whether there is a problem for every place in one generation.
 
     TRL drops an incomplete generation: with fewer rows than one it trains nothing, and says that it finished.
@@ -237,12 +243,12 @@ def check_size(world: World, config: Any, where: str) -> None:
     Raises:
         RecipeError: With both numbers.
     """
-    if not hasattr(config, "num_generations") or not hasattr(world.train, "__len__"):
+    if not hasattr(config, "num_generations") or not hasattr(environment_spec.train, "__len__"):
         return
     needed = config.generation_batch_size // config.num_generations
-    if len(world.train) < needed:
+    if len(environment_spec.train) < needed:
         raise RecipeError(
-            f"{len(world.train)} training rows are fewer than the {needed} problems of one generation",
+            f"{len(environment_spec.train)} training rows are fewer than the {needed} problems of one generation",
             where=where,
             hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = {needed}: "
             "take more rows, or a smaller batch",

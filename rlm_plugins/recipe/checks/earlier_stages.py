@@ -20,7 +20,7 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
     """
     for number, plan in enumerate(plans):
         for place, reward in enumerate(plan.rewards):
-            name, wanted = reward.part.knobs.get("stage"), getattr(reward.part.target, "leaves", None)
+            name, wanted = reward.part.knobs.get("stage"), getattr(reward.part.target, "produces", None)
             if name is None or wanted is None:
                 continue
             fit = {title for p in plans[:number] if _leaves(p) == wanted for title in (p.name, p.name[3:])}
@@ -36,4 +36,4 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
 
 
 def _leaves(plan: Plan) -> str:
-    return str(getattr(plan.engine.target, "leaves", "policy"))
+    return str(getattr(plan.engine.target, "produces", "policy"))

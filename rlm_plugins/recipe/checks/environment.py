@@ -11,10 +11,10 @@ from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import columns
 from rlm_plugins.rollout.tools import tools_of
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 
-def check_environment(world: World, name: str, where: str) -> None:
+def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
     """Whether an environment can be begun with the columns of its rows, and has something to act by.
 
     Args:
@@ -26,10 +26,10 @@ def check_environment(world: World, name: str, where: str) -> None:
         RecipeError: It cannot be made, has neither `step` nor tools, has limits that are none, or names a column
             that is not there.
     """
-    if world.environment is None:
+    if environment_spec.environment is None:
         return
     try:
-        made = world.environment()
+        made = environment_spec.environment()
     except Exception as error:
         problem = f"the environment of '{name}' cannot be made: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where) from error
@@ -46,7 +46,7 @@ def check_environment(world: World, name: str, where: str) -> None:
     wanted = [
         parameter.name for parameter in known if parameter.default is parameter.empty and parameter.kind in _NAMED
     ]
-    for rows in (world.train, world.test):
+    for rows in (environment_spec.train, environment_spec.test):
         there = columns(rows)
         for column in (column for column in wanted if there and column not in there):
             problem = f"`{kind}.reset` names the column '{column}', which the rows of '{name}' do not have"
@@ -60,7 +60,7 @@ _LIMITS: tuple[tuple[str, Any, str], ...] = (
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def check_playing(world: World, slots: Mapping[str, Any], name: str, where: str) -> None:
+def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
     """Whether the parts of an algorithm fit a world of one turn, or of several.
 
     Args:
@@ -72,13 +72,13 @@ def check_playing(world: World, slots: Mapping[str, Any], name: str, where: str)
     Raises:
         RecipeError: A part names what turns are paid, and there are none; or somebody else is to write turns.
     """
-    if world.answers and slots["rollouts"]:
+    if environment_spec.answers and slots["rollouts"]:
         problem = f"'{name}' answers every turn, and rollout sources write a row in one go"
         raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy plays every row")
     for _, part, address in standing(slots, where):
-        if world.answers and (alone := {"write", "score"} & {*part.part.needs}):
+        if environment_spec.answers and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
             problem = f"'{part.part.name}' asks for {max(alone)}, and rows of '{name}' are not written in one go"
             raise RecipeError(problem, where=address, hint="choose a world of one turn, or a part that tries nothing")
-        if "turn_rewards" in part.part.needs and not world.answers:
+        if "turn_rewards" in part.part.needs and not environment_spec.answers:
             problem = f"'{part.part.name}' needs turn_rewards, and '{name}' is a world of one turn: it pays none"
             raise RecipeError(problem, where=address, hint="choose a world that answers, or leave it out")

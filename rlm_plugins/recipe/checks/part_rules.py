@@ -23,7 +23,7 @@ def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
     """
     for _, bound, address in standing(slots, where):
         target: Any = bound.target
-        for end in ("start", "end") if hasattr(target, "suits") else ():
+        for end in ("start", "end") if hasattr(target, "validate") else ():
             knobs = {name: getattr(x, end) if isinstance(x, Schedule) else x for name, x in bound.knobs.items()}
             with stands_at(address):
-                target.suits(config, **knobs)
+                target.validate(config, **knobs)

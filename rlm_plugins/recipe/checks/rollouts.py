@@ -34,7 +34,7 @@ def check_sources(slots: Mapping[str, Any], place: Path) -> None:
                     f"{term.part.name} is for the rows of '{named}', and no source of this recipe goes by that",
                     where=address + inside,
                     allowed=", ".join(known),
-                    hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, rows: 1}}]`",
+                    hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, num_completions: 1}}]`",
                 )
 
 

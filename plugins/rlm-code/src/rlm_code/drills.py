@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -30,7 +30,9 @@ TRIED = (-9, -2, 0, 1, 3, 5, 11, 40)
 Step = tuple[str, int]
 
 
-def code_drills(*, train_rows: Count = 4096, test_rows: Count = 100, slip: Share = 0.0, seed: int = 0) -> World:
+def code_drills(
+    *, train_rows: Count = 4096, test_rows: Count = 100, slip: Share = 0.0, seed: int = 0
+) -> EnvironmentSpec:
     """A function in two steps, told in words: ``add 3;mod 5`` → ``def f(x):``, ``x=x+3``, ``return x%5``.
 
     Columns: ``prompt``, ``tests`` (eight calls of f for `code_tests`, which needs ``unfenced: whole``) and
@@ -48,7 +50,7 @@ def code_drills(*, train_rows: Count = 4096, test_rows: Count = 100, slip: Share
     tested = [task for task in tasks if _held_out(task)]
     random.Random("code drills").shuffle(tested)
     draw = random.Random(f"code drills {seed}")
-    return World(
+    return EnvironmentSpec(
         train=[_row(*draw.choice(trained), draw.random() < slip) for _ in range(train_rows)],
         test=[_row(*task, False) for task in tested[:test_rows]],
     )

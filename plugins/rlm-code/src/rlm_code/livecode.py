@@ -13,7 +13,7 @@ from typing import Any
 
 from rlm_code.cases import BadTests
 
-Row = Mapping[str, Any]
+Example = Mapping[str, Any]
 
 PRELUDE = """from typing import *
 from collections import *
@@ -29,14 +29,14 @@ LARGEST = 1 << 28
 """Bytes of unpacked tests that are still believed."""
 
 
-def livecode_question(row: Row) -> str:
+def livecode_question(row: Example) -> str:
     """The problem, and how the answer is to be given."""
     if row.get("starter_code"):
         return f"{row['question_content']}\n\nUse this starter code:\n```python\n{row['starter_code']}\n```"
     return f"{row['question_content']}\n\nRead from standard input and write to standard output."
 
 
-def livecode_tests(row: Row) -> dict[str, Any]:
+def livecode_tests(row: Example) -> dict[str, Any]:
     """Public and private cases together: all by standard input, or all calls of one function."""
     cases = [*_listed(row["public_test_cases"], "public"), *unpacked(row.get("private_test_cases"))]
     kinds = {str(case["testtype"]) for case in cases}

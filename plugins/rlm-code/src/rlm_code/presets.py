@@ -11,7 +11,7 @@ from rlm_code.cases import BadTests, parsed
 from rlm_code.livecode import livecode_question, livecode_tests
 from rlm_code.names import asked_of_the_program, imported_from, test_functions
 
-Row = Mapping[str, Any]
+Example = Mapping[str, Any]
 Json = dict[str, Any]
 
 
@@ -22,23 +22,23 @@ class Preset:
     Args:
         about: What it is, for its docstring.
         path: Its name on the hub.
-        question: Row → what to ask.
-        tests: Row → its tests.
-        solution: Row → the data set's own program; None where it has none.
+        question: Example → what to ask.
+        tests: Example → its tests.
+        solution: Example → the data set's own program; None where it has none.
         config: Which of several data sets under one name.
         split: What is trained on.
     """
 
     about: str
     path: str
-    question: Callable[[Row], str]
-    tests: Callable[[Row], Any]
-    solution: Callable[[Row], str | None]
+    question: Callable[[Example], str]
+    tests: Callable[[Example], Any]
+    solution: Callable[[Example], str | None]
     config: str | None = None
     split: str = "train"
 
 
-def human_eval_tests(row: Row) -> Json:
+def human_eval_tests(row: Example) -> Json:
     """``check(candidate)``, with the prompt's helpers on both sides; the stub of the function itself is replaced."""
     entry = str(row["entry_point"])
     prompt = parsed(str(row["prompt"]), "the prompt")
@@ -50,12 +50,12 @@ def human_eval_tests(row: Row) -> Json:
     return {"prelude": prelude, "asserts": {"setup": test, "names": [entry], "checks": [f"check({entry})"]}}
 
 
-def mbpp_question(row: Row) -> str:
+def mbpp_question(row: Example) -> str:
     """The task, and the first of its tests: without it nobody knows the name."""
     return f"{row.get('text') or row['prompt']}\n\nYour code should pass this test:\n{row['test_list'][0]}"
 
 
-def mbpp_tests(row: Row) -> Json:
+def mbpp_tests(row: Example) -> Json:
     """Each assert is a case."""
     setup = "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""])
     checks = list(row["test_list"])
@@ -66,7 +66,7 @@ def mbpp_tests(row: Row) -> Json:
     return {"asserts": {"setup": setup, "names": names, "checks": checks}}
 
 
-def kodcode_tests(row: Row) -> Json:
+def kodcode_tests(row: Example) -> Json:
     """A pytest file that imports from ``solution``: each test function is a case."""
     source = str(row["test"])
     functions, names = test_functions(source), imported_from(source, "solution")
@@ -77,7 +77,7 @@ def kodcode_tests(row: Row) -> Json:
     return {"asserts": {"setup": source, "names": names, "checks": [f"{name}()" for name in functions]}}
 
 
-def kodcode_question(row: Row) -> str:
+def kodcode_question(row: Example) -> str:
     """The question, and the declarations the tests rely on."""
     declared = [info["function_declaration"] for info in row.get("test_info") or [] if info.get("function_declaration")]
     return "\n\n".join(
@@ -85,10 +85,10 @@ def kodcode_question(row: Row) -> str:
     )
 
 
-def _column(*names: str) -> Callable[[Row], Any]:
+def _column(*names: str) -> Callable[[Example], Any]:
     """The first of these columns that is there."""
 
-    def value(row: Row) -> Any:
+    def value(row: Example) -> Any:
         return next((row[name] for name in names if name in row), None) if len(names) > 1 else row[names[0]]
 
     return value

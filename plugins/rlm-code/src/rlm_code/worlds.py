@@ -14,7 +14,7 @@ from rlm_code.trying import try_solutions
 from rlm_plugins.data.loading import open_table
 from rlm_plugins.data.presets import asked_with, check_path, divided
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -31,10 +31,10 @@ _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``questio
     with `seed`; what is asked there is not trained on. `max_rows`: use only the first rows of `split`."""
 
 
-def world_of(name: str, preset: Preset) -> Callable[..., World]:
+def world_of(name: str, preset: Preset) -> Callable[..., EnvironmentSpec]:
     """The environment part of one data set."""
 
-    def world(
+    def environment_spec(
         *,
         path: str = preset.path,
         config: str | None = None,
@@ -49,7 +49,7 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
         tried: Natural = 16,
         skip: Natural = 0,
         seed: int = 0,
-    ) -> World:
+    ) -> EnvironmentSpec:
         check_path(path)
         if config is None and path == preset.path:
             config = preset.config
@@ -62,9 +62,9 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
 
         return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
 
-    world.__name__ = world.__qualname__ = name
-    world.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
-    return world
+    environment_spec.__name__ = environment_spec.__qualname__ = name
+    environment_spec.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
+    return environment_spec
 
 
 def _read(preset: Preset, table: Any, path: str, tried: int, skip: int) -> Any:

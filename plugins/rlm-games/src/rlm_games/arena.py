@@ -12,7 +12,7 @@ from typing import Any
 from rlm_games.game import Count, shown
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 GAME = -1
 """Who TextArena says is speaking when it is the game."""
@@ -70,7 +70,7 @@ def textarena(
     train_rows: Count = 1024,
     test_rows: Count = 64,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """A game of TextArena by its name (`GuessTheNumber-v0`, `Sudoku-v0`, `FrozenLake-v0-random`, …), for one player.
 
     A row is a seed; the game says its rules itself, in English, after the prompt (``Game 17.``). Moves are mostly
@@ -89,7 +89,7 @@ def textarena(
     make, train = partial(Arena, game, knobs or {}), rows[test_rows:]
     if show:
         train = [move for row in train for move in shown(make, row, lambda _, chance: chance.choice(show), row["seed"])]
-    return World(train=train, test=rows[:test_rows], environment=make)
+    return EnvironmentSpec(train=train, test=rows[:test_rows], environment=make)
 
 
 def _check(game: str, knobs: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from rlm_games.sums import computed
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import found
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Digits = Annotated[int, Field(ge=1, le=9)]
 Tool = Literal["calculate", "python"]
@@ -46,7 +46,7 @@ def calculator(
     show: Show = "games",
     skill: Share = 0.25,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """Products and sums of three numbers, and a calculator: `calculate(expression)`. Reward: `accuracy`, say.
 
     A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. ``tool: python`` lays the interpreter
@@ -69,7 +69,7 @@ def calculator(
     train, test = rows[test_rows:], rows[:test_rows]
     if show == "moves":
         train = [turn for row in train for turn in _shown(row, tool, chance, skill)]
-    return World(train=train, test=test, environment=Interpreter if tool == "python" else Calculator)
+    return EnvironmentSpec(train=train, test=test, environment=Interpreter if tool == "python" else Calculator)
 
 
 def _sum(chance: random.Random, digits: int) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.rollout.tools import named
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,7 +50,7 @@ class Game(Environment):
         return self.move(words[-1])
 
 
-def world(
+def environment_spec(
     game: Callable[[], Game],
     starts: Iterable[tuple[str, Mapping[str, Any]]],
     *,
@@ -58,7 +58,7 @@ def world(
     skill: float,
     test_rows: int,
     seed: int,
-) -> World:
+) -> EnvironmentSpec:
     """The world of a game.
 
     One start in eight, by the hash of its prompt, is never trained on; the test rows are the first of these in an order
@@ -81,7 +81,7 @@ def world(
     if show == "moves":
         habit = partial(_habitual, skill)
         train = [move for number, row in enumerate(train) for move in shown(game, row, habit, seed + number)]
-    return World(train=train, test=test[:test_rows], environment=game)
+    return EnvironmentSpec(train=train, test=test[:test_rows], environment=game)
 
 
 def _habitual(skill: float, game: Game, chance: random.Random) -> str:

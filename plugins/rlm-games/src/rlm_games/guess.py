@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlm_games.game import Count, Game, Share, Show, world
+from rlm_games.game import Count, Game, Share, Show, environment_spec
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Turns = Annotated[int, Field(ge=1, le=10)]
 
@@ -66,7 +66,7 @@ def guess(
     show: Show = "games",
     skill: Share = 0.25,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """A number between two others, to be found in `guesses` guesses: n of them are enough for any of 2ⁿ − 1 numbers.
 
     The model reads the range (``12-18``), writes a guess (``15``) and reads ``+`` where the number is larger, ``-``
@@ -86,4 +86,6 @@ def guess(
         raise RecipeError(problem, where="environment.guesses", hint=hint)
     ranges = [(low, low + size - 1) for low in range(highest - size + 2)]
     starts = [(f"{a}-{b}", {"low": a, "high": b, "secret": n}) for a, b in ranges for n in range(a, b + 1)]
-    return world(partial(Guess, guesses, evasive), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
+    return environment_spec(
+        partial(Guess, guesses, evasive), starts, show=show, skill=skill, test_rows=test_rows, seed=seed
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from rlm_plugins.builtin.environments import dataset
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 
 class Interpreter(Environment):
@@ -47,7 +47,7 @@ LONGEST = 2000
 """Characters of output that the model is shown."""
 
 
-def interpreter(*, data: dict[str, Any]) -> World:
+def interpreter(*, data: dict[str, Any]) -> EnvironmentSpec:
     """The problems of a data set, and Python to work them out with: the tool `python(code)`.
 
     `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which gives the rows; score
@@ -57,7 +57,7 @@ def interpreter(*, data: dict[str, Any]) -> World:
     if "path" not in data:
         raise RecipeError("it names no `path`", where="environment.data", allowed="the knobs of `dataset`")
     rows = dataset(**data)
-    return World(train=rows.train, test=rows.test, environment=Interpreter)
+    return EnvironmentSpec(train=rows.train, test=rows.test, environment=Interpreter)
 
 
 def require_sandbox() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.specs import World
+from rlm_games.game import Count, Game, Share, Show, environment_spec
+from rlm_plugins.specs import EnvironmentSpec
 
 
 class Nim(Game):
@@ -49,7 +49,7 @@ def nim(
     show: Show = "games",
     skill: Share = 0.25,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """Nim with one heap of up to `highest`, of which 1 to `take` are taken in turn: who takes the last one wins.
 
     The model reads what is left (``17``) and writes how many it takes (``1``). It begins, and every heap can be won;
@@ -65,4 +65,4 @@ def nim(
     """
     heaps = [heap for heap in range(1, highest + 1) if heap % (take + 1)]
     starts = [(str(heap), {"heap": heap, "luck": luck}) for heap in heaps for luck in range(games)]
-    return world(partial(Nim, take, blunder), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
+    return environment_spec(partial(Nim, take, blunder), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import permutations
 
-from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.specs import World
+from rlm_games.game import Count, Game, Share, Show, environment_spec
+from rlm_plugins.specs import EnvironmentSpec
 
 LINES = ("012", "345", "678", "036", "147", "258", "048", "246")
 _LINES = [tuple(map(int, line)) for line in LINES]
@@ -76,7 +76,7 @@ def _hope(board: str) -> float:
     return max(_value(_put(board, n, ME)) for n in _free(board))
 
 
-def tictactoe(*, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0) -> World:
+def tictactoe(*, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0) -> EnvironmentSpec:
     """Noughts and crosses against a fixed opponent that blocks and completes lines, and looks no further.
 
     The model reads the board (``x...o....``, fields 0 to 8) and writes the field for its ``x``; it begins, after each
@@ -96,4 +96,4 @@ def tictactoe(*, test_rows: Count = 100, show: Show = "games", skill: Share = 0.
                 board = _put(board, place, ME if n % 2 == 0 else YOU)
             boards.add(board)
     starts = [(board, {"board": board}) for board in sorted(boards) if _hope(board)]
-    return world(TicTacToe, starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
+    return environment_spec(TicTacToe, starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from rlm_games.game import Count, Game, Share, Show, world
-from rlm_plugins.specs import World
+from rlm_games.game import Count, Game, Share, Show, environment_spec
+from rlm_plugins.specs import EnvironmentSpec
 
 STEPS = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1)}
 
@@ -45,7 +45,9 @@ class Walk(Game):
         return f"{self.x},{self.y}", paid, self.left == 0 or nearest == 0
 
 
-def walk(*, size: Count = 5, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0) -> World:
+def walk(
+    *, size: Count = 5, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0
+) -> EnvironmentSpec:
     """From one field of a `size` × `size` grid to another in as few steps as there are; every step is paid.
 
     The model reads where it is and where it shall go (``0,3>2,3``), writes ``r``, ``l``, ``u`` or ``d``, and reads
@@ -60,4 +62,4 @@ def walk(*, size: Count = 5, test_rows: Count = 100, show: Show = "games", skill
     fields = range(size)
     pairs = [p for p in product(fields, repeat=4) if p[:2] != p[2:]]
     starts = [(f"{x},{y}>{u},{v}", {"x": x, "y": y, "to_x": u, "to_y": v}) for x, y, u, v in pairs]
-    return world(partial(Walk, size), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)
+    return environment_spec(partial(Walk, size), starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

@@ -1,7 +1,7 @@
 """reasoning-gym's tasks: a world and a reward. Importing this loads neither reasoning_gym nor torch."""
 
+from rlm_gym.environment import gym
 from rlm_gym.reward import gym_score
-from rlm_gym.world import gym
 from rlm_plugins import hookimpl
 
 __all__ = ["gym", "gym_score"]

@@ -127,7 +127,7 @@ def sequence_probability(
 
 def probability_disparity(
     rewards: Float[torch.Tensor, "B"],
-    margin: Float[torch.Tensor, "B T"],
+    top2_margin: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
     last: Count | None = None,
@@ -143,7 +143,7 @@ def probability_disparity(
     """
     until_end = mask.flip(1).cumsum(1).flip(1)
     answer = mask if last is None else mask & (until_end <= last)
-    return rewards + weight * unified(margin, answer, sigma=1)
+    return rewards + weight * unified(top2_margin, answer, sigma=1)
 
 
 def _summed(mean: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

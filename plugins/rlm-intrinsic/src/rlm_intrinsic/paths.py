@@ -53,7 +53,7 @@ class PathConsistency:
         self._tag, self._untagged = tag, untagged
         self._reader: Reader | None = None
 
-    def meet(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
+    def setup(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
         """The policy that is trained or judged, which reads."""
         self._reader = Reader(policy, tokenizer)
 

@@ -117,7 +117,7 @@ class PolicySpec(_Keys):
     batch_size: Count = 16
     _lent: Lent | None = PrivateAttr(None)
 
-    def meet(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
+    def setup(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
         """The policy, before its first score."""
         self._lent = Lent(policy, tokenizer)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -18,7 +18,7 @@ LARGEST = 20
 
 def sums_and_verdicts(
     *, train_rows: Count = 16384, verdicts: Share = 0.5, slip: Share = 0.0, known: bool = True, seed: int = 0
-) -> World:
+) -> EnvironmentSpec:
     """Sums up to 20+20, to be answered or to be judged: ``7+8=?`` → 15, ``7+8=?16`` → 0.
 
     A share of the training rows are `verdicts`: a sum with somebody's answer, right as often as wrong; 1 says that it
@@ -41,7 +41,7 @@ def sums_and_verdicts(
         rows.append(_verdict(*pair, draw) if draw.random() < verdicts else _sum(*pair, draw.random() < slip))
     for row in rows:
         row["answer"] = row["answer"] if known or not row["judged"] else None
-    return World(train=rows, test=[_sum(*pair, False) for pair in pairs if _held_out(*pair)])
+    return EnvironmentSpec(train=rows, test=[_sum(*pair, False) for pair in pairs if _held_out(*pair)])
 
 
 def _held_out(a: int, b: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -17,7 +17,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 DENOMINATORS = (2, 4, 5, 8)
 
 
-def fraction_sums(*, train_rows: Count = 4096, slip: Share = 0.0, seed: int = 0) -> World:
+def fraction_sums(*, train_rows: Count = 4096, slip: Share = 0.0, seed: int = 0) -> EnvironmentSpec:
     """Sums of two fractions with one digit above and the same below: ``3/4+2/4=?`` → \\frac{5}{4}.
 
     Columns: ``prompt``, ``answer`` (in lowest terms, as LaTeX) and ``demonstration``: a box with ``5/4``, or as often
@@ -32,7 +32,7 @@ def fraction_sums(*, train_rows: Count = 4096, slip: Share = 0.0, seed: int = 0)
     tested = [problem for problem in problems if _held_out(*problem)]
     trained = [problem for problem in problems if not _held_out(*problem)]
     draw = random.Random(f"fraction sums {seed}")
-    return World(
+    return EnvironmentSpec(
         train=[_row(*draw.choice(trained), draw, slip) for _ in range(train_rows)],
         test=[_row(*problem, draw, 0.0) for problem in tested],
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_math.boxes import boxes
 
-Row = Mapping[str, Any]
+Example = Mapping[str, Any]
 
 BULKY = (
     "generations",
@@ -32,28 +32,28 @@ class Preset:
     Args:
         about: What it is, for its docstring.
         path: Its name on the hub.
-        problem: Row → problem.
-        answer: Row → answer, None where there is none.
+        problem: Example → problem.
+        answer: Example → answer, None where there is none.
         config: Which of several data sets under one name.
     """
 
     about: str
     path: str
-    problem: Callable[[Row], str]
-    answer: Callable[[Row], str | None]
+    problem: Callable[[Example], str]
+    answer: Callable[[Example], str | None]
     config: str | None = None
 
 
-def column(name: str) -> Callable[[Row], str]:
+def column(name: str) -> Callable[[Example], str]:
     """The text of one column."""
 
-    def text(row: Row) -> str:
+    def text(row: Example) -> str:
         return str(row[name])
 
     return text
 
 
-def after_hashes(row: Row) -> str | None:
+def after_hashes(row: Example) -> str | None:
     """What follows ``####`` in the column `answer`, without thousands separators.
 
     >>> after_hashes({"answer": "<<48/2=24>>24 clips … #### 1,072"})
@@ -63,7 +63,7 @@ def after_hashes(row: Row) -> str | None:
     return result.strip().replace(",", "") if found else None
 
 
-def in_last_box(row: Row) -> str | None:
+def in_last_box(row: Example) -> str | None:
     """What the last box of the column `solution` holds.
 
     >>> in_last_box({"solution": r"so $\\boxed{\\frac{1}{2}}$."})
@@ -73,7 +73,7 @@ def in_last_box(row: Row) -> str | None:
     return found[-1].content if found else None
 
 
-def answer_or_box(row: Row) -> str | None:
+def answer_or_box(row: Example) -> str | None:
     """The column `answer`; where it is missing or no answer ("proof", "notfound"), the solution's last box."""
     answer = str(row.get("answer") or "").strip()
     if answer.lower() not in _NO_ANSWER:
@@ -81,14 +81,14 @@ def answer_or_box(row: Row) -> str | None:
     return None if answer.lower() == "proof" or row.get("solution") is None else in_last_box(row)
 
 
-def dapo_problem(row: Row) -> str:
+def dapo_problem(row: Example) -> str:
     """The problem of a DAPO row, without the instructions it comes wrapped in (they ask for no box)."""
     prompt = row["prompt"]
     text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     return _DAPO_TAIL.sub("", _DAPO_HEAD.sub("", text)).strip()
 
 
-def dapo_answer(row: Row) -> str | None:
+def dapo_answer(row: Example) -> str | None:
     """Its ground truth; the processed version has it as `solution`."""
     model = row.get("reward_model")
     found = model["ground_truth"] if isinstance(model, Mapping) else row.get("solution")

@@ -12,7 +12,7 @@ from rlm_math.presets import BULKY, PRESETS, Preset
 from rlm_plugins.data.loading import open_table
 from rlm_plugins.data.presets import asked_with, check_path, divided
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -30,10 +30,10 @@ _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``p
     with `seed`; what is asked there is not trained on. `max_rows`: use only the first rows of `split`."""
 
 
-def world_of(name: str, preset: Preset) -> Callable[..., World]:
+def world_of(name: str, preset: Preset) -> Callable[..., EnvironmentSpec]:
     """The environment part of one data set."""
 
-    def world(
+    def environment_spec(
         *,
         path: str = preset.path,
         config: str | None = None,
@@ -48,7 +48,7 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
         check: bool = True,
         unreadable: Share = 0.05,
         seed: int = 0,
-    ) -> World:
+    ) -> EnvironmentSpec:
         check_path(path)
         if config is None and path == preset.path:
             config = preset.config
@@ -63,9 +63,9 @@ def world_of(name: str, preset: Preset) -> Callable[..., World]:
 
         return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
 
-    world.__name__ = world.__qualname__ = name
-    world.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
-    return world
+    environment_spec.__name__ = environment_spec.__qualname__ = name
+    environment_spec.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
+    return environment_spec
 
 
 def _read(preset: Preset, table: Any, path: str) -> Any:

@@ -31,7 +31,7 @@ class Tree:
         self.steps, self.trunks, self.forks = steps, trunks, forks
 
     def __call__(
-        self, prompts: Sequence[Any], place: Sequence[int], write: Write, tokenizer: Any, seed: int, step: int
+        self, prompts: Sequence[Any], source_index: Sequence[int], generate: Write, tokenizer: Any, seed: int, step: int
     ) -> dict[str, Any]:
         cut = cutter(self.steps, tokenizer, where="rollouts: tree.steps")
         forked = [0] * len(prompts)  # how often each row was: no two forks of one row draw the same number
@@ -39,8 +39,8 @@ class Tree:
         def choose(row: int, tokens: Sequence[int], start: int) -> int:
             forked[row] += 1
             places = [end for end in cut(tokens)[:-1] if end > start]
-            dice = random.Random(f"{seed} {step} {prompts[row]} {place[row]} {forked[row]}")
+            dice = random.Random(f"{seed} {step} {prompts[row]} {source_index[row]} {forked[row]}")
             return dice.choice(places) if places else start
 
-        rows, _ = grown(write, prompts, place, trunks=self.trunks, forks=self.forks, choose=choose)
+        rows, _ = grown(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, choose=choose)
         return {"completion_ids": rows}

@@ -71,7 +71,7 @@ class ImplicitReward:
             problem = "φ stands on the policy's frozen base, and all weights of this policy are trained"
             raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
 
-    def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
+    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Makes φ, beside the policy's adapter."""
         from rlm_plugins.models.auxiliary_lm import SecondModel
 
@@ -94,9 +94,9 @@ class ImplicitReward:
         ref_logp: Float[torch.Tensor, "B T"],
         prompt_ids: Ids,
         completion_ids: Ids,
-        read: Read,
+        logprobs_of: Read,
     ) -> Float[torch.Tensor, "B T"]:
-        logp = self.model.logp(read, prompt_ids, completion_ids, mask.shape[1])
+        logp = self.model.logp(logprobs_of, prompt_ids, completion_ids, mask.shape[1])
         return (self.beta * (logp - ref_logp)).where(mask, 0.0)
 
     def update(
@@ -107,7 +107,7 @@ class ImplicitReward:
         ref_logp: Float[torch.Tensor, "B T"],
         prompt_ids: Ids,
         completion_ids: Ids,
-        read: Read,
+        logprobs_of: Read,
         step: int,
         log: Log,
     ) -> None:
@@ -126,7 +126,7 @@ class ImplicitReward:
 
         numbers = rows.tolist()
         asked = [prompt_ids[i] for i in numbers], [completion_ids[i] for i in numbers]
-        log("implicit_reward/norm", self.model.learn(read, *asked, mask.shape[1], loss, step))
+        log("implicit_reward/norm", self.model.learn(logprobs_of, *asked, mask.shape[1], loss, step))
         sums = self.model.everywhere(sums)
         log("implicit_reward/loss", _cross_entropy(sums, labels))
         if (pairs := right_above_wrong(sums, labels, group[rows])) is not None:

@@ -39,8 +39,8 @@ def step_labels(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    write: Write,
-    score: Score,
+    generate: Write,
+    rewards_of: Score,
     tokenizer: Any,
     step: int,
     log: Log,
@@ -77,7 +77,7 @@ def step_labels(
     """
     last = list(map(cutter(steps, tokenizer, where="shapers: step_labels.steps"), completion_ids))
     after = [line[1:] for line in states(group.tolist(), completion_ids, last)]
-    ask = Questions(prompts, inputs, write, score)
+    ask = Questions(prompts, inputs, generate, rewards_of)
     scores = sampled(after, ask, continuations=continuations)
     own = [[] if said is None else [said] for said in ask.judged(range(len(prompts)), completion_ids)]
     labels = [

@@ -7,7 +7,7 @@ from typing import Annotated
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.advantages import leave_one_out
 from rlm_plugins.functional.statistics import Groups, discounted, whiten
 from rlm_plugins.lazy import torch
@@ -51,7 +51,7 @@ def outcome_and_process(
     return whiten(advantages, mask) if whitened else advantages
 
 
-prime = Row(
+prime = Algorithm(
     about="Outcome reward and, for every token, how much likelier a second model finds it that learns right from wrong "
     "on the way: an adapter on the same base, trained on nothing but the outcomes.",
     source="PRIME, arXiv 2502.01456; the implicit process reward: 2412.01981",

@@ -53,7 +53,7 @@ class _ProcessModel:
         if (folder := hub.locate(self.path, where="path")) is not None:
             kind_of(folder)
 
-    def meet(self, policy: Any, results: Mapping[str, Path]) -> None:
+    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """It reads where the policy does."""
         self._device = policy.device
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 
-vine_ppo = Row(
+vine_ppo = Algorithm(
     about="PPO without a critic: the value of every state between two steps is the mean of answers written on from it.",
     source="VinePPO, arXiv 2410.01679; settings of its repository",
     pitfalls="Every generation is written once more, states · K times: see `advantage/continuations`, and say "
@@ -21,7 +21,7 @@ vine_ppo = Row(
     aggregator="token_mean",
 )
 
-tree = Row(
+tree = Algorithm(
     about="A group written as a tree: each node is worth the mean of what lies below it, seen from parent and root.",
     source="TreeRL, arXiv 2506.11902 (its value of a node); AttnRL, 2509.26628, has the same",
     pitfalls="The values of shallow nodes are means of few leaves, of a leaf itself one: larger groups, not larger "
@@ -38,7 +38,7 @@ tree = Row(
     aggregator="token_mean",
 )
 
-gigpo = Row(
+gigpo = Algorithm(
     about="GRPO with a second group inside the first: all turns that answer the same observation.",
     source="GiGPO, arXiv 2505.10978 eq. 3–8; settings of its repository",
     pitfalls="Needs a world that speaks in turns; with one turn it is twice the first term. Two observations are the "

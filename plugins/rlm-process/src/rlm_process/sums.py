@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from rlm_plugins.data.addition import Kind, Problem
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 
 def sums(
@@ -22,7 +22,7 @@ def sums(
     train_rows: PositiveInt = 8192,
     test_rows: NonNegativeInt = 256,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """`count` sums of two numbers in one question, added line by line: ``47+85;12+39`` → ``12,13`` and ``11,05``.
 
     A line is what the columns of a sum add up to, from the right, carry included: 47+85 is 7+5 = 12 and 4+8+1 = 13. The
@@ -40,7 +40,7 @@ def sums(
     """
     kind, slips = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
     train = islice(_together(kind.training(seed), count), train_rows)
-    return World(
+    return EnvironmentSpec(
         train=[_row(some, carries, lambda: slips.random() < slip) for some in train],
         test=[_row(some, carries) for some in islice(_together(_held_out(kind), count), test_rows)],
     )

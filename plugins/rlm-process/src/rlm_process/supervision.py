@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.algorithm import Row
+from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.sft_trainer import RUN, dataset
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.stage import Stage
@@ -36,7 +36,7 @@ class StepSupervision:
     """
 
     columns = ("steps", "labels")
-    leaves = "process_model"
+    produces = "process_model"
     metrics = ("pairs", "step_accuracy")
     refused: Mapping[str, str] = {**RUN, "remove_unused_columns": "rows are turned into tokens here"}
 
@@ -69,7 +69,7 @@ class StepSupervision:
             trainer = Trainer(
                 model=with_head(model, "TokenClassification"),
                 args=args,
-                train_dataset=examples(reader, dataset(stage.world.train)),
+                train_dataset=examples(reader, dataset(stage.environment_spec.train)),
                 processing_class=tokenizer,
                 data_collator=Padded(tokenizer.pad_token_id),
                 compute_loss_func=cross_entropy,
@@ -83,7 +83,7 @@ class StepSupervision:
         return labelled.evaluate(stage, rows, model)
 
 
-process_reward_model = Row(
+process_reward_model = Algorithm(
     about="A process reward model: which steps are good, learned from the columns `steps` and `labels`.",
     source="Lightman et al., arXiv 2305.20050; Math-Shepherd, 2312.08935",
     pitfalls="It says what its labels say. Sampled ones (`step_labels`) call a right step wrong from which the policy "

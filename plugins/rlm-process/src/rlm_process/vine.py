@@ -25,8 +25,8 @@ def vine(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    write: Write,
-    score: Score,
+    generate: Write,
+    rewards_of: Score,
     tokenizer: Any,
     log: Log,
     *,
@@ -59,7 +59,7 @@ def vine(
     last = list(map(cutter(steps, tokenizer, where="advantage: vine.steps"), completion_ids))
     before = states(group.tolist(), completion_ids, last)
     asked = [line[:first] for line in before]
-    scores = sampled(asked, Questions(prompts, inputs, write, score), continuations=continuations)
+    scores = sampled(asked, Questions(prompts, inputs, generate, rewards_of), continuations=continuations)
     _tell(log, asked, scores, continuations)
     values, token_rewards = means(scores), token_rewards.where(mask, 0.0)
     advantages = torch.zeros_like(token_rewards)

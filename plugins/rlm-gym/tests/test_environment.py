@@ -12,7 +12,7 @@ pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip
 from rlm_gym import gym, tasks
 from rlm_gym.__main__ import main
 from rlm_gym.entries import read
-from rlm_gym.world import TaskSpec
+from rlm_gym.environment import TaskSpec
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
@@ -26,22 +26,24 @@ test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train
 
 
 def test_a_mixture_has_its_weights() -> None:
-    world = gym(tasks=["gcd", TaskSpec(name="lcm", weight=3.0)], train_rows=400, test_rows=7)
-    counts = Counter(row["task"] for row in world.train)
+    environment_spec = gym(tasks=["gcd", TaskSpec(name="lcm", weight=3.0)], train_rows=400, test_rows=7)
+    counts = Counter(row["task"] for row in environment_spec.train)
     assert counts.total() == 400
     assert 260 < counts["lcm"] < 340
-    assert Counter(row["task"] for row in world.test) == {"gcd": 7, "lcm": 7}
+    assert Counter(row["task"] for row in environment_spec.test) == {"gcd": 7, "lcm": 7}
 
 
 def test_levels_come_in_blocks_and_get_harder() -> None:
-    world = gym(tasks=["chain_sum", "acre", TaskSpec(name="gcd", level=1)], levels=[0, 3], train_rows=60, test_rows=6)
-    sums = [row for row in world.train if row["task"] == "chain_sum"]
+    environment_spec = gym(
+        tasks=["chain_sum", "acre", TaskSpec(name="gcd", level=1)], levels=[0, 3], train_rows=60, test_rows=6
+    )
+    sums = [row for row in environment_spec.train if row["task"] == "chain_sum"]
     assert [row["level"] for row in sums] == sorted(row["level"] for row in sums)
     terms = {level: max(row["question"].count(" ") for row in sums if row["level"] == level) for level in (0, 3)}
     assert terms[0] < terms[3]
-    assert {row["level"] for row in world.train if row["task"] == "acre"} == {None}  # it has none
-    assert {row["level"] for row in world.train if row["task"] == "gcd"} == {1}
-    assert Counter(row["level"] for row in world.test if row["task"] == "chain_sum") == {0: 3, 3: 3}
+    assert {row["level"] for row in environment_spec.train if row["task"] == "acre"} == {None}  # it has none
+    assert {row["level"] for row in environment_spec.train if row["task"] == "gcd"} == {1}
+    assert Counter(row["level"] for row in environment_spec.test if row["task"] == "chain_sum") == {0: 3, 3: 3}
 
 
 def test_what_is_held_out_is_so_for_every_seed_size_level_and_mixture() -> None:
@@ -118,5 +120,8 @@ def test_the_recipe_beside_the_package_is_one(tmp_path: Path, monkeypatch: pytes
     assert (first.name, second.name) == ("01-sft", "03-grpo")
     known = first.body["model"]["characters"]
     assert not [
-        letter for row in second.world.train for letter in row["question"] + row["answer"] if letter not in known
+        letter
+        for row in second.environment_spec.train
+        for letter in row["question"] + row["answer"]
+        if letter not in known
     ]

@@ -13,12 +13,12 @@ from pydantic import Field
 from rlm_gym import tasks as known
 from rlm_gym.entries import written
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import World
+from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Row = dict[str, Any]
+Example = dict[str, Any]
 
 INSTRUCTION = "Think first. Then write your final answer, and nothing else, between <answer> and </answer>."
 FRUITLESS = 400
@@ -52,7 +52,7 @@ def gym(
     instruction: str = INSTRUCTION,
     slip: Share = 0.0,
     seed: int = 0,
-) -> World:
+) -> EnvironmentSpec:
     """Tasks of reasoning-gym 0.1.25, one or a mixture: ``tasks: [gcd, {name: chain_sum, weight: 2, level: 1}]``.
 
     Columns: ``prompt`` (the question, an empty line, `instruction`), ``question``, ``answer``, ``demonstration`` (the
@@ -74,13 +74,13 @@ def gym(
     weights = [spec.weight for spec in specs]
     steps: Sequence[int | None] = levels or [None]
     blocks = [[_source(spec, level, place) for place, spec in enumerate(specs)] for level in steps]
-    train: list[Row] = []
+    train: list[Example] = []
     for number, sources in enumerate(blocks, start=1):
         train += _training(sources, weights, train_rows * number // len(blocks) - len(train), seed, instruction)
     if slip:
         _spoil(train, slip, random.Random(f"slips {seed}"))
     test = [row for of_task in zip(*blocks, strict=True) for row in _tests(of_task, test_rows, instruction)]
-    return World(train=train, test=test)
+    return EnvironmentSpec(train=train, test=test)
 
 
 Source = tuple[str, int | None, Mapping[str, Any]]
@@ -97,7 +97,7 @@ def _source(spec: TaskSpec, level: int | None, place: int) -> Source:
 
 def _training(
     sources: Sequence[Source], weights: Sequence[float], count: int, seed: int, instruction: str
-) -> list[Row]:
+) -> list[Example]:
     """`count` rows of a mixture."""
     draw = random.Random(f"mixture {seed} {[(task, level) for task, level, _ in sources]}")
     streams = [_rows(source, f"train {seed}", instruction, held_out=False) for source in sources]
@@ -107,16 +107,16 @@ def _training(
     return [row for row in rows if row is not None]
 
 
-def _spoil(rows: Sequence[Row], share: float, draw: random.Random) -> None:
+def _spoil(rows: Sequence[Example], share: float, draw: random.Random) -> None:
     """Takes the last letter from some of the answers that are shown."""
     for row in rows:
         if draw.random() < share and len(row["answer"] or "") > 1:
             row["demonstration"] = _shown(row["answer"][:-1])
 
 
-def _tests(levels: Sequence[Source], count: int, instruction: str) -> list[Row]:
+def _tests(levels: Sequence[Source], count: int, instruction: str) -> list[Example]:
     """`count` rows of one task, from its different levels alike; no question twice."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, Example] = {}
     different = [source for place, source in enumerate(levels) if source not in levels[:place]]
     for number, source in enumerate(different, start=1):
         fruitless = 0
@@ -128,7 +128,7 @@ def _tests(levels: Sequence[Source], count: int, instruction: str) -> list[Row]:
     return list(rows.values())
 
 
-def _rows(source: Source, seed: str, instruction: str, *, held_out: bool) -> Iterator[Row]:
+def _rows(source: Source, seed: str, instruction: str, *, held_out: bool) -> Iterator[Example]:
     """The rows of a task that are held out, or those that are not; ends where there seem to be none."""
     task, level, settings = source
     fruitless = 0
@@ -144,7 +144,7 @@ def _is_held_out(question: str) -> bool:
     return hashlib.blake2b(question.encode(), digest_size=1).digest()[0] < 32
 
 
-def _row(task: str, level: int | None, settings: Mapping[str, Any], item: known.Item, instruction: str) -> Row:
+def _row(task: str, level: int | None, settings: Mapping[str, Any], item: known.Item, instruction: str) -> Example:
     question, answer = item["question"], item["answer"]
     closing = f"\n\n{instruction}" if instruction else ""
     return {
