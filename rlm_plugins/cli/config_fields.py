@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from rlm_plugins.cli.knob_table import type_in_words
@@ -26,7 +27,7 @@ def config_fields(registry: Registry) -> dict[str, Entry]:
     fields: dict[str, Entry] = {}
     for section, config_class, refused in _config_classes(registry):
         title = _title(config_class)
-        for name, schema in config_schema(config_class, {})["properties"].items():
+        for name, schema in _properties(config_class).items():
             path = f"{section}.{name}"
             entry = fields.setdefault(path, _entry(path, schema, refused.get(name, "")))
             if title not in entry["classes"]:
@@ -42,6 +43,12 @@ def _config_classes(registry: Registry) -> Iterator[tuple[str, type, dict[str, s
     import peft
 
     yield "lora", peft.LoraConfig, {}
+
+
+@cache
+def _properties(config_class: type) -> Entry:
+    properties: Entry = config_schema(config_class, {})["properties"]
+    return properties
 
 
 def _title(config_class: type) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from rlm_plugins import batch, glossary, metrics
 from rlm_plugins.cli import explain_parts
 from rlm_plugins.cli.config_fields import config_fields
-from rlm_plugins.cli.recipe_keys import HOOK_KEYS, find_keys, recipe_keys
+from rlm_plugins.cli.recipe_keys import find_keys, recipe_keys
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry

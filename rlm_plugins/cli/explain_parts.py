@@ -23,7 +23,7 @@ def find_parts(name: str, registry: Registry) -> list[Entry]:
 
 
 def find_knobs(name: str, registry: Registry) -> list[Entry]:
-    """Return the knob of that name with every part that has it: ``epsilon``, ``clip.epsilon``, ``builtin/clip.epsilon``."""
+    """Return the knob of that name (``epsilon``, ``clip.epsilon``) with every part that has it."""
     owner, _, knob = name.rpartition(".")
     owners = [part for part in registry if part.hook != "rlm_algorithms" and (not owner or owner in _names(part))]
     found = [(part, described) for part in owners if knob in _knob_names(part) for described in knobs(part)]

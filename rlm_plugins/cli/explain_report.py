@@ -96,7 +96,7 @@ def _key_below(key: Entry) -> str:
 
 def _setting(entry: Entry) -> str:
     kind = "not a recipe key" if entry["refused"] else f"recipe key `{entry['address']}`"
-    default = f", default {plain(entry['default'])}" if entry["default"] is not None else ""
+    default = "" if entry["default"] in (None, "") else f", default {plain(entry['default'])}"
     return (
         f"{entry['name']}  {kind}, field of {', '.join(entry['classes'])}: {entry['type']}{default}"
         + titled("meaning", _paragraphs(entry["doc"]))
