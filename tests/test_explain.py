@@ -12,8 +12,8 @@ from guests import Installer, reward
 
 from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
 from rlm_plugins.cli.explain import explain, known
-from rlm_plugins.cli.knob_table import knobs, type_in_words
 from rlm_plugins.cli.explain_report import render
+from rlm_plugins.cli.knob_table import knobs, type_in_words
 from rlm_plugins.cli.text_layout import columns, short
 from rlm_plugins.errors import RlmError
 from rlm_plugins.glossary import TERMS

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.builtin.rewards import accuracy, format
 from rlm_plugins.cli import app
-from rlm_plugins.cli.reward_probe_report import findings, tell
+from rlm_plugins.cli.reward_probe_report import findings, render
 from rlm_plugins.registry.part import Part
 from rlm_plugins.reward_probe.cases import LONG
 from rlm_plugins.reward_probe.probe import Probe
@@ -28,7 +28,7 @@ def reward(function: Callable[..., Any], **knobs: Any) -> Reward:
 def report(function: Callable[..., Any], *others: Reward, **how: Any) -> dict[str, Any]:
     found = Probe([reward(function), *others], how.pop("rows", ROWS), **how).report()
     json.dumps(found)
-    assert tell(found)
+    assert render(found)
     return found
 
 

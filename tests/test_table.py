@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
-from rlm_plugins.cli import algorithms as table
+from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app, diff, explain
-from rlm_plugins.cli import report as telling
+from rlm_plugins.cli import explain_report as telling
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.text_layout import fitted
 from rlm_plugins.hookspecs import HOOKS
@@ -74,7 +74,7 @@ def test_the_table_fits(width: int) -> None:
 
 
 def test_every_row_is_in_the_table_with_every_part_and_every_number() -> None:
-    text = words(table.tell(ENTRIES, 1000))
+    text = words(table.render(ENTRIES, 1000))
     assert [entry["name"] for entry in ENTRIES] == sorted(NAMES, key=[e["name"] for e in ENTRIES].index)
     for entry in ENTRIES:
         row, _, library = entry["name"].partition("@")
@@ -141,7 +141,7 @@ def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
     slots = slots_of(part.target, REGISTRY)
     bound = [p for spec in slots.values() for p in (spec if isinstance(spec, list) else [spec]) if p is not None]
     assert sorted(s["full_name"] for s in entry["symbols"]) == sorted(p.part.full_name for p in bound)
-    text = " ".join(telling.tell(entry).split())
+    text = " ".join(telling.render(entry).split())
     for symbol in entry["symbols"]:
         source = Path(symbol["file"]).read_text().splitlines()[symbol["line"] - 1 :]
         assert any(symbol["name"] in line or line.startswith("class ") for line in source[:3])
@@ -174,7 +174,7 @@ def test_a_row_differs_from_itself_in_nothing_and_from_others_in_something(part:
     name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
     found = diff.diff(name, name, REGISTRY)
     assert not found["changes"]
-    assert "nothing" in diff.tell(found, 120)
+    assert "nothing" in diff.render(found, 120)
     forth, back = diff.diff("grpo", name, REGISTRY), diff.diff(name, "grpo", REGISTRY)
     assert len(forth["changes"]) == len(back["changes"])
     if name != "grpo":

@@ -38,7 +38,7 @@ def config_fields(registry: Registry) -> dict[str, Entry]:
 def _config_classes(registry: Registry) -> Iterator[tuple[str, type, dict[str, str]]]:
     for part in registry:
         if part.hook == "rlm_trainers":
-            trainer = part.bind({}).target
+            trainer: Any = part.bind({}).target
             yield "trainer", trainer.config_class(), dict(getattr(trainer, "refused", {}))
     import peft
 

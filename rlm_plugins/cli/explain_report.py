@@ -117,7 +117,7 @@ def _metric(entry: Entry) -> str:
 
 def _term(entry: Entry) -> str:
     lines = [(target["phrase"], target["about"], f"rlm explain {target['address']}") for target in entry["targets"]]
-    listed = [f"  {phrase}: {about}\n    {command}" for phrase, about, command in lines]
+    listed = [f"  {phrase}{about and f': {about}'}\n    {command}" for phrase, about, command in lines]
     return "\n".join([f"{entry['name']}  term of the field, here:", *listed])
 
 
