@@ -25,7 +25,7 @@ def token_mean(
     """Σ x / Σ n: every token weighs the same, a long row more than a short one. DAPO, arXiv 2503.14476 eq. 12.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> token_mean(loss, mask, tokens=torch.tensor(3.0)).item()
+    >>> token_mean(loss, mask, num_tokens=torch.tensor(3.0)).item()
     2.0
     """
     return loss.where(mask, 0.0).sum() / num_tokens
@@ -42,7 +42,7 @@ def sequence_mean(
     """mean_i( Σₜ x / nᵢ ): every row weighs the same, a token of a long row less. GRPO, arXiv 2402.03300 eq. 3.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> sequence_mean(loss, mask, rows=torch.tensor(2.0)).item()
+    >>> sequence_mean(loss, mask, num_sequences=torch.tensor(2.0)).item()
     2.0
     """
     return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(
@@ -61,7 +61,7 @@ def sequence_sum(
     """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax, 2310.10505.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> sequence_sum(loss, mask, rows=torch.tensor(2.0)).item()
+    >>> sequence_sum(loss, mask, num_sequences=torch.tensor(2.0)).item()
     3.0
     """
     return loss.where(mask, 0.0).sum(-1).sum() / _count(num_sequences, num_sequences_all, empty_rows)
@@ -85,7 +85,7 @@ def fixed_length(
     before 0.9), so that a larger batch is a larger step.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> fixed_length(loss, mask, rows=torch.tensor(2.0), max_completion_length=6).item()
+    >>> fixed_length(loss, mask, num_sequences=torch.tensor(2.0), max_completion_length=6).item()
     0.5
     """
     count = _count(num_sequences, num_sequences_all, empty_rows) if over == "rows" else 1
@@ -100,7 +100,7 @@ def micro_batch_token_mean(
     BNPO as TRL computes it (`loss_type="bnpo"`; arXiv 2506.02864 is the name's origin). Prefer `token_mean`.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [2.0, 9.0]]), torch.tensor([[True, True], [True, False]])
-    >>> micro_batch_token_mean(loss, mask, micro_batches=torch.tensor(2.0)).item()
+    >>> micro_batch_token_mean(loss, mask, num_micro_batches=torch.tensor(2.0)).item()
     1.0
     """
     return loss.where(mask, 0.0).sum() / mask.sum().clamp(min=1.0) / num_micro_batches
@@ -113,7 +113,7 @@ def _count(
     if empty_rows == "left_out":
         return rows
     if all_rows is None:
-        raise PartError("counting empty rows takes `all_rows`", where="aggregator: empty_rows")
+        raise PartError("counting empty rows takes `num_sequences_all`", where="aggregator: empty_rows")
     return all_rows
 
 

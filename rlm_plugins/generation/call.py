@@ -40,7 +40,7 @@ def written(
     """
     if generator is None:
         return Generation(generate(**inputs, generation_config=config))
-    asked = {"inputs": dict(inputs), "config": config, "tell": tell, "finished": finished}
+    asked = {"inputs": dict(inputs), "config": config, "return_logprobs": tell, "on_finished": finished}
     with blamed(generator):
         found = generator(SimpleNamespace(generate=generate, model=model, **asked))
     found = found if isinstance(found, Generation) else Generation(found)

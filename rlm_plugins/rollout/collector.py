@@ -80,7 +80,7 @@ class RolloutCollector:
                 "generate": guarded(source, trainer.write, vocabulary),
                 "prompts": [prompts[i] for i in mine],
                 "inputs": [inputs[i] for i in mine],
-                "place": [self._places[in_group[i]] for i in mine],
+                "source_index": [self._places[in_group[i]] for i in mine],
             }
             found = _cut(asked(source, given, vocabulary), trainer.max_completion_length)
             _put(rows, inputs, self.labels.index(label(source)), mine, found)

@@ -56,7 +56,7 @@ def rows(subject: Subject, draw: Draw) -> None:
     given = _given(subject, draw)
     if asked(subject.fresh(), _of(given, [])).pop("completion_ids"):
         raise LawBroken("it wrote rows that nobody asked for")
-    before = copy.deepcopy({name: given[name] for name in ("prompts", "inputs", "place")})
+    before = copy.deepcopy({name: given[name] for name in ("prompts", "inputs", "source_index")})
     found = asked(subject.fresh(), given)
     if before != {name: given[name] for name in before}:
         raise LawBroken("it changed what it was given", before)
@@ -73,7 +73,7 @@ def _given(subject: Subject, draw: Draw) -> dict[str, Any]:
     return {
         "prompts": [row["prompt"] for row in inputs],
         "inputs": inputs,
-        "place": list(range(size)) * groups,
+        "source_index": list(range(size)) * groups,
         "generate": write,
         "tokenizer": Spelling(),
         "step": draw(st.integers(0, 9)),

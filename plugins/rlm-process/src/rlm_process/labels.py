@@ -71,7 +71,7 @@ def step_labels(
     >>> from rlm_process.knobs import Every
     >>> told = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
     >>> short = lambda prompts, ids, inputs: torch.tensor([float(len(each) < 4) for each in ids])
-    >>> wrong = dict(write=lambda asked, starts: [[9, 9]] * len(asked), score=short, steps=Every(every=2))
+    >>> wrong = dict(generate=lambda asked, starts: [[9, 9]] * len(asked), rewards_of=short, steps=Every(every=2))
     >>> step_labels(torch.zeros(1, 3), torch.tensor([1.0]), [[4, 5, 6]], **told, **wrong).tolist()
     [[0.0, 0.0, 1.0]]
     """

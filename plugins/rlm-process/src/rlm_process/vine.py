@@ -52,7 +52,7 @@ def vine(
 
     >>> from rlm_process.knobs import Every
     >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
-    >>> asked = dict(write=lambda said, starts: [[9]] * len(said), score=lambda said, ids, rows: torch.ones(len(ids)))
+    >>> asked = dict(generate=lambda said, starts: [[9]] * len(said), rewards_of=lambda said, ids, rows: torch.ones(len(ids)))
     >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)
     tensor([[ 0.0000,  0.0000, -0.5000]])
     """
