@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.cli.speed_report import _reuse
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.evaluation.evaluate import evaluate
+from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.generation.call import written
 from rlm_plugins.generation.output import Generation
 from rlm_plugins.recipe.compose import compose, resolved

@@ -11,7 +11,7 @@ from rlm_plugins.stage import Stage
 if TYPE_CHECKING:
     from trl import RewardConfig
 
-    from rlm_plugins.evaluation.evaluate import Report
+    from rlm_plugins.evaluation.held_out import Report
 
 
 class Preferences:
@@ -54,7 +54,7 @@ class Preferences:
         model, tokenizer, lora = engine.weights(stage)
         if lora is not None:
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})  # PEFT then trains and saves the head
-            engine.give_address(model, stage)
+            engine.save_initial_model(model, stage)
         base, stands_on = model.config._name_or_path, reward_files.digest(model.base_model)
         left = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(

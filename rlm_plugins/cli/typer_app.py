@@ -53,7 +53,9 @@ def main() -> None:
 
 @app.callback()
 def rlm(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Print full tracebacks (or set RLM_DEBUG=1).")] = False,
 ) -> None:
     """Every symbol of the reinforcement-learning equation for reasoning models is a plugin."""
@@ -230,21 +232,28 @@ def evaluate(
 
     JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
     """
-    from rlm_plugins.cli.evaluate import as_data, render, trial
+    from rlm_plugins.cli.evaluate import as_data, render
+    from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
-    chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
+    chosen, report = run_evaluation(source, overrides or [], rows=rows, stage=stage)
     _show(as_data(chosen, report, samples), render(chosen, report, samples), as_json)
 
 
 @rewards.command()
 def probe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A reward: `accuracy`, `plugin/name`, or its label in the recipe.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A reward: `accuracy`, `plugin/name`, or its label in the recipe.")
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Knobs of the reward; with --recipe: overrides of the recipe."),
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Recipe that supplies knobs, examples and the other rewards.")] = None,
-    environment: Annotated[str, typer.Option(help="Environment that supplies the examples if there is no recipe.")] = "addition",
+    recipe: Annotated[
+        Path | None, typer.Option(help="Recipe that supplies knobs, examples and the other rewards.")
+    ] = None,
+    environment: Annotated[
+        str, typer.Option(help="Environment that supplies the examples if there is no recipe.")
+    ] = "addition",
     answer: Annotated[str, typer.Option(help="Column with the correct answers.")] = "answer",
     form: Annotated[list[str] | None, typer.Option(help="Template of an answer: `It is {answer}`; repeatable.")] = None,
     rows: Annotated[int, typer.Option(min=2, help="Maximum number of examples.")] = 24,
