@@ -24,8 +24,8 @@ Entry = dict[str, Any]
 WINNER = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 """Rewards of the first example: one correct completion in a group of eight."""
 RAGGED = ([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0], [1.0, 1.0, 0.0, 1.0]], [[3, 1, 5, 0], [2, 2], [2, 6, 3, 4]])
-"""Rewards and lengths of the second example: three groups, one of them all correct, each a micro-batch. Completions have
-0 to 6 tokens; one token is tool output, and the longest completion is at its limit."""
+"""Rewards and lengths of the second example: three groups, one of them all correct, each a micro-batch. Completions
+have 0 to 6 tokens; one token is tool output, and the longest completion is at its limit."""
 
 LIMIT = 6
 """Maximum tokens of a completion in both examples."""

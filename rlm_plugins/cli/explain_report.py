@@ -15,7 +15,7 @@ Entry = dict[str, Any]
 
 def render(entry: Entry) -> str:
     """Return an entry of `explain` as text."""
-    return _RENDERERS[entry["kind"]](entry) + titled("known elsewhere as", _elsewhere(entry["elsewhere"]))
+    return _RENDERERS[entry["kind"]](entry) + titled("known elsewhere as", _elsewhere(entry.get("elsewhere", ())))
 
 
 def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

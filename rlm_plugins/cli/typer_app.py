@@ -169,7 +169,8 @@ def plugins(load: Load = None, as_json: AsJson = False) -> None:
 def algorithms(load: Load = None, as_json: AsJson = False) -> None:
     """Print the table of algorithms, with one column per symbol of the equation.
 
-    The table is as wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year, trainer, slots}.
+    The table is as wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year,
+    trainer, slots}.
     """
     from rlm_plugins.cli.algorithm_table import render, table
     from rlm_plugins.registry import Registry
@@ -262,7 +263,7 @@ def probe(
 ) -> None:
     """Score completions of known quality with a reward: correct, empty, enumerated, very long, wrong, reordered.
 
-    The exit code is 0 whatever the report finds. JSON: {reward, gold, traps, behaviour, agreement,
+    The exit code is 0 whatever the report finds. JSON: {reward, gold, traps, behavior, agreement,
     findings, …}.
     """
     from rlm_plugins.cli.reward_probe import probe as run_probe
