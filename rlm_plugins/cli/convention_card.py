@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlm_plugins.algorithm import plain_row
+from rlm_plugins.algorithm import base_name
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import diff as diffs
 from rlm_plugins.cli.objective_text import slots_of
@@ -54,8 +54,8 @@ def card(algorithm: Part, registry: Registry) -> Entry:
         loss, gradient (null if the examples lack data that the algorithm needs), and differs: the changes from the
         paper's algorithm, as in `rlm diff`. Empty without conventions or without an equation.
     """
-    name = plain_row(algorithm.name)
-    members = [part for part in registry if part.hook == algorithm.hook and plain_row(part.name) == name]
+    name = base_name(algorithm.name)
+    members = [part for part in registry if part.hook == algorithm.hook and base_name(part.name) == name]
     if len(members) < 2 or algorithm.target.aggregator is None:
         return {}
     paper = min(members, key=lambda part: "@" in part.name)
@@ -142,13 +142,13 @@ def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
     """Return the loss and the norm of its gradient, summed over micro-batches of one group each."""
     from rlm_plugins.dispatch import select
     from rlm_plugins.step import objective, score
-    from rlm_plugins.step_batch import alone
+    from rlm_plugins.step_batch import with_own_step_batch
 
     scored = score(batch, equation)
     groups = scored.group.unique()
     logp = batch.logp.requires_grad_()
     scored = replace(
-        alone(scored),
+        with_own_step_batch(scored),
         logp=logp,
         num_tokens=scored.mask.sum().double(),
         num_sequences=scored.mask.any(1).sum().double(),

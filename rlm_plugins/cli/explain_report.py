@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.algorithm import plain_row
+from rlm_plugins.algorithm import base_name
 from rlm_plugins.cli import convention_card, symbols
 from rlm_plugins.cli.text_layout import columns, hanging, indented, plain, prose, short, titled
 from rlm_plugins.glossary import describe
@@ -24,7 +24,7 @@ def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     algorithms = [name for name, _ in listed if "@" not in name]
     lines: list[tuple[str, str]] = []
     for name, about in listed:
-        if plain_row(name) in algorithms and "@" in name:
+        if base_name(name) in algorithms and "@" in name:
             continue
         conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
         lines.append((name, about))

@@ -1,7 +1,7 @@
 """Values of knobs as text: in a formula, and as a recipe spells them.
 
 A formula may spell a knob in Greek (ε_high for `epsilon_high`). The effective value of a knob that is null stands in
-the docstring of its part: the knob in backquotes, then ``(default: …)`` with another knob or a value, in backquotes too.
+the docstring of its part: the knob in backquotes, then ``(default: …)`` with another knob or a value in backquotes.
 """
 
 from __future__ import annotations

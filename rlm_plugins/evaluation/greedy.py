@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.generation.call import written
-from rlm_plugins.models.adapters import at_rest
+from rlm_plugins.generation import generate
+from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
 from rlm_plugins.specs import EnvironmentSpec
@@ -55,7 +55,7 @@ def generate_greedily(
         environment_spec: The environment; if it is multi-turn, each example is an episode.
         generator: The generator; None: `transformers.generate`.
     """
-    if environment_spec is not None and environment_spec.answers:
+    if environment_spec is not None and environment_spec.multi_turn:
         return _episodes(model, tokenizer, examples, max_new_tokens, template, environment_spec, generator)
     prompts = [example["prompt"] for example in examples]
     is_chat = not isinstance(prompts[0], str)
@@ -91,11 +91,11 @@ def _episodes(
         options=template,
     )
 
-    def generate(ids: list[list[int]]) -> tuple[list[list[int]], None]:
+    def continue_from(ids: list[list[int]]) -> tuple[list[list[int]], None]:
         inputs = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         return _decode(model, tokenizer, inputs, max_new_tokens, generator), None
 
-    played = runner.play([example["prompt"] for example in examples], examples, generate)
+    played = runner.play([example["prompt"] for example in examples], examples, continue_from)
     episodes = [each.episode for each in played]
     columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
     inputs = told_of(played)
@@ -110,8 +110,8 @@ def _decode(
     on_device = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
-    with at_rest(model):
-        output = written(generator, model.generate, model, on_device, config).ids
+    with evaluation_mode(model):
+        output = generate(generator, model.generate, model, on_device, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
 
 

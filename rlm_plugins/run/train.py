@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe import Recipe
@@ -102,11 +102,11 @@ def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
 
 
 def _callback(part: Bound, run: Run) -> TrainerCallback:
-    with blamed(part):
+    with attribute_errors(part):
         callback = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
     if not isinstance(callback, TrainerCallback):
         allowed = "an instance of transformers.TrainerCallback"
-        raise PartError(f"returned {type(callback).__name__}", where=place(part), allowed=allowed)
+        raise PartError(f"returned {type(callback).__name__}", where=location(part), allowed=allowed)
     return callback
 
 
