@@ -1,4 +1,4 @@
-"""Arithmetic as a tool may do it: numbers, + − * // and parentheses, and nothing that could take long or do harm."""
+"""Safe evaluation of integer arithmetic: + − * // and parentheses, with bounds on length and magnitude."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 import operator
 from collections.abc import Callable
 
-LONGEST = 200
-LARGEST = 10**50
+MAX_LENGTH = 200
+MAX_MAGNITUDE = 10**50
 OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -16,17 +16,17 @@ OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def computed(expression: str) -> int:
-    """The value of an expression.
+def evaluate(expression: str) -> int:
+    """Return the value of an expression.
 
     Raises:
-        ValueError: It is none, is too long, or a number in it becomes too large.
+        ValueError: It is not an expression, it is too long, or a number in it becomes too large.
 
-    >>> computed("(3+4)*-5")
+    >>> evaluate("(3+4)*-5")
     -35
     """
-    if len(expression) > LONGEST:
-        raise ValueError(f"an expression has at most {LONGEST} characters")
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"expected at most {MAX_LENGTH} characters")
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:
@@ -35,13 +35,13 @@ def computed(expression: str) -> int:
 
 def _value(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        found = node.value
+        value = node.value
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        found = -_value(node.operand)
+        value = -_value(node.operand)
     elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        found = OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+        value = OPERATORS[type(node.op)](_value(node.left), _value(node.right))
     else:
         raise ValueError("only whole numbers, + - * // and parentheses can be computed")
-    if abs(found) > LARGEST:
+    if abs(value) > MAX_MAGNITUDE:
         raise ValueError("a number became too large")
-    return found
+    return value
