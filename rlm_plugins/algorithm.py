@@ -65,25 +65,25 @@ class Algorithm:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
-def convention(row: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
+def variant(row: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
     """A row as a library computes it: other `slots`, and the paper's names for the rest."""
     names = {slot: name for slot, name in row.names.items() if slot not in slots}
     return dataclasses.replace(row, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
 
 
-def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
+def with_knobs(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
     """A part of another row with some of its knobs turned.
 
-    >>> turned("clip", delta=3.0), turned({"name": "clip", "delta": 3.0}, epsilon=0.1)
+    >>> with_knobs("clip", delta=3.0), with_knobs({"name": "clip", "delta": 3.0}, epsilon=0.1)
     ({'name': 'clip', 'delta': 3.0}, {'name': 'clip', 'delta': 3.0, 'epsilon': 0.1})
     """
     return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
 
 
-def plain_row(name: str) -> str:
+def base_name(name: str) -> str:
     """The row that a convention is one of: what stands before the ``@``.
 
-    >>> plain_row("grpo@trl"), plain_row("acme/grpo@mine"), plain_row("grpo")
+    >>> base_name("grpo@trl"), base_name("acme/grpo@mine"), base_name("grpo")
     ('grpo', 'acme/grpo', 'grpo')
     """
     return name.partition("@")[0]

@@ -24,11 +24,11 @@ _BOTH = (SCORING, LOSS)
 Log = Callable[[str, Any], None]
 """How a part writes into the ledger: ``log(name, x)``, x being (B, T) while learning, one number while scoring."""
 
-Read = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Any]
+LogprobsOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Any]
 """``read(prompt_ids, completion_ids)`` → (n, longest): log-probability of each token of the completions."""
-Write = Callable[..., list[list[int]]]
+Generate = Callable[..., list[list[int]]]
 """``write(prompts, prefixes=None, greedy=False)`` → what the policy writes after each prompt and prefix, token ids."""
-Score = Callable[[Sequence[Any], Sequence[Sequence[int]], Sequence[Any]], Any]
+RewardsOf = Callable[[Sequence[Any], Sequence[Sequence[int]], Sequence[Any]], Any]
 """``score(prompts, completion_ids, inputs)`` → (n,): what the recipe's rewards say of completions, weighted."""
 
 
@@ -102,9 +102,11 @@ class Batch:
     step_batch_rows: Tensor = _datum("B", "where the rows of this micro-batch stand in `window`", LOSS)
 
     # -- what a part may try, on rows that nobody is taught; every process asks for the same
-    logprobs_of: Read = _datum("→ n T", "read(prompt_ids, completion_ids): log-probabilities, now", SCORING)
-    generate: Write = _datum("→ n", "write(prompts, prefixes): the policy writes on from token ids", SCORING)
-    rewards_of: Score = _datum("→ n", "score(prompts, completion_ids, inputs): Σ weight · reward, unshaped", SCORING)
+    logprobs_of: LogprobsOf = _datum("→ n T", "read(prompt_ids, completion_ids): log-probabilities, now", SCORING)
+    generate: Generate = _datum("→ n", "write(prompts, prefixes): the policy writes on from token ids", SCORING)
+    rewards_of: RewardsOf = _datum(
+        "→ n", "score(prompts, completion_ids, inputs): Σ weight · reward, unshaped", SCORING
+    )
     tokenizer: Any = _datum("", "the policy's tokenizer", SCORING)
 
     # -- what a part wants written into the ledger

@@ -44,7 +44,7 @@ def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] 
     return Batch(**{f.name: pick(getattr(batch, f.name)) for f in fields(batch)})
 
 
-def put(x: torch.Tensor, places: Bool[torch.Tensor, "B"], rest: torch.Tensor | float | None = 0.0) -> torch.Tensor:
+def scatter(x: torch.Tensor, places: Bool[torch.Tensor, "B"], rest: torch.Tensor | float | None = 0.0) -> torch.Tensor:
     """The rows of `x` at `places` of a longer tensor that holds `rest` elsewhere (None: 0)."""
     whole = rest.clone() if isinstance(rest, torch.Tensor) else x.new_full((len(places), *x.shape[1:]), rest or 0)
     whole[places] = x.to(whole.dtype)
@@ -57,45 +57,45 @@ def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B
     return rewards.unsqueeze(1) * last
 
 
-def ask(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
+def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
     """What `part` says about `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
 
     Raises:
         PartError: It failed, asked for something nobody supplies, or answered in another shape.
     """
-    return checked(part, answer(part, batch), batch, *shapes)
+    return check_shape(part, call_unchecked(part, batch), batch, *shapes)
 
 
-def answer(part: Bound, batch: Batch) -> object:
+def call_unchecked(part: Bound, batch: Batch) -> object:
     """What `part` says about `batch`, unchecked; a failure carries the name of the part."""
     for name in part.part.needs:
         if getattr(batch, name) is None:
-            raise PartError(f"asks for '{name}', which nothing supplies", where=place(part))
-    with blamed(part):
+            raise PartError(f"asks for '{name}', which nothing supplies", where=location(part))
+    with attribute_errors(part):
         return part(batch)
 
 
-def teach(part: Bound, batch: Batch) -> None:
+def update_part(part: Bound, batch: Batch) -> None:
     """Lets `part` learn from a scored `batch`, where it has a method `update`."""
     for name in part.part.update_needs:
         if getattr(batch, name) is None:
-            raise PartError(f"its `update` asks for '{name}', which nothing supplies", where=place(part))
-    with blamed(part):
+            raise PartError(f"its `update` asks for '{name}', which nothing supplies", where=location(part))
+    with attribute_errors(part):
         part.update(batch)
 
 
 @contextmanager
-def blamed(part: Bound) -> Iterator[None]:
+def attribute_errors(part: Bound) -> Iterator[None]:
     """Whatever goes wrong inside leaves with the name of `part`; `sys.exit` cannot end a run quietly."""
     try:
         yield
     except (RlmError, torch.OutOfMemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise PartError(f"failed: {type(error).__name__}: {error}", where=place(part)) from error
+        raise PartError(f"failed: {type(error).__name__}: {error}", where=location(part)) from error
 
 
-def checked(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
+def check_shape(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
     """`x`, once it is a tensor of one of `shapes`."""
     rows, tokens = batch.mask.shape
     sizes = {"B": (rows,), "B 1": (rows, 1), "B T": (rows, tokens)}
@@ -104,17 +104,17 @@ def checked(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
         return x
     found = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
     wanted = "a tensor of shape " + " or ".join(map(str, sorted(allowed)))
-    raise PartError(f"returned {found}", where=place(part), allowed=wanted)
+    raise PartError(f"returned {found}", where=location(part), allowed=wanted)
 
 
-def finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
+def check_finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
     """`x`, once all its numbers are finite. (Waits for the device: not for the inner loop.)"""
     if not x.isfinite().all():
         row = int((~x.isfinite()).nonzero()[0, 0])
-        raise PartError(f"returned a number that is not finite for row {row}: {x[row].tolist()}", where=place(part))
+        raise PartError(f"returned a number that is not finite for row {row}: {x[row].tolist()}", where=location(part))
     return x
 
 
-def place(part: Bound) -> str:
+def location(part: Bound) -> str:
     """Which part, for an error."""
     return f"part '{part.part.full_name}' ({part.part.hook}, {part.part.file})"

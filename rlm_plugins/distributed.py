@@ -21,21 +21,21 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.accelerator.is_available())
 
 
-def share(count: int) -> slice:
+def rank_slice(count: int) -> slice:
     """Which of `count` pieces of work are this process's; laid end to end the shares are all of them."""
     state = processes()
     most = -(-count // state.num_processes)
     return slice(most * state.process_index, most * (state.process_index + 1))
 
 
-def together(mine: list[T]) -> list[T]:
+def gather_lists(mine: list[T]) -> list[T]:
     """What every process has done of its share, in order, on all of them."""
     from accelerate.utils import gather_object
 
     return gather_object(mine) if processes().num_processes > 1 else mine
 
 
-def leave() -> None:
+def shutdown() -> None:
     """Says goodbye to the other processes; one that ends without it may be aborted by its own network threads."""
     import torch
 

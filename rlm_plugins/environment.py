@@ -95,7 +95,7 @@ class Episode:
         """
         if self.fault is not None:
             raise self.fault
-        return self.paid
+        return self.turn_rewards
 
     @property
     def written(self) -> str:
@@ -116,6 +116,6 @@ def _line(message: Message) -> str:
     return "\n".join(filter(None, (message["content"], *called)))
 
 
-def steps(environment: Any) -> bool:
+def has_step(environment: Any) -> bool:
     """Whether it answers by `step`, and not by tools."""
     return callable(getattr(environment, "step", None))

@@ -30,7 +30,7 @@ class EnvironmentSpec:
     tools: Sequence[Callable[..., Any]] = ()
 
     @property
-    def answers(self) -> bool:
+    def multi_turn(self) -> bool:
         """Whether a row has several turns."""
         return self.environment is not None or bool(self.tools)
 

@@ -13,12 +13,22 @@ import torch
 from jaxtyping import Float
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import answer, ask, checked, finite, on_last_token, place, put, select, without_padding
+from rlm_plugins.dispatch import (
+    call_part,
+    call_unchecked,
+    check_finite,
+    check_shape,
+    location,
+    on_last_token,
+    scatter,
+    select,
+    without_padding,
+)
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import discounted, expected_logp
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import at
-from rlm_plugins.step_batch import alone
+from rlm_plugins.step_batch import with_own_step_batch
 
 LARGEST_LOG_RATIO = 20.0
 """log w is clamped here, so that a runaway token is a large number and not an infinite one."""
@@ -74,10 +84,10 @@ def score(batch: Batch, equation: Equation) -> Batch:
     Raises:
         PartError: A part failed, returned another shape or a number that is not finite; a reward is infinite.
     """
-    return compare(sift(batch, equation), equation)
+    return compute_advantages(shape_and_filter(batch, equation), equation)
 
 
-def sift(batch: Batch, equation: Equation) -> Batch:
+def shape_and_filter(batch: Batch, equation: Equation) -> Batch:
     """Shapes the rewards and chooses the rows that teach: shapers, then filters.
 
     Returns:
@@ -98,22 +108,22 @@ def sift(batch: Batch, equation: Equation) -> Batch:
         rows = _shaped(rows, shaper)
     keep = wanted = torch.ones_like(rows.group, dtype=torch.bool)
     for sieve in equation.filters:
-        said = ask(sieve, rows, "B")
+        said = call_part(sieve, rows, "B")
         if said.dtype != torch.bool:
-            raise PartError(f"returned numbers ({said.dtype})", where=place(sieve), allowed="booleans: True, kept")
+            raise PartError(f"returned numbers ({said.dtype})", where=location(sieve), allowed="booleans: True, kept")
         keep = keep & said
         wanted = wanted & said if sieve.beside.get("refill") else wanted
     return replace(
         batch,
-        rewards=put(rows.rewards, scored, torch.nan),
-        token_rewards=put(rows.token_rewards, scored),
-        dense_rewards=put(rows.dense_rewards, scored),
-        keep_mask=put(keep, scored, True),
-        counts_for_refill=put(wanted, scored, False),
+        rewards=scatter(rows.rewards, scored, torch.nan),
+        token_rewards=scatter(rows.token_rewards, scored),
+        dense_rewards=scatter(rows.dense_rewards, scored),
+        keep_mask=scatter(keep, scored, True),
+        counts_for_refill=scatter(wanted, scored, False),
     )
 
 
-def compare(batch: Batch, equation: Equation) -> Batch:
+def compute_advantages(batch: Batch, equation: Equation) -> Batch:
     """Says how much better than expected each row was; only rows that were kept and scored are compared.
 
     Returns:
@@ -126,26 +136,26 @@ def compare(batch: Batch, equation: Equation) -> Batch:
     if not compared.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     rows, part = select(without_padding(batch), compared), equation.advantage
-    result = answer(part, rows)
+    result = call_unchecked(part, rows)
     found, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    found = checked(part, found, rows, "B", "B T").to(rows.rewards.dtype)
-    advantages = finite(part, found.where(rows.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1))
+    found = check_shape(part, found, rows, "B", "B T").to(rows.rewards.dtype)
+    advantages = check_finite(part, found.where(rows.mask, 0.0) if found.dim() == 2 else found.unsqueeze(1))
     if targets is None and equation.needs("returns"):
         targets = discounted(rows.token_rewards, 1.0, rows.mask)
     if targets is not None:
-        targets = finite(part, checked(part, targets, rows, "B T").where(rows.mask, 0.0))
-        batch = replace(batch, returns=put(targets, compared, batch.values))
-    return replace(batch, advantages=put(advantages, compared))
+        targets = check_finite(part, check_shape(part, targets, rows, "B T").where(rows.mask, 0.0))
+        batch = replace(batch, returns=scatter(targets, compared, batch.values))
+    return replace(batch, advantages=scatter(advantages, compared))
 
 
 def _shaped(rows: Batch, shaper: Bound) -> Batch:
     """(B,) is the new reward, its change felt on the last token; (B, T) is added token by token."""
-    change = ask(shaper, rows, "B", "B T").to(rows.rewards.dtype)
+    change = call_part(shaper, rows, "B", "B T").to(rows.rewards.dtype)
     if change.dim() == 2:
-        change = finite(shaper, change.where(rows.mask, 0.0))
+        change = check_finite(shaper, change.where(rows.mask, 0.0))
         token_rewards, dense = rows.token_rewards + change, rows.dense_rewards + change
         return replace(rows, token_rewards=token_rewards, dense_rewards=dense, rewards=rows.rewards + change.sum(1))
-    dense = rows.token_rewards + on_last_token(finite(shaper, change) - rows.rewards, rows.mask)
+    dense = rows.token_rewards + on_last_token(check_finite(shaper, change) - rows.rewards, rows.mask)
     return replace(rows, token_rewards=dense, rewards=change)
 
 
@@ -175,7 +185,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     """
     batch = without_padding(batch)
     if batch.step_batch is not None:
-        batch = replace(batch, step_batch=_weighed(alone(without_padding(batch.step_batch)), equation))
+        batch = replace(batch, step_batch=_weighed(with_own_step_batch(without_padding(batch.step_batch)), equation))
     batch = _weighed(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
     # policy's in TRL's order, and the two trainers agree to the last bit.
@@ -188,11 +198,11 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     for cost in costs:
         loss = loss + cost
     batch = replace(batch, loss=loss.where(batch.mask, 0.0))
-    total = ask(equation.aggregator, batch)
+    total = call_part(equation.aggregator, batch)
     if batch.logp.requires_grad and not total.requires_grad:
         raise PartError(
             "has no gradient: nothing in it depends on the policy now",
-            where=f"the loss ({place(equation.policy_loss)})",
+            where=f"the loss ({location(equation.policy_loss)})",
             allowed="a function of `logp` or `ratio`, neither detached",
         )
     if not total.isfinite():
@@ -204,14 +214,14 @@ def _weighed(batch: Batch, equation: Equation) -> Batch:
     """The batch with `log_ratio` and `ratio`, where the algorithm has an importance part."""
     if equation.importance is None:
         return batch
-    log_ratio = ask(equation.importance, batch, "B 1", "B T")
+    log_ratio = call_part(equation.importance, batch, "B 1", "B T")
     ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
     return replace(batch, log_ratio=log_ratio, ratio=ratio)
 
 
 def _of_source(batch: Batch, part: Bound, elsewhere: float) -> torch.Tensor:
     """What a part says of the rows whose `source` it is for (every row, where the recipe names none)."""
-    x, source = ask(part, batch, "B 1", "B T"), part.beside.get("source")
+    x, source = call_part(part, batch, "B 1", "B T"), part.beside.get("source")
     return x if source is None else x.where(batch.sources[source].unsqueeze(1), elsewhere)
 
 
@@ -222,11 +232,11 @@ def _not_finite(batch: Batch, equation: Equation) -> PartError:
         return PartError("the policy's log-probabilities are not finite", where="the loss", hint=hint)
     parts = [equation.importance, *equation.penalties, equation.policy_loss, *equation.token_weights]
     for part in (part for part in parts if part is not None):
-        x = ask(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
+        x = call_part(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
         if not x.isfinite().all():
             worst = x[~x.isfinite()][0].item()
-            return PartError(f"returned {worst} for a token", where=place(part), allowed="finite numbers")
-    return PartError("returned a number that is not finite", where=place(equation.aggregator))
+            return PartError(f"returned {worst} for a token", where=location(part), allowed="finite numbers")
+    return PartError("returned a number that is not finite", where=location(equation.aggregator))
 
 
 def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ Gather = Callable[[torch.Tensor], torch.Tensor]
 """Rows of this process → rows of all processes, in the order of the processes."""
 
 
-def window_of(
+def build_step_batch(
     pieces: Sequence[Batch], places: Sequence[torch.Tensor], gather: Gather = lambda x: x, process: int = 0
 ) -> tuple[Batch, list[torch.Tensor]]:
     """Joins micro-batches, and says where to find them again.
@@ -50,12 +50,12 @@ def window_of(
     return whole, list(mine.split([len(place) for place in places]))
 
 
-def alone(batch: Batch) -> Batch:
+def with_own_step_batch(batch: Batch) -> Batch:
     """The batch as an optimiser step of its own: it is its window.
 
     >>> batch = Batch(mask=torch.ones(2, 3, dtype=torch.bool), logp=torch.zeros(2, 3, requires_grad=True))
-    >>> alone(batch).window.logp.requires_grad, alone(batch).window_rows.tolist()
+    >>> with_own_step_batch(batch).step_batch.logp.requires_grad, with_own_step_batch(batch).step_batch_rows.tolist()
     (False, [0, 1])
     """
-    window, (rows,) = window_of([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])
+    window, (rows,) = build_step_batch([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])
     return replace(batch, step_batch=window, step_batch_rows=rows)

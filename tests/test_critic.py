@@ -155,7 +155,7 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
     made.train()
     (inputs,) = batches
     values = made._values(inputs)
-    with made.critic.reading():
+    with made.critic.active():
         wrong = (values - inputs["returns"]).square()
         kept = (inputs["old_values"] + (values - inputs["old_values"]).clamp(-0.2, 0.2) - inputs["returns"]).square()
         mask = inputs["mask"]
@@ -214,7 +214,7 @@ def test_the_adapter_of_the_critic_is_one_of_peft(tmp_path: Path) -> None:
     made.save_critic(tmp_path / "critic")
     theirs = PeftModel.from_pretrained(tiny.model(), tmp_path / "critic").get_base_model().base_model
     ids = rows(made)["completion_ids"]
-    with torch.no_grad(), made.critic.reading():
+    with torch.no_grad(), made.critic.active():
         ours = made.critic.trunk(input_ids=ids).last_hidden_state
         assert torch.equal(theirs(input_ids=ids).last_hidden_state, ours)
 

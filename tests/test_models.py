@@ -20,7 +20,7 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.tokenizer_check import check_fit
+from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
@@ -285,23 +285,23 @@ def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_fitting_row_passes() -> None:
-    check_fit(scratch().tokenizer(), ROW)
-    check_fit(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
-    check_fit(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
+    check_tokenizer(scratch().tokenizer(), ROW)
+    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
+    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
 
 
 def test_unknown_characters_are_named() -> None:
     row = {"prompt": [{"role": "user", "content": "Add 2"}], "demonstration": "two: 2"}
     with pytest.raises(RecipeError, match="does not know 'A', 'd', 't', 'w', 'o', ':' in"):
-        check_fit(scratch().tokenizer(), row)
+        check_tokenizer(scratch().tokenizer(), row)
 
 
 def test_a_conversation_needs_a_chat_template() -> None:
     tokenizer = scratch().tokenizer()
     tokenizer.chat_template = None
     with pytest.raises(RecipeError, match=r"no chat template\n  hint: start from an instruct model"):
-        check_fit(tokenizer, ROW)
-    check_fit(tokenizer, {"prompt": "1+1="})
+        check_tokenizer(tokenizer, ROW)
+    check_tokenizer(tokenizer, {"prompt": "1+1="})
 
 
 # ---- the contract

@@ -18,7 +18,7 @@ _DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(rf"([+-]?{_DECIMAL})(?: ?/ ?({_DECIMAL}))?")
 
 
-def committed(text: str, tag: str, untagged: Untagged) -> list[str]:
+def final_answers(text: str, tag: str, untagged: Untagged) -> list[str]:
     """Every answer that `text` commits to after its thinking; none when it is unfinished.
 
     Only what follows the last ``</think>`` counts, and nothing does while a ``<think>`` is open. There each
@@ -26,7 +26,7 @@ def committed(text: str, tag: str, untagged: Untagged) -> list[str]:
     `untagged` says what the answer is: the last line, the last word that holds a digit, what the last ``\\boxed{…}``
     holds, or nothing.
 
-    >>> committed("<think><answer>1</answer></think>so <answer>2</answer>", "answer", "wrong")
+    >>> final_answers("<think><answer>1</answer></think>so <answer>2</answer>", "answer", "wrong")
     ['2']
     """
     spoken = text.rpartition("</think>")[2]
@@ -53,12 +53,12 @@ def _boxed(text: str) -> list[str]:
     return []
 
 
-def number(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     """The exact value of ``632``, ``-1,234.50``, ``.5``, ``3e-4`` or ``2/3``; None for anything else.
 
     Units, percent signs, NaN and infinity are no numbers; neither is what has misplaced thousands separators.
 
-    >>> number("1,234.5"), number("2/4"), number("12,34"), number("50%"), number("inf")
+    >>> parse_number("1,234.5"), parse_number("2/4"), parse_number("12,34"), parse_number("50%"), parse_number("inf")
     (Fraction(2469, 2), Fraction(1, 2), None, None, None)
     """
     plain = text.strip().replace("−", "-")
@@ -86,7 +86,7 @@ def same_number(gold: Fraction, *, tolerance: float) -> Callable[[str], bool]:
     reach = Fraction(repr(tolerance))
 
     def same(found: str) -> bool:
-        value = number(found)
+        value = parse_number(found)
         return value is not None and abs(value - gold) <= reach
 
     return same

@@ -18,7 +18,7 @@ Example = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Questioner:
+class PromptBuilder:
     """How a row becomes a question.
 
     Args:
@@ -77,9 +77,9 @@ class Questioner:
         return [{"role": "system", "content": self.system}, *messages]
 
 
-def questioner(
+def prompt_builder(
     columns: Mapping[str, str], prompt: str | None, template: str | None, system: str | None, chat: bool
-) -> Questioner:
+) -> PromptBuilder:
     """Reads the knobs of a data set.
 
     Raises:
@@ -91,14 +91,14 @@ def questioner(
         raise RecipeError("`system` needs a conversation", where="environment.system", hint="put it into `template`")
     if template is None:
         column = prompt or "prompt"
-        return Questioner(columns, lambda row: row[column], [column], system, chat, "prompt")
+        return PromptBuilder(columns, lambda row: row[column], [column], system, chat, "prompt")
     pieces = parse(template)
     names = [name for _, name in pieces if name]
 
     def write(row: Example) -> str:
         return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
 
-    return Questioner(columns, write, names, system, chat, "template")
+    return PromptBuilder(columns, write, names, system, chat, "template")
 
 
 def parse(template: str) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def check_fit(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
     """Holds one row of a world, its prompt and demonstration, against the tokenizer of a model.
 
     Raises:

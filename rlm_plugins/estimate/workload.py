@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.data.tokenizer_check import check_fit
+from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.estimate.fast_paths import writing
 from rlm_plugins.estimate.memory import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
@@ -35,7 +35,7 @@ def workload(stage: Stage, args: Any) -> Load:
     import torch
 
     tokenizer = stage.source.tokenizer()
-    check_fit(tokenizer, next(iter(stage.environment_spec.train)))
+    check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
     template = dict(stage.settings.get("chat_template_kwargs") or {})
     rows = list(islice(stage.environment_spec.train, ROWS))
     prompt = max(_tokens(tokenizer, row["prompt"], template) for row in rows)

@@ -22,19 +22,19 @@ def covariance(
     return (from_mean[0] * from_mean[1]).where(mask, -torch.inf)
 
 
-def share_of(mask: Bool[torch.Tensor, "B T"], share: float) -> int:
+def token_count(mask: Bool[torch.Tensor, "B T"], share: float) -> int:
     """How many tokens a share of the trained ones is: rounded down, and one at least.
 
-    >>> share_of(torch.ones(2, 5, dtype=torch.bool), 0.25), share_of(torch.ones(2, 5, dtype=torch.bool), 2e-4)
+    >>> token_count(torch.ones(2, 5, dtype=torch.bool), 0.25), token_count(torch.ones(2, 5, dtype=torch.bool), 2e-4)
     (2, 1)
     """
     return max(1, int(share * int(mask.sum())))
 
 
-def largest(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B T"]:
+def top_mask(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B T"]:
     """The `count` largest numbers above −∞ (all of them, where there are fewer); what equals the last is taken too.
 
-    >>> largest(torch.tensor([[3.0, 1.0], [2.0, -torch.inf]]), 2).tolist()
+    >>> top_mask(torch.tensor([[3.0, 1.0], [2.0, -torch.inf]]), 2).tolist()
     [[True, False], [True, False]]
     """
     least = x.flatten().topk(min(count, x.numel())).values[-1:]

@@ -7,16 +7,16 @@ from jaxtyping import Float
 from rlm_plugins.lazy import torch
 
 
-def scattered(
+def uniform(
     key: int, rows: int, columns: int, device: torch.device | None = None
 ) -> Float[torch.Tensor, "rows columns"]:
     """A number in [0, 1) for every place of a table, a pure function of key, row and column.
 
     More rows or more columns leave the others as they are.
 
-    >>> bool((scattered(7, 3, 9)[:2, :4] == scattered(7, 2, 4)).all())
+    >>> bool((uniform(7, 3, 9)[:2, :4] == uniform(7, 2, 4)).all())
     True
-    >>> round(scattered(7, 100, 100).mean().item(), 2)
+    >>> round(uniform(7, 100, 100).mean().item(), 2)
     0.5
     """
     seed = _mixed(torch.tensor(key + 1, device=device))

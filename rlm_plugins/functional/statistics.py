@@ -21,9 +21,9 @@ class Groups:
         cells: (P, G) the numbers.
 
     >>> groups = Groups(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([7, 2, 7]))
-    >>> groups.cells.tolist()
+    >>> groups.table.tolist()
     [[5.0, nan], [1.0, 3.0]]
-    >>> groups.rows(groups.cells.nanmean(1, keepdim=True)).tolist()
+    >>> groups.flatten(groups.table.nanmean(1, keepdim=True)).tolist()
     [2.0, 5.0, 2.0]
     """
 
@@ -33,27 +33,27 @@ class Groups:
         first = sizes.cumsum(0) - sizes
         self._column = torch.empty_like(order)
         self._column[order] = torch.arange(len(order), device=order.device) - first.repeat_interleave(sizes)
-        self.cells = x.new_full((len(sizes), int(sizes.max())), torch.nan)
-        self.cells[self._line, self._column] = x
+        self.table = x.new_full((len(sizes), int(sizes.max())), torch.nan)
+        self.table[self._line, self._column] = x
 
-    def rows(self, cells: torch.Tensor) -> torch.Tensor:
+    def flatten(self, cells: torch.Tensor) -> torch.Tensor:
         """Takes a table (P, G), or a column (P, 1), back to one entry per row."""
-        return cells.expand_as(self.cells)[self._line, self._column]
+        return cells.expand_as(self.table)[self._line, self._column]
 
     def has_spread(self) -> Bool[torch.Tensor, "P 1"]:
         """Which groups hold two different numbers. (Rounding gives equal numbers a std above 0: max ≠ min does not.)"""
-        return varies(self.cells, 1)
+        return varies(self.table, 1)
 
-    def settled(self, cells: torch.Tensor, singleton: Singleton = "zero") -> Float[torch.Tensor, "B"]:
+    def flatten_or_zero(self, cells: torch.Tensor, singleton: Singleton = "zero") -> Float[torch.Tensor, "B"]:
         """`cells` row by row, exactly 0 in groups without spread; a group of one gets 0, or its own number.
 
         >>> groups = Groups(torch.tensor([3.0, 1.0, 1.0]), torch.tensor([0, 1, 1]))
-        >>> groups.settled(groups.cells, "reward").tolist()
+        >>> groups.flatten_or_zero(groups.table, "reward").tolist()
         [3.0, 0.0, 0.0]
         """
-        single = (~self.cells.isnan()).sum(1, keepdim=True) == 1
-        equal = self.cells.where(single, 0.0) if singleton == "reward" else torch.zeros_like(self.cells)
-        return self.rows(cells.where(self.has_spread(), equal))
+        single = (~self.table.isnan()).sum(1, keepdim=True) == 1
+        equal = self.table.where(single, 0.0) if singleton == "reward" else torch.zeros_like(self.table)
+        return self.flatten(cells.where(self.has_spread(), equal))
 
 
 def expected_logp(
@@ -70,9 +70,9 @@ def expected_logp(
     count = mask.sum(1)
     row = (logp.where(mask, 0.0).sum(1) / count.clamp(min=1)).masked_fill(count == 0, -torch.inf)
     groups = Groups(row, group)
-    cells = groups.cells.masked_fill(groups.cells.isnan(), -torch.inf)
+    cells = groups.table.masked_fill(groups.table.isnan(), -torch.inf)
     expected = (2 * cells).logsumexp(1, keepdim=True) - cells.logsumexp(1, keepdim=True)
-    return groups.rows(expected.nan_to_num(nan=0.0))
+    return groups.flatten(expected.nan_to_num(nan=0.0))
 
 
 def varies(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -124,10 +124,10 @@ def discounted(
     return torch.stack(totals[::-1], 1)
 
 
-def following(x: Float[torch.Tensor, "B T"], live: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
+def next_live(x: Float[torch.Tensor, "B T"], live: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     """x at the next live token, 0 after the last.
 
-    >>> following(torch.tensor([[4.0, 9.0, 2.0]]), torch.tensor([[True, False, True]])).tolist()
+    >>> next_live(torch.tensor([[4.0, 9.0, 2.0]]), torch.tensor([[True, False, True]])).tolist()
     [[2.0, 2.0, 0.0]]
     """
     width = x.shape[1]

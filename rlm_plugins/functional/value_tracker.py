@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from rlm_plugins.lazy import torch
 
 
-class Tracker:
+class ValueTracker:
     """α and β of a Beta distribution per problem; v̂ = α / (α + β) is the reward expected of it.
 
     After a visit: α ← ρ α + Σ r and β ← ρ β + Σ (1 − r), with ρ = clip(2^(−D / half_distance), keep_least, keep_most),
@@ -24,9 +24,9 @@ class Tracker:
         half_distance: D after which a visit counts half, in nats per token.
         keep_least, keep_most: Bounds of ρ.
 
-    >>> tracker = Tracker(start=0.5, weight=1.0, keep_least=0.875, keep_most=1.0)
-    >>> tracker.learn([7], torch.tensor([1.0]), torch.tensor([0.0]))
-    >>> tracker.expected([7, 8]).tolist()  # (0.5 + 1) / (1 + 1)
+    >>> tracker = ValueTracker(start=0.5, weight=1.0, keep_least=0.875, keep_most=1.0)
+    >>> tracker.update([7], torch.tensor([1.0]), torch.tensor([0.0]))
+    >>> tracker.values([7, 8]).tolist()  # (0.5 + 1) / (1 + 1)
     [0.75, 0.5]
     """
 
@@ -43,12 +43,12 @@ class Tracker:
         self._half_distance, self._bounds = half_distance, (keep_least, keep_most)
         self.pairs: dict[int, tuple[float, float]] = {}
 
-    def expected(self, problems: Iterable[int]) -> Float[torch.Tensor, "B"]:
+    def values(self, problems: Iterable[int]) -> Float[torch.Tensor, "B"]:
         """v̂ of each problem, as it is known now."""
         pairs = [self.pairs.get(problem, self._first) for problem in problems]
         return torch.tensor([alpha / (alpha + beta) for alpha, beta in pairs], dtype=torch.float64, device="cpu")
 
-    def learn(
+    def update(
         self,
         problems: Iterable[int],
         rewards: Float[torch.Tensor, "B"],
@@ -83,10 +83,10 @@ class Tracker:
         self.pairs = dict(zip(state["problems"], pairs, strict=True))
 
 
-def whitened(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"]:
+def standardize(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"]:
     """(x − mean) / (std + eps) over all rows (n − 1); exactly 0 where they are all equal.
 
-    >>> whitened(torch.tensor([1.0, 3.0]), 0.0)
+    >>> standardize(torch.tensor([1.0, 3.0]), 0.0)
     tensor([-0.7071,  0.7071])
     """
     if len(x) < 2 or x.max() == x.min():
@@ -94,7 +94,7 @@ def whitened(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"
     return (x - x.mean()) / (x.std() + eps)
 
 
-def numbers(problem: Int[torch.Tensor, "B"]) -> list[int]:
+def prompt_keys(problem: Int[torch.Tensor, "B"]) -> list[int]:
     """The problems as the keys of a tracker."""
     found: list[int] = problem.tolist()
     return found

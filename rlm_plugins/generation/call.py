@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
@@ -41,7 +41,7 @@ def written(
     if generator is None:
         return Generation(generate(**inputs, generation_config=config))
     asked = {"inputs": dict(inputs), "config": config, "return_logprobs": tell, "on_finished": finished}
-    with blamed(generator):
+    with attribute_errors(generator):
         found = generator(SimpleNamespace(generate=generate, model=model, **asked))
     found = found if isinstance(found, Generation) else Generation(found)
     _check(generator, found, inputs["input_ids"])
@@ -53,11 +53,11 @@ def _check(generator: Bound, found: Generation, prompts: torch.Tensor) -> None:
     ids: Any = found.ids
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or len(ids) != rows or ids.is_floating_point():
         got = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise PartError(f"returned {got}", where=place(generator), allowed=f"token ids of {rows} rows")
+        raise PartError(f"returned {got}", where=location(generator), allowed=f"token ids of {rows} rows")
     if not torch.equal(ids[:, :shown], prompts):
-        raise PartError("did not return the prompts before what it wrote", where=place(generator))
+        raise PartError("did not return the prompts before what it wrote", where=location(generator))
     told = {"logp": found.logp, "entropy": found.entropy}
     for name, x in told.items():
         if x is not None and x.shape != (rows, ids.shape[1] - shown):
             problem = f"returned '{name}' of shape {tuple(x.shape)}, and wrote {ids.shape[1] - shown} tokens a row"
-            raise PartError(problem, where=place(generator))
+            raise PartError(problem, where=location(generator))

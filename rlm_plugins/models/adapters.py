@@ -37,11 +37,11 @@ class Adapter:
         set_adapter(self.base, adapters, inference_mode=not learns)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """While it lasts this adapter stands where the policy's does; where it never learns, at rest."""
         self._switch(self._name, self._learns)
         try:
-            with nullcontext() if self._learns else at_rest(self.base):
+            with nullcontext() if self._learns else evaluation_mode(self.base):
                 yield
         finally:
             self._switch(self._usual)
@@ -77,7 +77,7 @@ class Adapter:
                 x.copy_(state[name])
 
 
-def guest(policy: Any, name: str, folder: Path) -> Adapter:
+def load_adapter(policy: Any, name: str, folder: Path) -> Adapter:
     """The adapter that PEFT has saved in a folder; it never trains, and making it draws no random number.
 
     Raises:
@@ -88,7 +88,7 @@ def guest(policy: Any, name: str, folder: Path) -> Adapter:
 
     config = LoraConfig.from_pretrained(folder)
     config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
-    found = drawn(policy, name, config, learns=False)
+    found = new_adapter(policy, name, config, learns=False)
     saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
     try:
         found.load_state_dict(saved)
@@ -97,7 +97,7 @@ def guest(policy: Any, name: str, folder: Path) -> Adapter:
     return found
 
 
-def drawn(policy: Any, name: str, config: Any, *, learns: bool, seed: int = 0) -> Adapter:
+def new_adapter(policy: Any, name: str, config: Any, *, learns: bool, seed: int = 0) -> Adapter:
     """A new adapter, drawn at random by `seed` alone: the run's own random numbers stay where they are."""
     here = [x.device for x in policy.parameters() if x.is_cuda]
     with torch.random.fork_rng(devices=sorted({x.index for x in here})):
@@ -105,7 +105,7 @@ def drawn(policy: Any, name: str, config: Any, *, learns: bool, seed: int = 0) -
         return Adapter(policy, name, config, learns=learns)
 
 
-def listed(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def without_auxiliary(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """`weights` without those of adapters that the policy's list does not name: a critic's, a guest's."""
     names = {f".{name}." for module in policy.modules() for name in getattr(module, "lora_A", ())}
     names -= {f".{name}." for name in policy.peft_config}
@@ -113,7 +113,7 @@ def listed(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.
 
 
 @contextmanager
-def at_rest(model: Any) -> Iterator[None]:
+def evaluation_mode(model: Any) -> Iterator[None]:
     """While it lasts, `model` is in evaluation mode and learns nothing."""
     was = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 
-from rlm_plugins.batch import Read
-from rlm_plugins.distributed import processes, share, together
+from rlm_plugins.batch import LogprobsOf
+from rlm_plugins.distributed import gather_lists, processes, rank_slice
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import drawn
+from rlm_plugins.models.adapters import new_adapter
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.rollout.dynamic_sampling import padded
 
@@ -26,7 +26,7 @@ Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
 """Log-probabilities (b, width) of some rows and their numbers → their part of a sum over all rows."""
 
 
-class SecondModel:
+class AuxiliaryLM:
     """A language model that a part makes when it meets the policy. Every process has it, and all have the same.
 
     Args:
@@ -60,12 +60,12 @@ class SecondModel:
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`)"
             raise RlmError(f"it cannot be trained with {sharding}", where=name, hint=hint)
         self._batch_size, self._device = batch_size, policy.device
-        self._adapter = drawn(policy, _free(policy, name), _config(policy, lora), learns=True, seed=seed)
+        self._adapter = new_adapter(policy, _free(policy, name), _config(policy, lora), learns=True, seed=seed)
         self._tutor = AuxiliaryOptimizer(
-            self._adapter, called=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_over_processes
+            self._adapter, name=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_over_processes
         )
 
-    def logp(self, read: Read, prompts: Ids, completions: Ids, width: int) -> Float[torch.Tensor, "B width"]:
+    def logp(self, read: LogprobsOf, prompts: Ids, completions: Ids, width: int) -> Float[torch.Tensor, "B width"]:
         """How likely it finds each token of the completions, without gradient; 0 where a row has none.
 
         Every process asks for the same rows, reads its share, and gets all.
@@ -76,11 +76,11 @@ class SecondModel:
             width: Of the table.
         """
         found = [torch.zeros(0, width, device="cpu")]
-        with torch.no_grad(), self._adapter.reading():
+        with torch.no_grad(), self._adapter.active():
             found += [self._read(read, prompts, completions, rows, width).cpu() for rows in self._mine(len(prompts))]
-        return torch.cat(together([torch.cat(found)])).to(self._device)
+        return torch.cat(gather_lists([torch.cat(found)])).to(self._device)
 
-    def learn(self, read: Read, prompts: Ids, completions: Ids, width: int, loss: Loss, step: int) -> float:
+    def train_step(self, read: LogprobsOf, prompts: Ids, completions: Ids, width: int, loss: Loss, step: int) -> float:
         """One step of its optimiser down the sum of `loss` over all rows.
 
         Args:
@@ -91,7 +91,7 @@ class SecondModel:
         Returns:
             ‖gradient‖₂ before the clip.
         """
-        with self._adapter.reading():
+        with self._adapter.active():
             for rows in self._mine(len(prompts)):
                 here = loss(self._read(read, prompts, completions, rows, width), rows)
                 (here * processes().num_processes).backward()  # type: ignore[no-untyped-call]
@@ -99,16 +99,16 @@ class SecondModel:
             x.grad = torch.zeros_like(x) if x.grad is None else x.grad
         return self._tutor.step(step)[0]
 
-    def everywhere(self, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
+    def sum_over_ranks(self, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
         """What each process has noted of its rows while it learned (0 of the others), on all of them."""
-        return torch.stack(together([x.cpu()])).sum(0).to(x.device)
+        return torch.stack(gather_lists([x.cpu()])).sum(0).to(x.device)
 
     def _mine(self, rows: int) -> list[list[int]]:
         """The rows of this process, as many at a time as are read at once."""
-        mine = list(range(rows))[share(rows)]
+        mine = list(range(rows))[rank_slice(rows)]
         return [mine[first : first + self._batch_size] for first in range(0, len(mine), self._batch_size)]
 
-    def _read(self, read: Read, prompts: Ids, completions: Ids, rows: list[int], width: int) -> torch.Tensor:
+    def _read(self, read: LogprobsOf, prompts: Ids, completions: Ids, rows: list[int], width: int) -> torch.Tensor:
         logp = read([prompts[i] for i in rows], [completions[i] for i in rows])
         there = torch.tensor([[t < len(completions[i]) for t in range(width)] for i in rows], device=logp.device)
         return padded(logp, width).where(there, 0.0)

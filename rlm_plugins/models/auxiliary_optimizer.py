@@ -31,14 +31,14 @@ P = TypeVar("P", bound=Trainable)
 
 
 class AuxiliaryOptimizer(Generic[P]):
-    """AdamW without weight decay on everything a pupil trains.
+    """AdamW without weight decay on everything a model trains.
 
     The gradient of one that is young is large; clipped together with the policy's it would scale that down. And the
     policy's schedule is no business of its: its learning rate is constant, or moves as the recipe says.
 
     Args:
-        pupil: Who learns.
-        called: What errors call it.
+        model: Who learns.
+        name: What errors call it.
         learning_rate: A number, or a schedule.
         max_grad_norm: Where its gradient is clipped; 0: nowhere.
         adam: `betas` and `eps`, where they are not PyTorch's.
@@ -47,20 +47,20 @@ class AuxiliaryOptimizer(Generic[P]):
 
     def __init__(
         self,
-        pupil: P,
+        model: P,
         *,
-        called: str,
+        name: str,
         learning_rate: float | Schedule,
         max_grad_norm: float,
         mean: Mean,
         adam: dict[str, Any] | None = None,
     ) -> None:
-        self.pupil, self._called, self._learning_rate, self._mean = pupil, called, learning_rate, mean
+        self.model, self._name, self._learning_rate, self._mean = model, name, learning_rate, mean
         self._most = max_grad_norm or math.inf
-        self._optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
 
     def step(self, step: int) -> tuple[float, float]:
-        """Moves the pupil along what it has learned since the last time.
+        """Moves the model along what it has learned since the last time.
 
         Args:
             step: Optimiser steps done.
@@ -68,7 +68,7 @@ class AuxiliaryOptimizer(Generic[P]):
         Returns:
             ‖gradient‖₂ before the clip, and the learning rate.
         """
-        weights, rate = self.pupil.parameters(), float(at(self._learning_rate, step))
+        weights, rate = self.model.parameters(), float(at(self._learning_rate, step))
         self._share(weights)
         norm = torch.nn.utils.clip_grad_norm_(weights, self._most).item()
         for group in self._optimizer.param_groups:
@@ -78,9 +78,9 @@ class AuxiliaryOptimizer(Generic[P]):
         return norm, rate
 
     def _share(self, weights: list[torch.Tensor]) -> None:
-        """The same gradient on every process: the pupil's weights are not among those that DDP looks after."""
+        """The same gradient on every process: the model's weights are not among those that DDP looks after."""
         if processes().num_processes == 1:
-            return  # all gradients in one piece are as large as the pupil
+            return  # all gradients in one piece are as large as the model
         learned = [x for x in weights if x.grad is not None]
         if not learned:
             return
@@ -89,16 +89,16 @@ class AuxiliaryOptimizer(Generic[P]):
             x.grad = gradient.view_as(x)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.pupil.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {**self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """As it was saved.
 
         Raises:
-            RlmError: The state of the optimiser is missing, or something of the pupil.
+            RlmError: The state of the optimiser is missing, or something of the model.
         """
-        self.pupil.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
+        self.model.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
         if "optimizer" not in state:
-            problem = f"the checkpoint has no optimiser of the {self._called}: it cannot go on exactly"
-            raise RlmError(problem, where=self._called)
+            problem = f"the checkpoint has no optimiser of the {self._name}: it cannot go on exactly"
+            raise RlmError(problem, where=self._name)
         self._optimizer.load_state_dict(state["optimizer"])

@@ -41,20 +41,20 @@ class Critic:
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
-    def body(self) -> dict[str, torch.Tensor]:
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
         """What it trains beside the head, by name."""
         return {}
 
     def parameters(self) -> list[torch.Tensor]:
         """Everything it trains; nothing of it is trained with the policy."""
-        return [*self.body().values(), *self.head.parameters()]
+        return [*self.trunk_weights().values(), *self.head.parameters()]
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """While it lasts, the trunk is the critic's; backward passes of the critic belong in here too."""
         yield
 
-    def listening(self) -> Any:
+    def capture_hidden(self) -> Any:
         """A context that gives the hidden states of the policy's passes, where this critic reads those; else None."""
         return nullcontext()
 
@@ -66,32 +66,35 @@ class Critic:
             there: 1 where a token is no padding.
             tokens: Width of the completions.
         """
-        with self.reading():
+        with self.active():
             hidden = self.trunk(input_ids=ids, attention_mask=there, use_cache=False).last_hidden_state
-        return self.of(hidden[:, -tokens - 1 : -1])
+        return self.values_of(hidden[:, -tokens - 1 : -1])
 
     def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B tokens"]:
         """The same, of rows that are read packed; 0 at padding."""
         attention.install(self.trunk)
-        with self.reading():
+        with self.active():
             hidden = self.trunk(**inputs_of(layout)).last_hidden_state
-        return layout.padded(self.of(hidden[0, layout.read]))
+        return layout.padded(self.values_of(hidden[0, layout.read]))
 
-    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
+    def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """The values of hidden states."""
         with torch.autocast(hidden.device.type, enabled=False):
             found: torch.Tensor = self.head(hidden.float()).squeeze(-1)
         return found
 
-    def learn(self, values: Float[torch.Tensor, "B T"], gradient: Float[torch.Tensor, "B T"]) -> None:
+    def backward(self, values: Float[torch.Tensor, "B T"], gradient: Float[torch.Tensor, "B T"]) -> None:
         """Adds to its gradients, given that of the loss with respect to what it said."""
-        with self.reading():
+        with self.active():
             torch.autograd.backward(values, gradient)
 
     # -- memory
 
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        return {"body": {name: x.detach().cpu() for name, x in self.body().items()}, "head": self.head.state_dict()}
+        return {
+            "body": {name: x.detach().cpu() for name, x in self.trunk_weights().items()},
+            "head": self.head.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As it was saved.
@@ -101,7 +104,7 @@ class Critic:
         """
         if "head" not in state:
             raise RlmError("the saved critic has no value head: what it had learned is lost", where="critic")
-        mine, saved = self.body(), state["body"]
+        mine, saved = self.trunk_weights(), state["body"]
         if odd := set(mine) ^ set(saved):
             raise RlmError(f"the saved critic is another one: '{min(odd)}' is only in one of the two", where="critic")
         self.head.load_state_dict(state["head"])
@@ -141,12 +144,12 @@ class Critic:
 class HeadCritic(Critic):
     """Reads the hidden states of the policy's own passes; its gradient stops there."""
 
-    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
+    def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """The values of hidden states, which learn nothing from it."""
-        return super().of(hidden.detach())
+        return super().values_of(hidden.detach())
 
     @contextmanager
-    def listening(self) -> Iterator[list[torch.Tensor]]:
+    def capture_hidden(self) -> Iterator[list[torch.Tensor]]:
         """The hidden states of every pass of the policy while it lasts."""
         heard: list[torch.Tensor] = []
         hook = self.trunk.register_forward_hook(lambda *pass_: heard.append(pass_[2].last_hidden_state.detach()))
@@ -162,7 +165,7 @@ class SeparateCritic(Critic):
     def __init__(self, trunk: Any, width: int, device: Any) -> None:
         super().__init__(trunk.to(device=device, dtype=torch.float32).requires_grad_(True), width, device)
 
-    def body(self) -> dict[str, torch.Tensor]:
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
         """All weights of the trunk."""
         return dict(self.trunk.named_parameters())
 

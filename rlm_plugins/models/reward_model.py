@@ -55,15 +55,15 @@ class RewardModel:
         device: Where the trunk is.
     """
 
-    def __init__(self, trunk: Any, head: Any, tokenizer: Any, reading: Context, device: Any) -> None:
+    def __init__(self, trunk: Any, head: Any, tokenizer: Any, active: Context, device: Any) -> None:
         self.trunk, self.head, self.tokenizer = trunk, head, tokenizer
-        self._reading, self._device = reading, device
+        self._active, self._device = active, device
 
     def scores(self, rows: Sequence[list[int]], batch_size: int) -> list[float]:
         """One number per row of token ids; rows of like length are read together, which changes none."""
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         found = [0.0] * len(rows)
-        with self._reading():
+        with self._active():
             for start in range(0, len(order), batch_size):
                 share = order[start : start + batch_size]
                 for row, score in zip(share, self._read([rows[row] for row in share]), strict=True):
@@ -81,7 +81,7 @@ class RewardModel:
         return scores
 
 
-def tokens_of(tokenizer: Any, prompt: Any, completion: Any) -> list[int]:
+def conversation_ids(tokenizer: Any, prompt: Any, completion: Any) -> list[int]:
     """A question and its answer as a reward model reads them, while it learns and while it judges.
 
     Args:

@@ -23,7 +23,7 @@ import torch
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import FILE, at_rest, guest
+from rlm_plugins.models.adapters import FILE, evaluation_mode, load_adapter
 from rlm_plugins.models.reward_model import RewardModel, ScoreHead
 
 NOTE = "reward_model.json"
@@ -33,7 +33,7 @@ _SAMPLE = 16
 """Numbers per weight that the digest looks at."""
 
 
-def digest(trunk: torch.nn.Module) -> str:
+def base_digest(trunk: torch.nn.Module) -> str:
     """Two trunks with the same frozen weights have the same; adapters on them do not count."""
     found = hashlib.blake2b(digest_size=16)
     frozen = {name.replace(".base_layer.", "."): x for name, x in trunk.named_parameters() if ".lora_" not in name}
@@ -44,13 +44,13 @@ def digest(trunk: torch.nn.Module) -> str:
     return found.hexdigest()
 
 
-def note(folder: Path, base: str, trunk_digest: str) -> None:
+def save_base_reference(folder: Path, base: str, trunk_digest: str) -> None:
     """Writes down what an adapter stands on; a folder by the way from here to there, so that both can be moved."""
     where = os.path.relpath(base, folder) if Path(base).is_dir() else base
     (folder / NOTE).write_text(json.dumps({"base": where, "digest": trunk_digest}, indent=2) + "\n")
 
 
-def check(folder: Path | str) -> None:
+def check_files(folder: Path | str) -> None:
     """Whether the files of a folder are a reward model, before any weight is loaded; of a hub name, whether it is one.
 
     Raises:
@@ -67,7 +67,7 @@ def check(folder: Path | str) -> None:
         raise RlmError("there is no reward model here", where=str(folder), allowed="an adapter, or a whole model")
 
 
-def size(config: Any, made: Mapping[str, Any] | Path | None, *, shares: bool) -> int:
+def memory_bytes(config: Any, made: Mapping[str, Any] | Path | None, *, shares: bool) -> int:
     """Bytes of a reward model in memory, before there is one.
 
     Args:
@@ -86,7 +86,7 @@ def size(config: Any, made: Mapping[str, Any] | Path | None, *, shares: bool) ->
     return adapter + head + (0 if made is not None and shares else base)
 
 
-def shared(folder: Path, policy: Any) -> RewardModel | None:
+def load_on_policy_base(folder: Path, policy: Any) -> RewardModel | None:
     """The reward model of a folder on the frozen base of a policy; None where that is another base, or none.
 
     Args:
@@ -100,15 +100,15 @@ def shared(folder: Path, policy: Any) -> RewardModel | None:
         return None
     trunk = policy.get_base_model().base_model
     moves = any(x.requires_grad and ".lora_" not in name for name, x in trunk.named_parameters())
-    if moves or digest(trunk) != _note(folder)["digest"]:
+    if moves or base_digest(trunk) != _note(folder)["digest"]:
         return None
     head = _head(folder, policy.device)
     taken = {name for module in trunk.modules() for name in getattr(module, "lora_A", ())}
-    adapter = guest(policy, f"reward{sum(name.startswith('reward') for name in taken)}", folder)
-    return RewardModel(trunk, head, _tokenizer(folder), adapter.reading, policy.device)
+    adapter = load_adapter(policy, f"reward{sum(name.startswith('reward') for name in taken)}", folder)
+    return RewardModel(trunk, head, _tokenizer(folder), adapter.active, policy.device)
 
 
-def own(path: str | Path, device: Any) -> RewardModel:
+def load_with_own_base(path: str | Path, device: Any) -> RewardModel:
     """The reward model of a folder, or of a name on the hub, with a base in memory that is its own.
 
     Raises:
@@ -128,7 +128,7 @@ def own(path: str | Path, device: Any) -> RewardModel:
         model = PeftModel.from_pretrained(model, folder).get_base_model()
     model = model.to(device).requires_grad_(False)
     head = adapter or ScoreHead.of(model.score.weight, model.score.bias, device)
-    return RewardModel(model.base_model, head, _tokenizer(path), partial(at_rest, model), device)
+    return RewardModel(model.base_model, head, _tokenizer(path), partial(evaluation_mode, model), device)
 
 
 def _is_adapter(folder: Path) -> bool:

@@ -32,12 +32,12 @@ class SharedCritic(Critic):
         self._adapter = Adapter(policy, ADAPTER, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), learns=True)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """While it lasts the critic's adapter stands where the policy's does."""
-        with self._adapter.reading():
+        with self._adapter.active():
             yield
 
-    def body(self) -> dict[str, torch.Tensor]:
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
         """The adapter."""
         return self._adapter.weights()
 
@@ -45,11 +45,13 @@ class SharedCritic(Critic):
         from safetensors.torch import save_file
 
         self._adapter.config.save_pretrained(folder)
-        save_file({self._adapter.in_file(name): x.detach().cpu() for name, x in self.body().items()}, folder / FILE)
+        save_file(
+            {self._adapter.in_file(name): x.detach().cpu() for name, x in self.trunk_weights().items()}, folder / FILE
+        )
 
     def _load_body(self, folder: Path) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file
 
         saved = load_file(folder / FILE)
-        names = {name: self._adapter.in_file(name) for name in self.body()}
+        names = {name: self._adapter.in_file(name) for name in self.trunk_weights()}
         return {name: saved[key] for name, key in names.items() if key in saved}

@@ -74,7 +74,7 @@ def test_episode_with_tool_call(tool: Any, call_text: str, result_text: str) -> 
 
     table = EpisodeRunner(environment_spec, tokenizer, ends=[tokenizer.eos_token_id], room=80)
     (row,) = table.play([call["prompt"]], [call], generate)
-    assert row.episode.told == "\n".join([call_text.format(**call), result_text.format(**call), call["answer"]])
+    assert row.episode.transcript == "\n".join([call_text.format(**call), result_text.format(**call), call["answer"]])
     assert row.episode.done
     prompt = tokenizer.apply_chat_template(
         answer["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True

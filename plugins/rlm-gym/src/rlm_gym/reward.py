@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlm_plugins.data.answer_extraction import committed
+from rlm_plugins.data.answer_extraction import final_answers
 
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Log = Callable[[str, float], None]
@@ -90,7 +90,7 @@ def _answer(text: str, tag: str, untagged: str) -> str:
     """Return the answer in a text; empty if there is none, or several that differ."""
     after_thinking = text.rpartition("</think>")[2]
     if untagged == "wrong" or f"<{tag}>" in after_thinking:
-        answers = {block.strip() for block in committed(text, tag, "wrong")}
+        answers = {block.strip() for block in final_answers(text, tag, "wrong")}
     else:
         answers = set() if "<think>" in after_thinking else {after_thinking.strip()}
     (answer,) = answers if len(answers) == 1 else ("",)

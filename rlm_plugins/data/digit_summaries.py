@@ -11,12 +11,12 @@ SHORTEST, LONGEST = 3, 8
 """Digits of the summaries that writers write."""
 
 
-def worth(text: str, summary: str, price: float) -> float:
+def summary_quality(text: str, summary: str, price: float) -> float:
     """How good a summary is: the share of the digits of `text` it names, less `price` for each of its characters.
 
-    >>> round(worth("7773727712", "7", 0.15), 2), round(worth("7773727712", "72", 0.15), 2)
+    >>> round(summary_quality("7773727712", "7", 0.15), 2), round(summary_quality("7773727712", "72", 0.15), 2)
     (0.45, 0.5)
-    >>> round(worth("7773727712", "77", 0.15), 2)
+    >>> round(summary_quality("7773727712", "77", 0.15), 2)
     0.3
     """
     counts = Counter(filter(str.isdigit, text))
@@ -25,7 +25,7 @@ def worth(text: str, summary: str, price: float) -> float:
 
 
 @dataclass(frozen=True)
-class Author:
+class SummaryWriter:
     """Writes texts, summaries of them, and says which of two summaries it likes better.
 
     Args:
@@ -54,6 +54,6 @@ class Author:
 
     def ranked(self, text: str, a: str, b: str) -> tuple[str, str]:
         """The one it prefers, and the other."""
-        difference = (worth(text, a, self.price) - worth(text, b, self.price)) / self.noise
+        difference = (summary_quality(text, a, self.price) - summary_quality(text, b, self.price)) / self.noise
         likes_a = self.random.random() < 1 / (1 + math.exp(-max(-50.0, min(50.0, difference))))
         return (a, b) if likes_a else (b, a)

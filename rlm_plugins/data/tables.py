@@ -24,7 +24,7 @@ READERS: dict[str, dict[str, str]] = {
 WHERE = "environment.path"
 
 
-def open_table(
+def open_split(
     path: str, split: str, *, config: str | None = None, revision: str | None = None, streaming: bool = False
 ) -> Dataset | IterableDataset:
     """The rows of one split.
