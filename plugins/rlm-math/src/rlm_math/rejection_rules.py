@@ -1,13 +1,13 @@
-"""What is refused by its looks, before anybody works it out: hedges, work left undone, bombs."""
+"""Rejection of answers without evaluation: hedges, unfinished work, expressions that are too expensive."""
 
 from __future__ import annotations
 
 import re
 
-ANSWER = 400
-"""Characters an answer may have, or four times as many as the data set's."""
-DEPTH = 60
-EXPONENT = 2000
+MAX_ANSWER_LENGTH = 400
+"""Largest length of an answer in characters, unless the reference has more than a quarter of it."""
+MAX_DEPTH = 60
+MAX_EXPONENT = 2000
 
 _COMMAND = re.compile(r"\\(operatorname\s*\*?\s*\{\s*\w*\s*\}|[A-Za-z]+)")
 _FUNCTION = re.compile(r"(arc)?(sin|cos|tan|cot|sec|csc)h?|ln|log|exp")
@@ -18,32 +18,34 @@ _KNOWN_WORDS = (
     "Omega vec prime"
 )
 _KNOWN = set(_KNOWN_WORDS.split())
-"""Commands an answer may have of its own; every other one only where the data set's answer has it too. What is left
-out restates a problem (\\sum, \\int, \\lim, \\binom, \\gcd), offers a choice (\\text{or}), or hides (\\phantom)."""
+"""Commands allowed in any answer; others only if the reference contains them. Omitted on purpose: commands that
+restate a problem (\\sum, \\int, \\lim, \\binom, \\gcd), offer a choice (\\text{or}), or hide text (\\phantom)."""
 
 
-def refused(answer: str, gold: str) -> str:
-    """Why `answer` is wrong whatever it comes to; empty when it must be worked out. Both as `tidy` leaves them."""
-    if len(answer) > max(ANSWER, 4 * len(gold)):
+def rejection_reason(answer: str, gold: str) -> str:
+    """Return why `answer` is wrong whatever its value; empty if it must be evaluated. Expects normalized texts."""
+    if len(answer) > max(MAX_ANSWER_LENGTH, 4 * len(gold)):
         return "too long"
-    if sum(map(answer.count, "({[")) > DEPTH + 2 * sum(map(gold.count, "({[")):
+    if sum(map(answer.count, "({[")) > MAX_DEPTH + 2 * sum(map(gold.count, "({[")):
         return "too deep"
     allowed = set(_COMMAND.findall(gold))
-    if unknown := [name for name in _COMMAND.findall(answer) if name not in allowed and not _known(name)]:
+    unknown = [name for name in _COMMAND.findall(answer) if name not in allowed and not _is_known(name)]
+    if unknown:
         return f"\\{unknown[0]}"
     if "!" in answer and "!" not in gold:
         return "!"
     if re.search(r"\bor\b|\band\b|[?;]", answer) and not re.search(r"\bor\b|\band\b|[?;]", gold):
         return "hedge"
-    return _bomb(answer, gold)
+    return _cost_reason(answer, gold)
 
 
-def _known(command: str) -> bool:
+def _is_known(command: str) -> bool:
     name = re.sub(r"operatorname|[\s*{}]", "", command)
     return name in _KNOWN or _FUNCTION.fullmatch(name) is not None
 
 
-def _bomb(answer: str, gold: str) -> str:
+def _cost_reason(answer: str, gold: str) -> str:
+    """Return why evaluating the answer would be too expensive; empty if it is not."""
     if answer.count("^") > 6 + 2 * gold.count("^"):
         return "too many powers"
     tower = r"\^\s*\{?[^{}]{0,20}\^"
@@ -51,6 +53,6 @@ def _bomb(answer: str, gold: str) -> str:
         return "power tower"
     for power in re.finditer(r"\^\s*\{?\s*\(?\s*-?\s*(\d+)|\^\s*\{[^{}]*?(\d{4,})", answer):
         digits = power[1] or power[2]
-        if int(digits[:9]) > EXPONENT and digits not in gold:
+        if int(digits[:9]) > MAX_EXPONENT and digits not in gold:
             return "huge exponent"
     return ""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from rlm_math import math_accuracy
+from rlm_math.environments import ENVIRONMENTS, INSTRUCTION
 from rlm_math.fraction_sums import fraction_sums
-from rlm_math.worlds import INSTRUCTION, WORLDS
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.testing import conformance
@@ -80,10 +80,10 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("name", list(WORLDS))
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
     rows, expected = SHAPES[name]
-    environment_spec = WORLDS[name](path=written(tmp_path, rows))
+    environment_spec = ENVIRONMENTS[name](path=written(tmp_path, rows))
     assert [(row["problem"], row["answer"]) for row in environment_spec.train] == expected
     (message,) = environment_spec.train[0]["prompt"]
     assert message == {"role": "user", "content": f"{expected[0][0]}\n\n{INSTRUCTION}"}
@@ -93,7 +93,9 @@ def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
 
 
 def test_the_processed_dapo_too(tmp_path: Path) -> None:
-    environment_spec = WORLDS["dapo_17k"](path=written(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}]))
+    environment_spec = ENVIRONMENTS["dapo_17k"](
+        path=written(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}])
+    )
     assert (environment_spec.train[0]["problem"], environment_spec.train[0]["answer"]) == ("What is 17 + 17?", "34")
 
 
@@ -102,15 +104,15 @@ TABLE = [{"problem": f"What is {n}/7?", "answer": f"\\frac{{{n}}}{{7}}"} for n i
 
 def test_answers_that_cannot_be_read_are_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path, [*TABLE, {"problem": "Broken?", "answer": r"\frac{1}{"}])
-    assert len(WORLDS["math_table"](path=path).train) == 39
+    assert len(ENVIRONMENTS["math_table"](path=path).train) == 39
     assert r"row 39: '\\frac{1}{'" in caplog.text
-    assert len(WORLDS["math_table"](path=path, check=False).train) == 40
+    assert len(ENVIRONMENTS["math_table"](path=path, check=False).train) == 40
     with pytest.raises(RecipeError, match="1 of 40 answers"):
-        WORLDS["math_table"](path=path, unreadable=0.0)
+        ENVIRONMENTS["math_table"](path=path, unreadable=0.0)
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    environment_spec = WORLDS["math_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=9)
+    environment_spec = ENVIRONMENTS["math_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=9)
     tested = {row["problem"] for row in environment_spec.test}
     assert (len(environment_spec.train), len(tested)) == (30, 9)
     assert not tested & {row["problem"] for row in environment_spec.train}
@@ -118,16 +120,19 @@ def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("row", "told"),
-    [({"question": "?", "answer": "1"}, "no column 'problem'"), ({"problem": "?", "answer": ""}, "has an answer")],
+    [
+        ({"question": "?", "answer": "1"}, "requires the column 'problem'"),
+        ({"problem": "?", "answer": ""}, "has an answer"),
+    ],
 )
 def test_another_shape_is_told(row: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=told):
-        WORLDS["math_table"](path=written(tmp_path, [row]))
+        ENVIRONMENTS["math_table"](path=written(tmp_path, [row]))
 
 
 def test_a_table_needs_a_path() -> None:
     with pytest.raises(RecipeError, match="expected a data set"):
-        WORLDS["math_table"]()
+        ENVIRONMENTS["math_table"]()
 
 
 test_laws_of_fraction_sums = conformance("rlm_environments", fraction_sums)

@@ -1,4 +1,4 @@
-"""Inputs that break verifiers, each with the score it should get: a file of short ones, and long ones made here."""
+"""Inputs that break verifiers, with their correct scores: short ones from a file, long ones generated here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """One completion for one answer of a data set, and what it deserves."""
+    """One completion for one reference answer, and its correct score."""
 
     name: str
     gold: str
@@ -17,7 +17,7 @@ class Case(NamedTuple):
 
 
 def box(content: str) -> str:
-    """A completion that boxes `content`."""
+    """Return a completion that boxes `content`."""
     return f"The answer is $\\boxed{{{content}}}$."
 
 

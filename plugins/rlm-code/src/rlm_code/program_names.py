@@ -1,4 +1,4 @@
-"""Which names in tests are the program's: those that nothing else explains."""
+"""Names in tests that belong to the program: those bound nowhere else."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import builtins
 import sys
 from collections.abc import Iterator, Sequence
 
-from rlm_code.cases import parsed
+from rlm_code.cases import parse_source
 
 
-def asked_of_the_program(checks: Sequence[str], setup: str = "") -> tuple[list[str], list[str]]:
-    """(names of the program, modules of the standard library that are used without an import).
+def program_names(checks: Sequence[str], setup: str = "") -> tuple[list[str], list[str]]:
+    """Return (names of the program, modules of the standard library that are used without an import).
 
-    >>> asked_of_the_program(["assert math.isclose(area(2), len(set(square(3))))"])
+    >>> program_names(["assert math.isclose(area(2), len(set(square(3))))"])
     (['area', 'square'], ['math'])
     """
-    trees = [parsed(source, "the test") for source in (setup, *checks)]
+    trees = [parse_source(source, "the test") for source in (setup, *checks)]
     bound = {name for tree in trees for name in _bound(tree)} | set(dir(builtins))
     used = dict.fromkeys(name for tree in trees for name in _used(tree) if name not in bound)
     owners = {
@@ -29,19 +29,19 @@ def asked_of_the_program(checks: Sequence[str], setup: str = "") -> tuple[list[s
     return [name for name in used if name not in modules], modules
 
 
-def imported_from(source: str, module: str) -> list[str]:
-    """What tests import from the `module` the program is to be.
+def imported_names(source: str, module: str) -> list[str]:
+    """Return the names that tests import from the program's `module`.
 
-    >>> imported_from("from solution import add, sub as minus", "solution")
+    >>> imported_names("from solution import add, sub as minus", "solution")
     ['add', 'sub']
     """
-    nodes = ast.walk(parsed(source, "the tests"))
+    nodes = ast.walk(parse_source(source, "the tests"))
     return [a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module for a in node.names]
 
 
 def test_functions(source: str) -> list[str]:
-    """The functions of a test file that pytest would call."""
-    body = parsed(source, "the tests").body
+    """Return the functions of a test file that pytest would call."""
+    body = parse_source(source, "the tests").body
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
 
 

@@ -1,12 +1,12 @@
-"""One way to write things: odd characters become LaTeX, LaTeX loses what only spaces and sizes it."""
+"""Normalization of notation: Unicode symbols become LaTeX, and LaTeX loses commands for spacing and size."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_SIGNS = {
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_SYMBOLS = {
     "½": r"\frac{1}{2}",
     "⅓": r"\frac{1}{3}",
     "⅔": r"\frac{2}{3}",
@@ -33,11 +33,11 @@ _SIGNS = {
     "…": r"\ldots ",
     "≈": r"\approx ",
 }
-_ODD = re.compile("|".join(map(re.escape, _SIGNS)))
+_SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
-_DROPPED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\,", r"\;", r"\:", r"\!"}
+_REMOVED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\,", r"\;", r"\:", r"\!"}
 _SPACES = {"\\ ", r"\quad", r"\qquad"}
-_SAME = {
+_SYNONYMS = {
     r"\dfrac": r"\frac",
     r"\tfrac": r"\frac",
     r"\cfrac": r"\frac",
@@ -55,30 +55,30 @@ _SAME = {
 }
 
 
-def plain(text: str) -> str | None:
-    """`text` in ASCII where there is a way to say it; None when it hides something (control or format characters).
+def to_ascii(text: str) -> str | None:
+    """Return `text` in ASCII where a notation exists; None if it contains invisible (control or format) characters.
 
-    >>> plain("４"), plain("√2"), plain("1½"), plain("x²"), plain("٤"), plain("4\u200b2")
+    >>> to_ascii("４"), to_ascii("√2"), to_ascii("1½"), to_ascii("x²"), to_ascii("٤"), to_ascii("4\u200b2")
     ('4', '\\\\sqrt{2}', '1\\\\frac{1}{2}', 'x^{2}', '4', None)
     """
     text = re.sub(r"\s+", " ", text)
     text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(\d+|\w)", r"\\sqrt{\1}", text).replace("√", r"\sqrt")
-    text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda m: f"^{{{m[0].translate(_RAISED)}}}", text)
-    text = _ODD.sub(lambda m: _SIGNS[m[0]], text)
+    text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda m: f"^{{{m[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _SYMBOL_PATTERN.sub(lambda m: _SYMBOLS[m[0]], text)
     text = unicodedata.normalize("NFKC", text)
     if any(unicodedata.category(character) in ("Cf", "Cs", "Cc", "Co") for character in text):
         return None
     return "".join(c if c.isascii() or not c.isdecimal() else str(unicodedata.decimal(c)) for c in text)
 
 
-def tidy(text: str) -> str:
-    """`text` without the commands that only space or size it, and one spelling for each of the others.
+def normalize_latex(text: str) -> str:
+    """Return `text` without spacing and size commands, and with one notation for synonymous commands.
 
-    >>> tidy(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$.")
+    >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$.")
     '(\\\\frac{1}{2}, \\\\sqrt{3} )'
     """
-    text = _COMMAND.sub(_one, text.replace("{,}", ",").replace("~", " "))
+    text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
     text = re.sub(r"(?<!\\)\$", "", text)
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*([0-9A-Za-z])", r"\\frac{\1}{\2}", text)
@@ -87,34 +87,34 @@ def tidy(text: str) -> str:
     return text.strip().removesuffix(".").strip()
 
 
-def _one(match: re.Match[str]) -> str:
+def _normalize_command(match: re.Match[str]) -> str:
     command = match[0]
-    if command in _DROPPED:
+    if command in _REMOVED:
         return " " if command[-1].isalpha() else ""
-    return " " if command in _SPACES else _SAME.get(command, command)
+    return " " if command in _SPACES else _SYNONYMS.get(command, command)
 
 
-def compact(text: str) -> str:
-    """`text` without the spaces that part nothing: equal for what is written alike.
+def strip_spaces(text: str) -> str:
+    """Return `text` without insignificant spaces; texts in the same notation become equal.
 
-    >>> compact(r"\\{ 1, 2 \\}"), compact("1 2"), compact("101_{2}"), compact("2^{1}0")
+    >>> strip_spaces(r"\\{ 1, 2 \\}"), strip_spaces("1 2"), strip_spaces("101_{2}"), strip_spaces("2^{1}0")
     ('\\\\{1,2\\\\}', '1 2', '101_2', '2^{1}0')
     """
     text = re.sub(r"([_^])\s*\{(\w)\}(?!\s*\d)", r"\1\2", re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", text))
     return re.sub(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])", "", re.sub(r"\s+", " ", text))
 
 
-def commas(text: str) -> int:
-    """How many commas stand outside every bracket but the outermost: the length of a tuple, set or list, less one.
+def count_commas(text: str) -> int:
+    """Return the number of commas outside all but the outermost bracket: the number of items less one.
 
-    >>> commas(r"(1, f(x, y))"), commas("1, 2"), commas("x"), commas("\\pm 2")  # ±2 is two numbers
-    (1, 1, 0, 1)
+    >>> [count_commas(text) for text in (r"(1, f(x, y))", "1, 2", "x", "\\pm 2")]  # ±2 is two numbers
+    [1, 1, 0, 1]
     """
     if text.startswith("\\pm"):
         return 1
-    depth, at = 0, {0: 0, 1: 0}
+    depth, commas_at = 0, {0: 0, 1: 0}
     for character in text.replace(r"\{", "(").replace(r"\}", ")"):
         depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth in at:
-            at[depth] += 1
-    return at[0] or (at[1] if re.match(r"\s*(\(|\[|\\\{)", text) else 0)
+        if character == "," and depth in commas_at:
+            commas_at[depth] += 1
+    return commas_at[0] or (commas_at[1] if re.match(r"\s*(\(|\[|\\\{)", text) else 0)

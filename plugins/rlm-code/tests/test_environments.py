@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from rlm_code import code_tests
 from rlm_code.cases import BadTests
-from rlm_code.drills import code_drills
-from rlm_code.livecode import unpacked
-from rlm_code.worlds import INSTRUCTION, WORLDS
+from rlm_code.environments import ENVIRONMENTS, INSTRUCTION
+from rlm_code.livecode import unpack_cases
+from rlm_code.toy_programs import code_drills
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.testing import conformance
@@ -93,10 +93,10 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("name", list(WORLDS))
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
     rows, right, wrong = SHAPES[name]
-    environment_spec = WORLDS[name](path=written(tmp_path, rows), split="train")
+    environment_spec = ENVIRONMENTS[name](path=written(tmp_path, rows), split="train")
     assert len(environment_spec.train) == len(rows)
     (message,) = environment_spec.train[0]["prompt"]
     assert message["content"].endswith(INSTRUCTION)
@@ -113,7 +113,7 @@ def test_the_sanitized_mbpp_too(tmp_path: Path) -> None:
         "test_list": MBPP["test_list"],
         "test_imports": ["import math"],
     }
-    environment_spec = WORLDS["mbpp"](path=written(tmp_path, [row]))
+    environment_spec = ENVIRONMENTS["mbpp"](path=written(tmp_path, [row]))
     assert "assert math.isclose(area(1), math.pi)" in environment_spec.train[0]["prompt"][0]["content"]
 
 
@@ -123,37 +123,37 @@ TABLE = [{"problem": f"Write {n}.", "tests": {"stdin": [["", str(n)]]}, "solutio
 @pytest.mark.parametrize(
     ("name", "row", "told"),
     [
-        ("code_table", {"problem": "Broken.", "tests": {"stdin": []}}, "row 1: there is no case"),
+        ("code_table", {"problem": "Broken.", "tests": {"stdin": []}}, "row 1: there are no cases"),
         ("code_table", {"problem": "Wrong.", "tests": {"stdin": [["", "2"]]}, "solution": "print(3)"}, r"fails its tests in row 1 \(wrong\)"),
-        ("code_table", {"problem": "No tests."}, "row 1: a NoneType"),
-        ("mbpp", {**MBPP, "text": "Other.", "test_list": ["assert area("]}, "row 1: the test is no Python"),
-        ("mbpp", {**MBPP, "text": "Other.", "test_list": ["assert len([]) == 0"]}, "row 1: no test asks"),
-        ("kodcode", {**KODCODE, "question": "Other.", "test": "from solution import f"}, "row 1: there is no test function"),
+        ("code_table", {"problem": "No tests."}, "row 1: expected a mapping, got a NoneType"),
+        ("mbpp", {**MBPP, "text": "Other.", "test_list": ["assert area("]}, "row 1: the test is not Python"),
+        ("mbpp", {**MBPP, "text": "Other.", "test_list": ["assert len([]) == 0"]}, "row 1: no test uses"),
+        ("kodcode", {**KODCODE, "question": "Other.", "test": "from solution import f"}, "row 1: there are no test functions"),
         ("human_eval", {**HUMAN_EVAL, "prompt": HUMAN_EVAL["prompt"] + "    ", "test": "x = 1"}, "row 1: the test defines no check"),
         ("livecodebench", {**LIVE_STDIN, "question_content": "Other.", "private_test_cases": "!!"}, "row 1: the private tests cannot be unpacked"),
-        ("livecodebench", {**LIVE_CALLS, "question_content": "Other.", "metadata": "{}"}, "row 1: metadata names no func_name"),
+        ("livecodebench", {**LIVE_CALLS, "question_content": "Other.", "metadata": "{}"}, "row 1: the metadata has no func_name"),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named_when_the_data_load(name: str, row: dict[str, Any], told: str, tmp_path: Path) -> None:
     first = TABLE[0] if name == "code_table" else SHAPES[name][0][0]
     with pytest.raises(RecipeError, match=told):
-        WORLDS[name](path=written(tmp_path, [first, row]), split="train")
+        ENVIRONMENTS[name](path=written(tmp_path, [first, row]), split="train")
 
 
 def test_bad_rows_may_be_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, [*TABLE, {"problem": "Broken.", "tests": {"stdin": None}, "solution": ""}])
-    assert len(WORLDS["code_table"](path=path, skip=1, tried=0).train) == 20
+    assert len(ENVIRONMENTS["code_table"](path=path, skip=1, tried=0).train) == 20
 
 
 def test_another_shape_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no 'problem'"):
-        WORLDS["code_table"](path=written(tmp_path, [{"question": "?", "tests": "x"}]))
+    with pytest.raises(RecipeError, match="requires 'problem'"):
+        ENVIRONMENTS["code_table"](path=written(tmp_path, [{"question": "?", "tests": "x"}]))
     with pytest.raises(RecipeError, match="expected a data set"):
-        WORLDS["code_table"]()
+        ENVIRONMENTS["code_table"]()
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    environment_spec = WORLDS["code_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
+    environment_spec = ENVIRONMENTS["code_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
     tested = {row["question"] for row in environment_spec.test}
     assert (len(environment_spec.train), len(tested)) == (15, 5)
     assert not tested & {row["question"] for row in environment_spec.train}
@@ -166,9 +166,9 @@ class Payload:
 
 def test_a_pickle_that_would_run_something_is_refused() -> None:
     evil = base64.b64encode(zlib.compress(pickle.dumps(Payload()))).decode()
-    with pytest.raises(BadTests, match="it asks for"):
-        unpacked(evil)
-    assert unpacked(packed([{"input": "1"}])) == [{"input": "1"}]
+    with pytest.raises(BadTests, match="it requires the class"):
+        unpack_cases(evil)
+    assert unpack_cases(packed([{"input": "1"}])) == [{"input": "1"}]
 
 
 def laws(name: str) -> Any:
@@ -176,7 +176,7 @@ def laws(name: str) -> Any:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     knobs = {"path": written(folder, SHAPES[name][0]), "split": "train", "tried": 0}
-    return conformance("rlm_environments", WORLDS[name], knobs=knobs)
+    return conformance("rlm_environments", ENVIRONMENTS[name], knobs=knobs)
 
 
 test_laws_of_human_eval = laws("human_eval")
