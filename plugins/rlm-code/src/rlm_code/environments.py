@@ -20,8 +20,8 @@ _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``questio
     the data set's other columns.
 
     `path` may also be a local file or folder of the same shape. Tests are parsed when the data load: malformed tests
-    are an error that names the row; up to `skip` such rows are removed. If the data set has solutions, the first `tried`
-    of them must pass in the sandbox. Duplicate questions are removed.
+    are an error that names the row; up to `skip` such rows are removed. If the data set has solutions, the first
+    `tried` of them must pass in the sandbox. Duplicate questions are removed.
 
     Held out: `test_rows` examples of `test_split` (0: all of them), or, without one, of `split`, drawn with `seed`.
     Their prompts are never trained on. `max_rows`: use only the first examples of `split`."""

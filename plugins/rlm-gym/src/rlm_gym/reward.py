@@ -34,8 +34,8 @@ def gym_score(
     The answer is the content of ``<answer>…</answer>`` after all thinking (`tag` names it); several blocks must agree.
     Without a block it is the whole text after the thinking; with ``untagged: wrong`` there is no answer.
 
-    `credit` "full": 1 where the scorer gives full marks, else 0. "partial": the scorer's own number. Then an answer that
-    contains the correct one scores by its share of the length in many tasks, and in some any text scores 0.01.
+    `credit` "full": 1 where the scorer gives full marks, else 0. "partial": the scorer's own number. Then an answer
+    that contains the correct one scores by its share of the length in many tasks, and in some any text scores 0.01.
 
     `only` restricts scoring to one task: ``{name: gym_score, only: gcd, as: gcd, weight: 0}`` reports that task alone.
 

@@ -6,19 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
-from rlm_intrinsic import frozen_voters, voters
-from rlm_intrinsic.voters import main
+from rlm_intrinsic import collect_ballots, frozen_voters
+from rlm_intrinsic.collect_ballots import main
 
 from rlm_plugins.builtin.models import scratch
 
 
 def test_a_ballot_is_an_answer_and_no_completion(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {
+    texts = {
         "one": ["<think>3+4</think><answer>7.0</answer>", "<answer>1</answer><answer>2</answer>"],
         "two": ["so\n7", ""],
     }
-    monkeypatch.setattr(voters, "sampled", lambda model, prompts, **how: [said[model]] * len(prompts))
-    (row,) = voters.with_ballots([{"prompt": "3+4="}], ["one", "two"])
+    monkeypatch.setattr(
+        collect_ballots, "sample_completions", lambda model, prompts, **how: [texts[model]] * len(prompts)
+    )
+    (row,) = collect_ballots.with_ballots([{"prompt": "3+4="}], ["one", "two"])
     assert row == {"prompt": "3+4=", "ballots": [["7", ""], ["7", ""]]}
     assert frozen_voters(["3+4="] * 2, ["7", "8"], [row["ballots"]] * 2, policy_votes=False) == [1.0, 0.0]
 
@@ -36,8 +38,8 @@ def test_models_vote_once_and_the_reward_hears_them(tmp_path: Path) -> None:
     main([str(questions), str(ballots), *models, "--votes", "4", "--longest", "3"])
     voted = [json.loads(line) for line in ballots.read_text().splitlines()]
     assert [{**row, "ballots": None} for row in voted] == [{**row, "ballots": None} for row in rows]
-    assert [[len(said) for said in row["ballots"]] for row in voted] == [[4, 4]] * 3
-    assert len({text for row in voted for said in row["ballots"] for text in said}) > 2
+    assert [[len(texts) for texts in row["ballots"]] for row in voted] == [[4, 4]] * 3
+    assert len({text for row in voted for texts in row["ballots"] for text in texts}) > 2
     before = ballots.read_text()
     main([str(questions), str(ballots), *models, "--votes", "4", "--longest", "3"])
     assert ballots.read_text() == before

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_intrinsic.branches import read_rows, read_tree
-from rlm_intrinsic.paths import PathConsistency, features, together
-from rlm_intrinsic.states import Reader, states
+from rlm_intrinsic.answer_likelihoods import AnswerLikelihoods, step_ends
+from rlm_intrinsic.path_consistency import PathConsistency, consistency_and_volatility, joint_consistency
+from rlm_intrinsic.tree_forward import padded_forward, tree_forward
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
@@ -33,8 +33,8 @@ def policy(architecture: Any = "qwen3", attention: str = "sdpa") -> tuple[Any, A
 def test_a_tree_is_read_as_its_branches_one_by_one(architecture: str, attention: str) -> None:
     model, _ = policy(architecture, attention)
     with torch.no_grad():
-        tree = read_tree(model, TRUNK, CUTS, BRANCHES)
-        rows = read_rows(model, TRUNK, CUTS, BRANCHES)
+        tree = tree_forward(model, TRUNK, CUTS, BRANCHES)
+        rows = padded_forward(model, TRUNK, CUTS, BRANCHES)
         for line, cut in enumerate(CUTS):
             for column, (lead, answer) in enumerate(BRANCHES):
                 ids = [*TRUNK[:cut], *lead, *answer]
@@ -48,7 +48,7 @@ def test_a_tree_is_read_as_its_branches_one_by_one(architecture: str, attention:
 
 def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
     model, tokenizer = policy()
-    reader = Reader(model.train(), tokenizer)
+    reader = AnswerLikelihoods(model.train(), tokenizer)
     asked = [{"role": "user", "content": "1+1=?"}]
     ids = tokenizer("1+1=2;2+1=3;3")["input_ids"]
     first = reader.distances(asked, ids, [6, 12], "=", ["3", "12"])
@@ -76,19 +76,19 @@ def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
         ([], ";", 15, []),
     ],
 )
-def test_where_steps_end(pieces: list[str], separator: str, most: int, ends: list[int]) -> None:
-    assert states(pieces, separator, most) == ends
+def test_where_steps_end(token_texts: list[str], separator: str, most: int, ends: list[int]) -> None:
+    assert step_ends(token_texts, separator, most) == ends
 
 
 def test_consistency_and_volatility_of_a_path() -> None:
     near, far, tie = [1.0, 2.0, 3.0], [2.0, 1.0, 3.0], [1.0, 1.0, 3.0]
-    assert features([near, near, near]) == (1.0, 0.0)
-    assert features([near, far, near, near]) == (0.75, 0.5)
-    assert features([near, near, far]) == (pytest.approx(2 / 3), 1.0)
-    assert features([far, tie]) == (0.0, 0.5)  # a tie is not nearest, and no turning away
-    assert features([]) == (0.0, 1.0)
-    assert together([(1.0, 0.0), (1.0, 1.0)]) == pytest.approx(math.cos(0.5))
-    assert together([(0.6, 0.4)] * 3) == pytest.approx(0.6)
+    assert consistency_and_volatility([near, near, near]) == (1.0, 0.0)
+    assert consistency_and_volatility([near, far, near, near]) == (0.75, 0.5)
+    assert consistency_and_volatility([near, near, far]) == (pytest.approx(2 / 3), 1.0)
+    assert consistency_and_volatility([far, tie]) == (0.0, 0.5)  # a tie is not nearest, and no turning away
+    assert consistency_and_volatility([]) == (0.0, 1.0)
+    assert joint_consistency([(1.0, 0.0), (1.0, 1.0)]) == pytest.approx(math.cos(0.5))
+    assert joint_consistency([(0.6, 0.4)] * 3) == pytest.approx(0.6)
 
 
 class Told(PathConsistency):
@@ -99,11 +99,11 @@ class Told(PathConsistency):
         self._reader = self  # type: ignore[assignment]
         self.table = table
 
-    def pieces(self, ids: list[int]) -> list[str]:
+    def token_texts(self, ids: list[int]) -> list[str]:
         return [chr(x) for x in ids]
 
-    def distances(self, prompt: str, ids: list[int], ends: list[int], lead: str, said: list[str]) -> list[list[float]]:
-        return [[self.table.get((end, text), 1.0) for text in said] for end in ends]
+    def distances(self, prompt: str, ids: list[int], ends: list[int], lead: str, texts: list[str]) -> list[list[float]]:
+        return [[self.table.get((end, text), 1.0) for text in texts] for end in ends]
 
 
 def scored(part: PathConsistency, texts: list[str], **more: Any) -> list[float | None]:
@@ -116,7 +116,7 @@ def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
     logged: dict[str, float] = {}
     texts = ["a;b; 7", "a; 7", "a;b; 8", "nothing"]
     found = scored(part, texts, log_metric=logged.__setitem__)
-    seven = together([(0.5, 1.0), (1.0, 0.0)])
+    seven = joint_consistency([(0.5, 1.0), (1.0, 0.0)])
     assert found == [pytest.approx(seven), pytest.approx(seven), pytest.approx(0.5), 0.0]
     assert logged["path_consistency/consistency"] == pytest.approx((0.5 + 1.0 + 0.5) / 3)
     assert logged["path_consistency/volatility"] == pytest.approx((1.0 + 0.0 + 0.5) / 3)
@@ -126,7 +126,7 @@ def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
 
 
 def test_without_a_policy_it_says_so() -> None:
-    with pytest.raises(PartError, match="has not met the policy"):
+    with pytest.raises(PartError, match="requires the policy"):
         PathConsistency()(["q"] * 2, ["1", "2"], [[1], [2]])
 
 

@@ -1,4 +1,4 @@
-"""A server that misbehaves, for tests of whoever talks to one: it reads a request and does what its script says."""
+"""A misbehaving server for tests of HTTP clients: it reads requests and replies according to a script."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Reaction = Callable[[socket.socket], None]
 
 
 def http(status: int, body: bytes, *headers: str) -> Reaction:
-    """A reply that is sound as HTTP."""
+    """Return a reaction that sends a valid HTTP reply."""
     head = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return lambda line: line.sendall("\r\n".join([*head, "", ""]).encode() + body)
 
 
 def completion(text: Any, **choice: Any) -> bytes:
-    """A chat completion."""
+    """Return the body of a chat completion."""
     message = {"role": "assistant", "content": text}
     usage = {"prompt_tokens": 100, "completion_tokens": 10}
     return json.dumps({"choices": [{"message": message, "finish_reason": "stop", **choice}], "usage": usage}).encode()
 
 
-class Rude(socketserver.ThreadingTCPServer):
-    """Reacts to its nth request as `script` says; to those after the last as to the last.
+class FaultyServer(socketserver.ThreadingTCPServer):
+    """A server that handles its nth request with the nth reaction of `script`, later ones with the last.
 
     Args:
-        script: What it does.
+        script: Its reactions.
 
     Attributes:
-        requests: The bodies it was sent, as JSON.
+        requests: The bodies it received, as JSON.
         heads: Their headers.
-        times: When they came, on the monotonic clock.
-        most_busy: How many it served at once, at most.
+        times: Their times, on the monotonic clock.
+        max_concurrent: The largest number of requests handled at once.
     """
 
     daemon_threads = True
@@ -45,15 +45,15 @@ class Rude(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
     def __init__(self, *script: Reaction) -> None:
-        super().__init__(("127.0.0.1", 0), _Conversation)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.script = script
         self.requests: list[dict[str, Any]] = []
         self.heads: list[str] = []
         self.times: list[float] = []
-        self.busy = self.most_busy = 0
+        self.busy = self.max_concurrent = 0
         self.lock = threading.Lock()
 
-    def __enter__(self) -> Rude:
+    def __enter__(self) -> FaultyServer:
         threading.Thread(target=self.serve_forever, daemon=True, kwargs={"poll_interval": 0.02}).start()
         return self
 
@@ -63,17 +63,17 @@ class Rude(socketserver.ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """What a recipe writes."""
+        """Address of the server, for a recipe."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The other side has hung up: expected."""
+        """Ignore errors: clients are expected to disconnect."""
 
 
-class _Conversation(socketserver.StreamRequestHandler):
-    """One request; then the line is closed."""
+class _Handler(socketserver.StreamRequestHandler):
+    """One request per connection."""
 
-    server: Rude
+    server: FaultyServer
 
     def handle(self) -> None:
         head = b""
@@ -89,7 +89,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             self.server.heads.append(head.decode())
             reaction = self.server.script[min(len(self.server.requests), len(self.server.script)) - 1]
             self.server.busy += 1
-            self.server.most_busy = max(self.server.most_busy, self.server.busy)
+            self.server.max_concurrent = max(self.server.max_concurrent, self.server.busy)
         try:
             reaction(self.connection)
         finally:
@@ -97,26 +97,26 @@ class _Conversation(socketserver.StreamRequestHandler):
                 self.server.busy -= 1
 
 
-def reset(line: socket.socket) -> None:
-    """Ends the connection as a crashed machine does."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    line.close()
+def reset(connection: socket.socket) -> None:
+    """Reset the connection, as a crashed machine does."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
-def dripping(body: bytes, pause: float = 0.05) -> Reaction:
-    """One byte at a time, each within any patience."""
+def slow_bytes(body: bytes, pause: float = 0.05) -> Reaction:
+    """Return a reaction that sends one byte at a time, each within any timeout per read."""
 
-    def drip(line: socket.socket) -> None:
-        line.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         for byte in body:
             time.sleep(pause)
-            line.sendall(bytes([byte]))
+            connection.sendall(bytes([byte]))
 
     return drip
 
 
-def endless(line: socket.socket) -> None:
-    """A body that does not end."""
-    line.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+def endless(connection: socket.socket) -> None:
+    """Send a body without an end."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
-        line.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+        connection.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")

@@ -1,4 +1,4 @@
-"""A model that is lent to a judge."""
+"""A handle of the model and tokenizer that a judge generates with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Lent:
+class ModelHandle:
     """A model and its tokenizer.
 
     Args:
-        model: A causal language model, perhaps with adapters.
+        model: A causal language model, possibly with adapters.
         tokenizer: Its tokenizer.
     """
 
