@@ -64,7 +64,7 @@ def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "separator", "most", "ends"),
+    ("token_texts", "separator", "most", "ends"),
     [
         (["a;", "b;", "c"], ";", 15, [1, 2]),
         (["a;b;", "c"], ";", 15, [1]),  # two steps end in one token

@@ -96,7 +96,8 @@ def demonstrations(
     game: Callable[[], Any], example: Mapping[str, Any], choose: Choose, seed: int
 ) -> list[dict[str, Any]]:
     """Play one game with moves from `choose` and return each move with the conversation before it; at most `turns`."""
-    rng, environment, moves = random.Random(seed), game(), []
+    rng, environment = random.Random(seed), game()
+    moves: list[dict[str, Any]] = []
     messages: Sequence[Mapping[str, str]] = list(example["prompt"])
     if observation := environment.reset(**named(environment.reset, example)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]

@@ -1,4 +1,4 @@
-"""PRIME's reward: what a second model that learns right from wrong makes of each token. (Shaper of this package.)"""
+"""PRIME's implicit process reward: log-ratios of an auxiliary model trained on outcomes (shaper)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.lazy import torch
-from rlm_process.pairs import right_above_wrong
+from rlm_process.ranking_accuracy import ranking_accuracy
 
 if TYPE_CHECKING:
     from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
@@ -23,23 +23,23 @@ _WHERE = "shapers: implicit_reward.outcome"
 
 
 class ImplicitReward:
-    """How much likelier a second model finds a token than the base it stands on: a reward for every token.
+    """Reward per token: how much more likely an auxiliary model makes it than its frozen base does.
 
-    ρᵢₜ = β (log π_φ(yₜ) − log π_ref(yₜ)). π_ref is the policy's base without any adapter, π_φ the same base under an
-    adapter of its own, and φ learns once per generation, after it has been asked, by one step of AdamW on
+    ρᵢₜ = β (log π_φ(yₜ) − log π_ref(yₜ)). π_ref is the policy's base without any adapter, π_φ the same base with an
+    adapter of its own. φ takes one step of AdamW per generation batch, after its rewards are computed, on
 
         CE = −1/B Σᵢ [ oᵢ log σ(Σₜ ρᵢₜ) + (1 − oᵢ) log(1 − σ(Σₜ ρᵢₜ)) ].
 
-    oᵢ is the reward called `outcome`, 1 for right and 0 for wrong (anything between counts in part, what lies beyond is
-    cut). Nobody labels a token: that the sum tells right from wrong is what makes the differences mean something.
+    oᵢ is the reward named `outcome`, 1 for correct and 0 for wrong (values between count in part, values beyond are
+    clipped). No token labels are needed: the outcome loss on the sum makes the per-token differences meaningful.
     Implicit process reward, arXiv 2412.01981; online, PRIME, arXiv 2502.01456, whose code calls ρ the
-    `rm_scores` and `learning_rate` 1e-6, for all weights; an adapter wants more. A new adapter says what the base says:
-    ρ is 0, but for rounding, until it has learned.
+    `rm_scores` and uses `learning_rate` 1e-6 for all weights; an adapter needs more. A new adapter equals the base, so
+    ρ is 0, up to rounding, until the first update.
 
-    Rows that a filter dropped, that `outcome` did not score, or without a trained token teach it nothing. `lora` holds
-    fields of ``peft.LoraConfig``, null takes the policy's. The ledger has its loss, its gradient (`norm`) and `pairs`:
-    of two rows of a group, one right and one wrong, how often the right one had the higher sum, before it learned
-    from them (½ is guessing).
+    Completions that a filter dropped, that `outcome` did not score, or without a trained token are not trained on.
+    `lora` holds fields of ``peft.LoraConfig``; null copies the policy's. The metrics log has its loss, its gradient
+    norm (`norm`) and `pairs`. This is the share of pairs (correct, wrong) of one group in which the correct one has the
+    higher sum before the update (½ is guessing).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ImplicitReward:
         batch_size: PositiveInt = 16,
     ) -> None:
         self.outcome, self.beta = outcome, beta
-        self._made: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             "lora": lora,
             "learning_rate": learning_rate,
             "max_grad_norm": max_grad_norm,
@@ -62,30 +62,32 @@ class ImplicitReward:
         self._model: AuxiliaryLM | None = None
 
     def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Whether the base stays as it is.
+        """Check that the base stays frozen.
 
         Raises:
             RecipeError: All weights are trained.
         """
         if lora is None:
-            problem = "φ stands on the policy's frozen base, and all weights of this policy are trained"
+            problem = "`implicit_reward` requires a frozen base, and all weights of this policy are trained"
             raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Makes φ, beside the policy's adapter."""
+        """Create φ as an adapter beside the policy's."""
         from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
-        self._model = AuxiliaryLM(policy, "implicit", **self._made)
+        self._model = AuxiliaryLM(policy, "implicit", **self._settings)
 
     @property
     def model(self) -> AuxiliaryLM:
-        """φ.
+        """The auxiliary model φ.
 
         Raises:
-            PartError: It has met no policy.
+            PartError: There is no policy yet.
         """
         if self._model is None:
-            raise PartError("has met no policy to stand on", where="implicit_reward", hint="let a stage train it")
+            raise PartError(
+                "requires a policy, and none was set up", where="implicit_reward", hint="use it in a stage that trains"
+            )
         return self._model
 
     def __call__(
@@ -96,6 +98,7 @@ class ImplicitReward:
         completion_ids: Ids,
         logprobs_of: LogprobsOf,
     ) -> Float[torch.Tensor, "B T"]:
+        """Compute ρ."""
         logp = self.model.logp(logprobs_of, prompt_ids, completion_ids, mask.shape[1])
         return (self.beta * (logp - ref_logp)).where(mask, 0.0)
 
@@ -111,7 +114,7 @@ class ImplicitReward:
         step: int,
         log: Log,
     ) -> None:
-        """One step for φ, on the rows that teach."""
+        """Take one optimizer step on φ, on the informative completions."""
         outcome = named(named_rewards, self.outcome, where=_WHERE)
         rows = (mask.any(1) & ~outcome.isnan()).nonzero().squeeze(1)
         if not len(rows):
@@ -119,23 +122,26 @@ class ImplicitReward:
         mask, reference, labels = mask[rows], ref_logp[rows], outcome[rows].clamp(0, 1).to(ref_logp.dtype)
         sums = torch.zeros_like(labels)
 
-        def loss(logp: Float[torch.Tensor, "b T"], some: list[int]) -> Float[torch.Tensor, ""]:
-            rewards = self.beta * (logp - reference[some]).where(mask[some], 0.0).sum(1)
-            sums[some] = rewards.detach()
-            return _cross_entropy(rewards, labels[some], reduction="sum") / len(rows)
+        def loss(logp: Float[torch.Tensor, "b T"], chosen: list[int]) -> Float[torch.Tensor, ""]:
+            rewards = self.beta * (logp - reference[chosen]).where(mask[chosen], 0.0).sum(1)
+            sums[chosen] = rewards.detach()
+            return _cross_entropy(rewards, labels[chosen], reduction="sum") / len(rows)
 
-        numbers = rows.tolist()
-        asked = [prompt_ids[i] for i in numbers], [completion_ids[i] for i in numbers]
-        log("implicit_reward/norm", self.model.train_step(logprobs_of, *asked, mask.shape[1], loss, step))
+        indices = rows.tolist()
+        chosen_ids = [prompt_ids[i] for i in indices], [completion_ids[i] for i in indices]
+        log("implicit_reward/norm", self.model.train_step(logprobs_of, *chosen_ids, mask.shape[1], loss, step))
         sums = self.model.sum_over_ranks(sums)
         log("implicit_reward/loss", _cross_entropy(sums, labels))
-        if (pairs := right_above_wrong(sums, labels, group[rows])) is not None:
-            log("implicit_reward/pairs", pairs)
+        accuracy = ranking_accuracy(sums, labels, group[rows])
+        if accuracy is not None:
+            log("implicit_reward/pairs", accuracy)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of φ and its optimizer."""
         return {} if self._model is None else self._model.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of φ and its optimizer."""
         if state:
             self.model.load_state_dict(state)
 

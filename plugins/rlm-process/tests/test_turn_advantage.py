@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.turns import turn_relative, turns
+from rlm_process.turn_advantage import turn_relative, turns
 
 from rlm_plugins.builtin.advantages import group_relative
 

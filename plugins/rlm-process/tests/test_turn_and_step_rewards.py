@@ -23,22 +23,22 @@ HEARD: list[Any] = []
 AS_LONG = f"{Path(__file__).parent}/judges.py:as_long"
 
 
-def right(said: list[str], heard: list[str], answer: str) -> list[float | None]:
+def right(texts: list[str], observations: list[str], answer: str) -> list[float | None]:
     """1 for a turn that says the answer; who says nothing is not judged."""
-    HEARD.append((said, heard))
-    return [float(text == answer) if text else None for text in said]
+    HEARD.append((texts, observations))
+    return [float(text == answer) if text else None for text in texts]
 
 
-def one_too_few(said: list[str]) -> list[float]:
-    return [1.0] * (len(said) - 1)
+def one_too_few(texts: list[str]) -> list[float]:
+    return [1.0] * (len(texts) - 1)
 
 
-def no_number(said: list[str]) -> list[float]:
-    return [float("nan")] * len(said)
+def no_number(texts: list[str]) -> list[float]:
+    return [float("nan")] * len(texts)
 
 
-async def as_a_tensor(said: list[str]) -> torch.Tensor:
-    return torch.ones(len(said))
+async def as_a_tensor(texts: list[str]) -> torch.Tensor:
+    return torch.ones(len(texts))
 
 
 def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]:
@@ -59,8 +59,10 @@ def test_each_turn_is_paid_where_it_ends():
         [("+", False), ("12<|end|>", True)],
     ]
     assert paid(rows, weight=2.0) == [[0.0, 0.0, 0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]]
-    heard = sys.modules[f"rlm_borrowed_{Path(__file__).stem}"].HEARD  # whoever borrows a file loads one of his own
-    assert heard == [(["3", "12"], ["", "=?"]), (["12"], ["+"])]
+    observations = sys.modules[
+        f"rlm_borrowed_{Path(__file__).stem}"
+    ].HEARD  # a function by its address comes from a module object of its own
+    assert observations == [(["3", "12"], ["", "=?"]), (["12"], ["+"])]
 
 
 def test_a_turn_that_is_not_judged_is_not_paid():
@@ -68,7 +70,9 @@ def test_a_turn_that_is_not_judged_is_not_paid():
 
 
 def test_it_must_say_something_of_every_turn():
-    with pytest.raises(PartError, match=r"one_too_few' returned \[\](.|\n)*1 finite numbers .* as many as `said`"):
+    with pytest.raises(
+        PartError, match=r"one_too_few' returned \[\](.|\n)*1 finite numbers .* one per entry of `texts`"
+    ):
         paid([[("3", True)]], by=f"{__file__}:one_too_few")
     with pytest.raises(PartError, match="no_number' returned nan"):
         paid([[("3", True)]], by=f"{__file__}:no_number")
@@ -86,20 +90,20 @@ def test_a_function_that_is_not_there_is_refused_with_the_recipe(name: str):
 
 
 def test_what_a_function_is_never_told_is_refused_with_the_recipe():
-    """`heard` is told of turns alone; what has a default, nobody needs to tell."""
+    """`observations` exist for turns only; a parameter with a default is optional."""
     PerTurn(by=f"{__file__}:right").check(["prompt", "answer"])
     PerStep(by=AS_LONG).check(["prompt"])
     PerStep(by=f"{__file__}:right").check([])  # a stream: its columns are not known
-    with pytest.raises(RecipeError, match=r"needs 'answer', which nobody tells it(.|\n)*did you mean 'answers'"):
+    with pytest.raises(RecipeError, match=r"requires 'answer', which is not available(.|\n)*did you mean 'answers'"):
         PerTurn(by=f"{__file__}:right").check(["answers"])
-    with pytest.raises(RecipeError, match="needs 'heard'"):
+    with pytest.raises(RecipeError, match="requires 'observations'"):
         PerStep(by=f"{__file__}:right").check(["answer"])
 
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(("column", "fits"), [("answer", True), ("solution", False)])
 def test_the_recipe_knows_the_columns(tmp_path: Path, column: str, fits: bool):
-    (tmp_path / "scores.py").write_text(f"def right(said, {column}):\n    return [0.0] * len(said)\n")
+    (tmp_path / "scores.py").write_text(f"def right(texts, {column}):\n    return [0.0] * len(texts)\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         "environment: {name: addition, digits: 1, test_rows: 2}\n"

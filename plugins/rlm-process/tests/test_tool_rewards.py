@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from rlm_process.tools import tool_calls, tool_format
+from rlm_process.tool_rewards import tool_calls, tool_format
 
 from rlm_plugins.testing import conformance
 
@@ -58,7 +58,7 @@ def test_where_no_tool_is_called_the_calls_say_nothing():
 
 
 def test_a_reference_that_nobody_could_match_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`answer` cannot be read as JSON.*f\(1\)"):
+    with pytest.raises(ValueError, match=r"`answer` as JSON.*f\(1\)"):
         tool_calls([GOLD], ["<tool_call>f(1)</tool_call>"])
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.branching import Tree
 from rlm_process.knobs import Pattern
-from rlm_process.trees import nodes, padded, tree
+from rlm_process.tree_advantage import pad_ids, tree, tree_nodes
+from rlm_process.tree_rollout import Tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
@@ -46,8 +46,8 @@ def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[l
         line = []
         for t in range(len(row)):
             here, leaves = row[: t + 1], len(through(row[: t + 1]))
-            above = next((row[:k] for k in range(t, -1, -1) if len(through(row[:k])) > leaves), [])
-            gain = 2 * value(here) - value([]) - value(above)
+            parent_value = next((row[:k] for k in range(t, -1, -1) if len(through(row[:k])) > leaves), [])
+            gain = 2 * value(here) - value([]) - value(parent_value)
             line.append(gain / leaves**power if max(rewards) > min(rewards) else 0.0)
         found.append(line)
     return found
@@ -101,11 +101,11 @@ def test_what_the_world_says_parts_the_ways_and_is_paid_nothing():
 
 def test_a_value_is_the_mean_of_the_leaves_below():
     rows = [[1, 1], [1, 2], [2, 1], [1, 1]]
-    ids = padded(rows, live(rows))
-    found = nodes(torch.tensor([1.0, 0.0, 0.0, 0.5]), ids, torch.zeros(4).long())
+    ids = pad_ids(rows, live(rows))
+    found = tree_nodes(torch.tensor([1.0, 0.0, 0.0, 0.5]), ids, torch.zeros(4).long())
     assert found.leaves.tolist() == [[3, 2], [3, 1], [1, 1], [3, 2]]
     assert found.value.tolist() == [[0.5, 0.75], [0.5, 0.0], [0.0, 0.0], [0.5, 0.75]]
-    assert found.above.tolist() == [[0.375, 0.5], [0.375, 0.5], [0.375, 0.375], [0.375, 0.5]]
+    assert found.parent_value.tolist() == [[0.375, 0.5], [0.375, 0.5], [0.375, 0.375], [0.375, 0.5]]
 
 
 # ------------------------------------------------------------------ who writes them

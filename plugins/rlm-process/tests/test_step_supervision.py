@@ -11,9 +11,16 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from rlm_process.grader import Grader, kind_of, loaded
-from rlm_process.labelled import UNKNOWN, Padded, above, cross_entropy, example, examples
-from rlm_process.reader import Reader
+from rlm_process.labelled_steps import (
+    UNLABELLED,
+    PadCollator,
+    cross_entropy,
+    pairwise_wins,
+    tokenize_example,
+    tokenize_examples,
+)
+from rlm_process.prm_inputs import PRMTokenizer
+from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -27,37 +34,37 @@ SMALL = ["trainer.per_device_train_batch_size=8"]
 def test_a_row_as_tokens():
     """The label stands at the line break after its step; a step without label, or without text, teaches nothing."""
     tokenizer = scratch(characters="0123456789;\n").tokenizer()
-    reader = Reader(tokenizer, separator="\n", longest=99)
+    reader = PRMTokenizer(tokenizer, separator="\n", longest=99)
     row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
-    found = example(reader, row)
+    found = tokenize_example(reader, row)
     assert tokenizer.decode(found["input_ids"]) == "1;23\n45\n6\n"
-    assert found["targets"] == [*[UNKNOWN] * 4, 1.0, *[UNKNOWN] * 4, 0.25]
-    assert example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
+    assert found["targets"] == [*[UNLABELLED] * 4, 1.0, *[UNLABELLED] * 4, 0.25]
+    assert tokenize_example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
 
 
 def test_labels_that_are_truths_do_not_make_truths_of_the_rest():
     """A data set keeps the type of a column that it has, and −100 as a truth value is true."""
     tokenizer = scratch(characters="0123456789;\n").tokenizer()
     rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
-    found = examples(Reader(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
-    assert found["targets"][:] == [[UNKNOWN, UNKNOWN, 1.0, UNKNOWN, 0.0]]
+    found = tokenize_examples(PRMTokenizer(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
+    assert found["targets"][:] == [[UNLABELLED, UNLABELLED, 1.0, UNLABELLED, 0.0]]
     assert found.column_names == ["input_ids", "targets"]
 
 
 def test_rows_as_a_batch():
-    rows = [{"input_ids": [7, 8], "targets": [UNKNOWN, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
-    found = {name: x.tolist() for name, x in Padded(3)(rows).items()}
+    rows = [{"input_ids": [7, 8], "targets": [UNLABELLED, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
+    found = {name: x.tolist() for name, x in PadCollator(3)(rows).items()}
     assert found == {
         "input_ids": [[7, 8], [9, 3]],
         "attention_mask": [[1, 1], [1, 0]],
-        "labels": [[UNKNOWN, 1.0], [0.0, UNKNOWN]],
+        "labels": [[UNLABELLED, 1.0], [0.0, UNLABELLED]],
     }
 
 
 def test_the_loss_and_its_gradient():
     """σ(s) − y at each labelled token over their number in the whole optimiser step, nothing elsewhere."""
     logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([[1.0, UNKNOWN, 0.25]], dtype=torch.float64)
+    labels = torch.tensor([[1.0, UNLABELLED, 0.25]], dtype=torch.float64)
     said = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
     target = labels[0, [0, 2]]
     loss = cross_entropy(SimpleNamespace(logits=logits), labels, 5)
@@ -81,7 +88,7 @@ def test_steps_are_told_apart_place_by_place():
         }
         for _ in range(20)
     ]
-    found = above(samples)
+    found = pairwise_wins(samples)
     for sample, own in zip(samples, found, strict=True):
         expected = []
         for k in range(3):
@@ -92,8 +99,8 @@ def test_steps_are_told_apart_place_by_place():
         assert own == pytest.approx(expected)
     places = [{"prompt": "a", "labels": [True, False], "scores": [0.9, 0.1]}] * 5
     questions = [{"prompt": x, "labels": [x == "a"], "scores": [float(x == "a")]} for x in "abab"]
-    assert above([*places]) == [[]] * 5
-    assert above(questions) == [[]] * 4
+    assert pairwise_wins([*places]) == [[]] * 5
+    assert pairwise_wins(questions) == [[]] * 4
 
 
 def test_what_is_saved_reads_like_what_was_trained(tmp_path: Path):
@@ -106,12 +113,12 @@ def test_what_is_saved_reads_like_what_was_trained(tmp_path: Path):
         judge.score.bias.fill_(0.5)
     judge.eval().save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    assert kind_of(tmp_path) == "TokenClassification"
+    assert model_kind(tmp_path) == "TokenClassification"
     how: dict[str, Any] = {"separator": ";", "words": ("+", "-"), "longest": 99, "batch_size": 2}
-    before, after = Grader(judge, tokenizer, **how), Grader(*loaded(str(tmp_path), "cpu"), **how)
-    asked = before.asked("1+2", ["3", "4=5"])
-    assert before.scores([asked])[0] == pytest.approx(after.scores([asked])[0], abs=1e-6)
-    assert len({round(x, 3) for x in after.scores([asked])[0]}) == 2
+    before, after = StepScorer(judge, tokenizer, **how), StepScorer(*load_cached(str(tmp_path), "cpu"), **how)
+    encode = before.encode("1+2", ["3", "4=5"])
+    assert before.scores([encode])[0] == pytest.approx(after.scores([encode])[0], abs=1e-6)
+    assert len({round(x, 3) for x in after.scores([encode])[0]}) == 2
 
 
 def ran(command: str, recipe: Path, *overrides: str) -> str:

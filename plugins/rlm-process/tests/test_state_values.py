@@ -10,9 +10,9 @@ from itertools import product
 
 import pytest
 import torch
-from rlm_process.credit import step_advantages
 from rlm_process.knobs import Every
-from rlm_process.sampled import State, means, sampled, states
+from rlm_process.state_values import State, mean_values, sample_continuations, step_states
+from rlm_process.step_credit import step_advantages
 from rlm_process.vine import vine
 
 LENGTH = 4
@@ -41,20 +41,20 @@ class Policy:
 
     def __init__(self, seed: int = 0) -> None:
         self._dice = random.Random(seed)
-        self.asked: Counter[tuple[int, ...]] = Counter()
+        self.encode: Counter[tuple[int, ...]] = Counter()
 
     def write(self, prefix: tuple[int, ...] = ()) -> tuple[int, ...]:
         more = self._dice.choices([*CHANCE], [*CHANCE.values()], k=LENGTH - len(prefix))
         return (*prefix, *more)
 
     def __call__(self, rows: Sequence[int], prefixes: Sequence[Sequence[int]]) -> list[float | None]:
-        self.asked.update(map(tuple, prefixes))
+        self.encode.update(map(tuple, prefixes))
         return [worth(self.write(tuple(prefix))) for prefix in prefixes]
 
 
 def answers(policy: Policy, count: int) -> tuple[list[tuple[int, ...]], list[list[State]]]:
     rows = [policy.write() for _ in range(count)]
-    return rows, states([0] * count, rows, [[*range(1, LENGTH + 1)]] * count)
+    return rows, step_states([0] * count, rows, [[*range(1, LENGTH + 1)]] * count)
 
 
 def test_values_come_to_what_they_are():
@@ -63,7 +63,7 @@ def test_values_come_to_what_they_are():
     _, before = answers(policy, 40)
     errors = []
     for continuations in (100, 1600):
-        found = means(sampled(before, policy, continuations=continuations))
+        found = mean_values(sample_continuations(before, policy, continuations=continuations))
         assert len(found) > 20
         for (_, prefix), value in found.items():
             assert value == pytest.approx(exact(prefix), abs=4 * 0.5 / continuations**0.5)
@@ -74,7 +74,7 @@ def test_values_come_to_what_they_are():
 def test_advantages_come_to_the_differences_of_values():
     policy = Policy()
     rows, before = answers(policy, 12)
-    values = means(sampled(before, policy, continuations=2500))
+    values = mean_values(sample_continuations(before, policy, continuations=2500))
     for row, line in zip(rows, before, strict=True):
         found = step_advantages([0.0] * (LENGTH - 1) + [worth(row)], [values[state] for state in line])
         known = [exact(row[:k]) for k in range(LENGTH)]
@@ -118,8 +118,8 @@ def test_the_step_that_matters_is_the_one_that_is_paid():
     """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and the rest is idle."""
     policy = Policy()
     fatal, lucky = (1, 1, 1, 2), (1, 3, 2, 2)
-    before = states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
-    values = means(sampled(before, policy, continuations=2500))
+    before = step_states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
+    values = mean_values(sample_continuations(before, policy, continuations=2500))
     a, b = (
         step_advantages([0.0, 0.0, 0.0, worth(row)], [values[state] for state in line])
         for row, line in zip((fatal, lucky), before, strict=True)
@@ -132,19 +132,21 @@ def test_the_step_that_matters_is_the_one_that_is_paid():
 def test_shared_states_are_asked_once():
     policy = Policy()
     rows = [(1, 1, 2, 2), (1, 1, 3, 2), (1, 1, 2, 2)]
-    before = states([7, 7, 7], rows, [[2, 4]] * 3)
-    found = sampled(before, policy, continuations=5)
-    assert policy.asked == {(): 5, (1, 1): 5}
+    before = step_states([7, 7, 7], rows, [[2, 4]] * 3)
+    found = sample_continuations(before, policy, continuations=5)
+    assert policy.encode == {(): 5, (1, 1): 5}
     assert {*found} == {(7, ()), (7, (1, 1))}
-    other = sampled(states([7, 8], rows[:2], [[2, 4]] * 2), policy, continuations=1)
+    other = sample_continuations(step_states([7, 8], rows[:2], [[2, 4]] * 2), policy, continuations=1)
     assert len(other) == 4  # another group asks something else
 
 
 def test_where_no_reward_applies_nothing_is_known():
-    before = states([0], [(1, 2)], [[1, 2]])
-    found = means(
-        sampled(before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2)
+    before = step_states([0], [(1, 2)], [[1, 2]])
+    found = mean_values(
+        sample_continuations(
+            before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2
+        )
     )
     assert found == {(0, ()): 1.0, (0, (1,)): None}
-    assert states([0], [()], [[]]) == [[]]
-    assert sampled([[]], lambda rows, prefixes: [], continuations=3) == {}
+    assert step_states([0], [()], [[]]) == [[]]
+    assert sample_continuations([[]], lambda rows, prefixes: [], continuations=3) == {}

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rlm_process.knobs import Every, Pattern, Steps
-from rlm_process.pieces import after, pieces
-from rlm_process.steps import cutter, numbers, own_steps
+from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans
+from rlm_process.token_texts import match_ends, token_texts
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
@@ -59,7 +59,7 @@ def ids_of(tokenizer: Any, text: str, *, ended: bool = True) -> list[int]:
 
 
 def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
-    return cutter(steps, tokenizer, where="steps")(ids)
+    return step_cutter(steps, tokenizer, where="steps")(ids)
 
 
 @pytest.mark.parametrize("tokenizer", [byte_level, with_spaces])
@@ -68,7 +68,7 @@ def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
 def test_the_tokens_are_cut_once_each_and_where_the_text_says(tokenizer: Any, text: str, ended: bool, steps: Any):
     made = tokenizer()
     ids = ids_of(made, text, ended=ended)
-    said = pieces(ids, made)
+    said = token_texts(ids, made)
     assert len(said) == len(ids)
     assert "".join(said) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     found = cut(steps, ids, made)
@@ -84,7 +84,7 @@ def test_lines_are_lines(lines: list[str]):
     """One token per byte or merge: a step is its line, the break included; a token that holds the break ends it."""
     made = byte_level()
     ids = ids_of(made, "\n".join(lines))
-    said = pieces(ids, made)
+    said = token_texts(ids, made)
     found = cut("lines", ids, made)
     steps = ["".join(said[a:b]) for a, b in pairwise([0, *found])]
     assert len(steps) == len(lines)
@@ -93,7 +93,7 @@ def test_lines_are_lines(lines: list[str]):
 
 
 def test_a_token_that_holds_the_separator_and_more_ends_the_step():
-    assert after(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
+    assert match_ends(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
 
 
 def test_steps_of_a_sum():
@@ -102,8 +102,8 @@ def test_steps_of_a_sum():
     found = cut(Pattern(pattern=";|</think>"), ids, made)
     said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
     assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
-    by_three = cutter(Every(every=3), None, where="steps")
-    found = numbers(own_steps([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
+    by_three = step_cutter(Every(every=3), None, where="steps")
+    found = step_numbers(step_spans([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
     assert found.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
 
 
@@ -115,10 +115,10 @@ def test_what_the_world_says_is_in_no_step():
     def lines(some: Sequence[int]) -> list[int]:
         return sorted({*(place + 1 for place, token in enumerate(some) if token == 0), len(some)})
 
-    spans = own_steps([ids, []], lines, own)
+    spans = step_spans([ids, []], lines, own)
     assert spans == [[(0, 2), (2, 3), (5, 7)], []]
-    assert numbers(spans, own).tolist() == [[0, 0, 1, -1, -1, 2, 2], [-1] * 7]
-    assert own_steps([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
+    assert step_numbers(spans, own).tolist() == [[0, 0, 1, -1, -1, 2, 2], [-1] * 7]
+    assert step_spans([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
 
 
 def test_an_end_token_alone_and_blank_lines_are_no_steps():
