@@ -85,7 +85,11 @@ def scored(batch: Batch, made: Equation) -> Batch:
     places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
     window, (rows,) = build_step_batch([found], [places])
     found = replace(found, step_batch=window, step_batch_rows=rows)
-    counts = {"num_tokens": found.mask.sum(), "num_sequences": found.mask.any(1).sum(), "num_micro_batches": torch.tensor(1)}
+    counts = {
+        "num_tokens": found.mask.sum(),
+        "num_sequences": found.mask.any(1).sum(),
+        "num_micro_batches": torch.tensor(1),
+    }
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 
 

@@ -73,7 +73,7 @@ def test_a_guest_says_what_the_critic_said_and_learns_nothing(tmp_path: Path) ->
 def test_one_that_learns_has_a_gradient_while_it_reads_and_the_policy_has_none() -> None:
     host = policy()
     trained = {name for name, x in host.named_parameters() if x.requires_grad}
-    made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), learns=True)
+    made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), trainable=True)
     with made.active():
         made.base(input_ids=IDS).logits.sum().backward()
     assert any(x.grad is not None for x in made.weights().values())
@@ -85,5 +85,5 @@ def test_a_guest_of_another_base_is_refused(tmp_path: Path) -> None:
     moved_critic().save(tmp_path)
     saved = load_file(tmp_path / FILE)
     save_file({name.replace("layers.1", "layers.7"): x for name, x in saved.items()}, tmp_path / FILE)
-    with pytest.raises(RlmError, match=r"not one of this base(.|\n)*layers"):
+    with pytest.raises(RlmError, match=r"does not fit this base(.|\n)*layers"):
         load_adapter(policy(), "reward0", tmp_path)

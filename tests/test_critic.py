@@ -142,13 +142,13 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
     made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
     torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
     taken: list[Any] = []
-    share = made._tutor._share
+    share = made._tutor._average_gradients
 
     def watched(moved: Any) -> None:
         share(moved)
         taken.append([x.grad.clone() for x in moved])
 
-    made._tutor._share = watched
+    made._tutor._average_gradients = watched
     batches: list[Any] = []
     compute = made._compute_loss
     made._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)

@@ -291,19 +291,19 @@ def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) 
         lambda f: reward_files.load_with_own_base(f, "cpu"),
         lambda f: reward_files.load_on_policy_base(f, policy(base)),
     ):
-        with pytest.raises(RlmError, match="no score head here"):
+        with pytest.raises(RlmError, match="requires a score head"):
             load(folder)
-    with pytest.raises(RlmError, match="no score head here"):
+    with pytest.raises(RlmError, match="requires a score head"):
         reward_files.load_with_own_base(base, "cpu")
     said = [*SHORT, f"stages.2.rewards=[{{name: reward_model, path: {folder}}}]", "stages.2.evaluation=null"]
-    with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no score head here"):
+    with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*requires a score head"):
         compose(recipe.load(PIPELINE, said), Registry())
 
 
 def test_a_model_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     for path, hint in ((str(tmp_path), ""), ("no such folder/here/nor on the hub", "(.|\n)*hint: ")):
-        with pytest.raises(RlmError, match=f"^{path}: the model under it cannot be loaded: {hint}"):
+        with pytest.raises(RlmError, match=f"^{path}: its base model cannot be loaded: {hint}"):
             reward_files.load_with_own_base(path, "cpu")
 
 
@@ -363,7 +363,7 @@ REFUSED = {
     ),
     "no model": (
         "stages.2.rewards=[{name: reward_model, path: .}]",
-        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*there is no reward model here",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no reward model in this folder",
     ),
 }
 
@@ -391,7 +391,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if "law" not in request.fixturenames or "LearnedReward" not in request.node.name:
         return
     judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))
-    monkeypatch.setattr(reward_files, "own", lambda *_: judge)
+    monkeypatch.setattr(reward_files, "load_with_own_base", lambda *_: judge)
     monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 

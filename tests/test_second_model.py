@@ -67,7 +67,7 @@ def test_it_learns_as_a_model_of_its_own_would() -> None:
     host = policy()
     made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
     alone = get_peft_model(tiny.model(), LoraConfig(**LORA, task_type="CAUSAL_LM"))
-    mine = {made._adapter.in_file(name): x for name, x in made._adapter.weights().items()}
+    mine = {made._adapter.file_key(name): x for name, x in made._adapter.weights().items()}
     theirs = {name.replace(".default.", "."): x for name, x in alone.named_parameters() if x.requires_grad}
     for name, x in theirs.items():
         x.data.copy_(mine[name])
@@ -105,9 +105,9 @@ def test_it_goes_on_where_it_was() -> None:
     expected, found = (model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((made, host), (again, other)))
     assert torch.equal(found, expected)
     assert list(host.peft_config) == ["default"], "PEFT saves none of it"
-    with pytest.raises(RlmError, match="they do not agree on"):
+    with pytest.raises(RlmError, match="does not fit this base"):
         AuxiliaryLM(policy(r=2), "second", learning_rate=1e-2).load_state_dict(state)
-    with pytest.raises(RlmError, match="no optimiser of the second"):
+    with pytest.raises(RlmError, match="no optimizer state of the second"):
         again.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
 
 
@@ -131,7 +131,7 @@ def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _remembers(made: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
-    made._tutor._share = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
+    made._optimizer._average_gradients = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
     return bernoulli
 
 

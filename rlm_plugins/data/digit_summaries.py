@@ -1,4 +1,4 @@
-"""A row of digits, and what it is mostly made of: a summary short enough to count by hand, and a taste in summaries."""
+"""A toy summarization task: digit strings, summaries of their frequent digits, and simulated preferences."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 SHORTEST, LONGEST = 3, 8
-"""Digits of the summaries that writers write."""
+"""Minimum and maximum number of digits of a demonstrated summary."""
 
 
 def summary_quality(text: str, summary: str, price: float) -> float:
-    """How good a summary is: the share of the digits of `text` it names, less `price` for each of its characters.
+    """Return the quality of a summary: the share of the digits of `text` that it names, less `price` per character.
 
     >>> round(summary_quality("7773727712", "7", 0.15), 2), round(summary_quality("7773727712", "72", 0.15), 2)
     (0.45, 0.5)
@@ -26,13 +26,13 @@ def summary_quality(text: str, summary: str, price: float) -> float:
 
 @dataclass(frozen=True)
 class SummaryWriter:
-    """Writes texts, summaries of them, and says which of two summaries it likes better.
+    """A simulated annotator: generates texts and summaries, and ranks pairs of summaries.
 
     Args:
         length: Digits of a text.
-        price: What a character of a summary costs.
-        noise: How undecided it is: P(a ≻ b) = σ((worth(a) − worth(b)) / noise).
-        random: Whatever it draws from.
+        price: Cost of each character of a summary.
+        noise: Temperature of the preferences: P(a ≻ b) = σ((quality(a) − quality(b)) / noise).
+        random: The random number generator.
     """
 
     length: int
@@ -41,7 +41,7 @@ class SummaryWriter:
     random: random.Random
 
     def text(self) -> str:
-        """Digits of which a few are frequent: each follows one that is there already, three times out of four."""
+        """Return digits of which a few are frequent: each copies an earlier one with probability 3/4."""
         digits: list[str] = []
         while len(digits) < self.length:
             digits.append(self.random.choice(digits if digits and self.random.random() < 0.75 else "0123456789"))
@@ -49,11 +49,11 @@ class SummaryWriter:
         return "".join(digits)
 
     def summary(self, text: str) -> str:
-        """Digits of the text as the eye falls on them, three to eight: the frequent ones often, many of them twice."""
+        """Return three to eight digits drawn from the text with replacement: frequent digits are likely, also twice."""
         return "".join(self.random.choice(text) for _ in range(self.random.randint(SHORTEST, LONGEST)))
 
     def ranked(self, text: str, a: str, b: str) -> tuple[str, str]:
-        """The one it prefers, and the other."""
+        """Return the preferred summary and the rejected one."""
         difference = (summary_quality(text, a, self.price) - summary_quality(text, b, self.price)) / self.noise
-        likes_a = self.random.random() < 1 / (1 + math.exp(-max(-50.0, min(50.0, difference))))
-        return (a, b) if likes_a else (b, a)
+        prefers_a = self.random.random() < 1 / (1 + math.exp(-max(-50.0, min(50.0, difference))))
+        return (a, b) if prefers_a else (b, a)

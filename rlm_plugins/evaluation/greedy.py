@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation import generate
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
@@ -107,7 +107,7 @@ def _written(
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
     with evaluation_mode(model):
-        output = written(generator, model.generate, model, given, config).ids
+        output = generate(generator, model.generate, model, given, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
 
 

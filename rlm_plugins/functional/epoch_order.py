@@ -6,10 +6,10 @@ from rlm_plugins.lazy import torch
 
 
 def shuffled(size: int, epoch: int, seed: int) -> list[int]:
-    """Every row once, in a new random order each epoch.
+    """Return every index once, in a new random order each epoch.
 
     Epoch e takes the (e+1)-th permutation drawn from one generator: TRL's own order (`RepeatSampler`), in every
-    epoch. Since it depends on `seed` and `epoch` alone, a resumed run goes on where it stopped.
+    epoch. It depends on `seed` and `epoch` only, so a resumed run continues exactly.
 
     >>> shuffled(5, epoch=1, seed=0)
     [3, 4, 0, 1, 2]
@@ -22,7 +22,7 @@ def shuffled(size: int, epoch: int, seed: int) -> list[int]:
 
 
 def in_order(size: int) -> list[int]:
-    """Every row once, as the data set has them: sort it, and this is a curriculum.
+    """Return every index once, in the order of the data set: a curriculum, if that is sorted.
 
     >>> in_order(3)
     [0, 1, 2]

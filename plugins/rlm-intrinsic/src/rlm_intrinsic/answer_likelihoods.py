@@ -109,9 +109,9 @@ class AnswerLikelihoods:
 
     def _fits_context(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
         """Return True if the tree fits the context without truncation by a sliding window."""
-        from rlm_plugins.packing.support import longest
+        from rlm_plugins.packing.support import max_packed_length
 
-        max_length = longest(self._model.config)
+        max_length = max_packed_length(self._model.config)
         return (
             max_length is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= max_length
         )
