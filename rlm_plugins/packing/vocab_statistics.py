@@ -77,7 +77,7 @@ def read_packed(
     with torch.no_grad():
         for layout in parts:
             told = forward_with_head(model, layout, partial(head, target=layout.target))
-            found = {name: found[name].to(x.device) + layout.padded(x) for name, x in zip(NAMES, told, strict=True)}
+            found = {name: found[name].to(x.device) + layout.unpack(x) for name, x in zip(NAMES, told, strict=True)}
     return found
 
 

@@ -119,7 +119,7 @@ class CriticUpdate:
         if not self.logprobs.is_padding_free(ids, mask, width):
             return critic.values_of(hidden[:, -width - 1 : -1])
         (layout,) = layouts(ids, mask, width)
-        return layout.padded(critic.values_of(hidden[0, layout.read]))
+        return layout.unpack(critic.values_of(hidden[0, layout.logits_to_keep]))
 
     # -- update
 
