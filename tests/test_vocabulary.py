@@ -41,8 +41,8 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
 ) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    context = trainer.parts.context
-    trainer.parts.logprobs.context = replace(context, features=replace(context.features, speed=Speed(padding_free=packed)))
+    features = replace(trainer.parts.context.features, speed=Speed(padding_free=packed))
+    trainer.parts.logprobs.context = replace(trainer.parts.context, features=features)
     assert trainer.parts.logprobs.is_padding_free(*prompt_completion(critical.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):
         monkeypatch.setattr(sizes, name, 1)  # one at a time
