@@ -44,7 +44,7 @@ def words(text: str) -> str:
 @every_row
 def test_the_file_of_a_row_is_where_it_is_written(part: Part) -> None:
     lines = Path(part.file).read_text().splitlines()
-    assert re.search(r"\bRow\(|replace\(|convention\(", lines[part.target.line - 1])
+    assert re.search(r"\bAlgorithm\(|replace\(|variant\(", lines[part.target.line - 1])
 
 
 @every_row
