@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "at the end of a schedule": (
         "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
         "algorithm.shapers[0].cache (command line)",
-        "found 20",
+        "got 20",
     ),
     "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (row gfpo)", "allowed: less than 4"),
     "paid for drifting": (
@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an adapter on the language head": (
         "model={lora: {target_modules: [q_proj, lm_head]}}",
         "model.lora.target_modules (command line)",
-        "TRL trains no adapter on the language head",
+        "TRL does not support an adapter on the language head",
     ),
     "a critic's adapter that fits nowhere": (
         "critic={lora: {target_modules: [nope]}}",

@@ -11,7 +11,7 @@ from rlm_plugins.stage import Stage
 if TYPE_CHECKING:
     from trl import RewardConfig
 
-    from rlm_plugins.evaluation.evaluate import Report
+    from rlm_plugins.evaluation.held_out import Report
 
 
 class Preferences:
@@ -53,10 +53,9 @@ class Preferences:
         args = engine.arguments(stage)
         model, tokenizer, lora = engine.weights(stage)
         if lora is not None:
-            lora = LoraConfig(
-                **{**(stage.lora or {}), "task_type": "SEQ_CLS"}
-            )  # with this task type PEFT trains and saves the head
-            engine.give_address(model, stage)
+            # with this task type PEFT trains and saves the head
+            lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
+            engine.save_initial_model(model, stage)
         base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
         unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
