@@ -1,4 +1,4 @@
-"""Algorithms with a critic (configured by ``critic:``): PPO and its variants. (Registered by `algorithms`.)"""
+"""Algorithms with a critic (configured by ``critic:``): PPO and its variants; registered by `algorithms`."""
 
 from __future__ import annotations
 

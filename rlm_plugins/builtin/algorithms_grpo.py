@@ -1,4 +1,4 @@
-"""GRPO and variants that differ in advantage, filter or aggregation. (Registered by `algorithms`.)"""
+"""GRPO and variants that differ in advantage, filter or aggregation; registered by `algorithms`."""
 
 from __future__ import annotations
 

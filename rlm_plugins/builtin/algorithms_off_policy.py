@@ -1,4 +1,4 @@
-"""Supervised and off-policy algorithms: demonstrations, preference pairs, replay. (Registered by `algorithms`.)"""
+"""Supervised and off-policy algorithms: demonstrations, preference pairs, replay; registered by `algorithms`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of GRPO that differ in ratio, clip, token weights or entropy control. (Registered by `algorithms`.)"""
+"""Variants of GRPO that differ in ratio, clip, token weights or entropy control; registered by `algorithms`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REINFORCE and its variants: critic-free algorithms that differ in the baseline. (Registered by `algorithms`.)"""
+"""REINFORCE and its variants: critic-free algorithms that differ in the baseline; registered by `algorithms`."""
 
 from __future__ import annotations
 

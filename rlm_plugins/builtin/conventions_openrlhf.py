@@ -1,4 +1,4 @@
-"""Variants of OpenRLHF 0.11.2. (Registered by `conventions`.)
+"""Variants of OpenRLHF 0.11.2; registered by `conventions`.
 
 eps is 1e-9, dual clip is off by default, the aggregation is a token mean, log-ratios are clamped at ±20 like ours,
 and every KL estimate at ±10. Its KL in the reward is subtracted per token after completions are compared; ours, like

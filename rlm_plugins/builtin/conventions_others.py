@@ -1,4 +1,4 @@
-"""Variants of further libraries, and two readings of the GRPO paper. (Registered by `conventions`.)"""
+"""Variants of further libraries, and two readings of the GRPO paper; registered by `conventions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of TRL 1.16. (Registered by `conventions`.)
+"""Variants of TRL 1.16; registered by `conventions`.
 
 Its advantage is `group_relative` with our defaults (n − 1, eps 1e-4, a group of one 0). It clamps no log-ratio before
 `exp`; ours are clamped at ±20, far outside every clip range.

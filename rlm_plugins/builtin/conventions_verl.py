@@ -1,4 +1,4 @@
-"""Variants of verl 0.9.1. (Registered by `conventions`.)
+"""Variants of verl 0.9.1; registered by `conventions`.
 
 eps is 1e-6, a group of one keeps its reward, dual clip is on wherever PPO's loss is used (c = 3), and the aggregation
 is a token mean unless `loss_agg_mode` is set. Its log-ratios are clamped at ±20 like ours, in gspo at +10 before

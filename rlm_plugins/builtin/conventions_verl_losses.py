@@ -1,4 +1,4 @@
-"""Variants of verl 0.9.1 that differ in w, ℓ, c or βΩ. (Registered by `conventions`.)"""
+"""Variants of verl 0.9.1 that differ in w, ℓ, c or βΩ; registered by `conventions`."""
 
 from __future__ import annotations
 
