@@ -19,9 +19,9 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.convention_card import card
 from rlm_plugins.cli.explain import explain
+from rlm_plugins.cli.explain_report import folded, render
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.plugins_report import tell_plugins
-from rlm_plugins.cli.explain_report import folded, render
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
