@@ -189,7 +189,7 @@ METRICS: tuple[Metric, ...] = (
         "advantage/nonzero",
         "share of trained tokens with Â ≠ 0",
         "Share of tokens with policy gradient.",
-        "Above 0.3. At 0 for long the run is idle: the callback `stop_when_nothing_teaches` ends it.",
+        "Above 0.3. At 0 for long the run is idle: the callback `stop_at_zero_advantage` ends it.",
     ),
     Metric(
         "speed/skipped",

@@ -34,7 +34,7 @@ def mean_of_runs(score: Score) -> torch.Tensor:
 
 def test_votes_make_the_likeliest_answer_certain() -> None:
     for reward in (majority_vote, vote_share):
-        after = mean_of_runs(lambda asked, said, _, reward=reward: reward(asked, said))
+        after = mean_of_runs(lambda asked, texts, _, reward=reward: reward(asked, texts))
         assert after.argmax() == START.argmax()
         assert after[0] > START[0] + 0.2
         entropy = -(after * after.log()).sum()
@@ -43,5 +43,5 @@ def test_votes_make_the_likeliest_answer_certain() -> None:
 
 def test_a_coin_moves_nothing_on_average() -> None:
     """Equal answers of a group share a coin, and it is thrown anew at every step: a walk, not a drift."""
-    after = mean_of_runs(lambda asked, said, step: random_reward(asked, said, SimpleNamespace(global_step=step)))
+    after = mean_of_runs(lambda asked, texts, step: random_reward(asked, texts, SimpleNamespace(global_step=step)))
     assert (after - START).abs().max() < 0.12

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rlm_judge import cache
 from rlm_judge.cache import Cache
-from rlm_judge.rude import Rude, completion, http
+from rlm_judge.faulty_server import FaultyServer, completion, http
+from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.server import Server
 from rlm_judge.spec import ServerSpec
-from rlm_judge.talk import Answer, Bill, Question
 
 FINE, ODD, BROKEN = (http(200, completion("7")), http(200, completion("hm")), http(500, b""))
 
@@ -23,18 +23,18 @@ def seven(text: str) -> float | None:
 
 def ask(url: str, folder: Path, vote: int = 0, **settings: object) -> list[Answer]:
     spec = ServerSpec.model_validate({"url": url, "model": "m", "cache": str(folder), "retries": 0, **settings})
-    return asyncio.run(Server(spec).ask([Question("s", "u", seven, vote)], Bill()))
+    return asyncio.run(Server(spec).ask([Query("s", "u", seven, vote)], Usage()))
 
 
 def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
-    with Rude(FINE) as rude:
+    with FaultyServer(FINE) as rude:
         assert ask(rude.url, tmp_path) == [Answer(7.0)]
         assert ask(rude.url, tmp_path) == [Answer(7.0, cached=True)]
         assert len(rude.requests) == 1
 
 
 def test_another_model_temperature_setting_or_vote_is_another_question(tmp_path: Path) -> None:
-    with Rude(FINE) as rude:
+    with FaultyServer(FINE) as rude:
         others: list[dict[str, object]] = [{"model": "n"}, {"temperature": 1.0}, {"max_tokens": 9}, {"extra": {"a": 1}}]
         for settings in [{}, *others, {"vote": 1}]:
             assert ask(rude.url, tmp_path, **settings) == [Answer(7.0)]  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def test_another_model_temperature_setting_or_vote_is_another_question(tmp_path:
 
 
 def test_failures_are_never_kept(tmp_path: Path) -> None:
-    with Rude(BROKEN, ODD, FINE) as rude:
+    with FaultyServer(BROKEN, ODD, FINE) as rude:
         found = [ask(rude.url, tmp_path)[0].failure for _ in range(2)]
         assert found == ["status 500", "unreadable"]
         assert list(tmp_path.rglob("*.json")) == []
@@ -52,7 +52,7 @@ def test_failures_are_never_kept(tmp_path: Path) -> None:
 
 def test_a_spoilt_file_is_as_good_as_absent(tmp_path: Path) -> None:
     for spoilt in (b"", b"{", b"null", b'{"text": 7}', b"\xff", b'{"text": "hm"}'):
-        with Rude(FINE) as rude:
+        with FaultyServer(FINE) as rude:
             ask(rude.url, tmp_path)
             (file,) = tmp_path.rglob("*.json")
             file.write_bytes(spoilt)
@@ -63,7 +63,7 @@ def test_a_spoilt_file_is_as_good_as_absent(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with Rude(FINE) as rude:
+    with FaultyServer(FINE) as rude:
         assert ask(rude.url, tmp_path / "file" / "cache") == [Answer(7.0)]
 
 

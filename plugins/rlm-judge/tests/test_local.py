@@ -13,11 +13,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from rlm_judge import judge_score
-from rlm_judge.lending import Lent
-from rlm_judge.local import Local, answers
+from rlm_judge.local import Local, generate_answers
+from rlm_judge.model_handle import ModelHandle
+from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
-from rlm_judge.sums import sums_and_verdicts
-from rlm_judge.talk import Answer, Bill, Question
+from rlm_judge.toy_sums import sums_and_verdicts
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -34,11 +34,11 @@ RECIPES = Path(__file__).parents[1]
 test_laws_of_the_world = conformance("rlm_environments", sums_and_verdicts, knobs={"train_rows": 50})
 
 
-def automaton(*spoken: str) -> tuple[Any, Any]:
-    """A transformer that says `spoken` and ends: attention and MLP add nothing, each token leads to one other."""
+def automaton(*generated: str) -> tuple[Any, Any]:
+    """A transformer that generates `generated` and ends: attention and MLP are zero, each token predicts one other."""
     source = scratch(hidden=64, layers=1, heads=2, intermediate=8)
     model, tokenizer = source.load(), source.tokenizer()
-    ids = [tokenizer.convert_tokens_to_ids(token) for token in ("<|assistant|>", *spoken, "<|end|>")]
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in ("<|assistant|>", *generated, "<|end|>")]
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "o_proj" in name or "down_proj" in name or "lm_head" in name:
@@ -66,15 +66,15 @@ def adapted(model: Any, tokenizer: Any, says: str) -> Any:
     return policy
 
 
-def question(user: str = "2+2=") -> Question:
-    return Question("", user, lambda text: float(text) if text.isdigit() else None)
+def question(user: str = "2+2=") -> Query:
+    return Query("", user, lambda text: float(text) if text.isdigit() else None)
 
 
 def test_a_checkpoint_judges(tmp_path: Path) -> None:
     model, tokenizer = automaton("7")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    bill = Bill()
+    bill = Usage()
     judge = Local(LocalSpec(path=str(tmp_path), batch_size=2, max_tokens=5))
     found = asyncio.run(judge.ask([question(), question("12+30="), question(), question("1")], bill))
     assert found == [Answer(7.0)] * 4
@@ -83,10 +83,12 @@ def test_a_checkpoint_judges(tmp_path: Path) -> None:
     assert asyncio.run(judge_score(["4", "?"], ["2+2="] * 2, scale="raw", **knobs)) == [7.0, 1.0]
 
 
-@pytest.mark.parametrize(("spoken", "why"), [(("7", "8", "9"), "cut off"), (("+",), "unreadable")])
-def test_what_is_no_verdict(spoken: tuple[str, ...], why: str) -> None:
-    lent = Lent(*automaton(*spoken))
-    assert answers(lent, [question()], PolicySpec(policy="current", max_tokens=3), Bill()) == [Answer(None, why)]
+@pytest.mark.parametrize(("generated", "why"), [(("7", "8", "9"), "cut off"), (("+",), "unreadable")])
+def test_what_is_no_verdict(generated: tuple[str, ...], why: str) -> None:
+    lent = ModelHandle(*automaton(*generated))
+    assert generate_answers(lent, [question()], PolicySpec(policy="current", max_tokens=3), Usage()) == [
+        Answer(None, why)
+    ]
 
 
 def judging(policy: str) -> Bound:
@@ -126,11 +128,11 @@ def test_it_is_not_asked_while_it_reads() -> None:
 
 def test_without_a_policy_or_its_adapters_nobody_judges() -> None:
     training, base = SimpleNamespace(global_step=1), judging("base")
-    with pytest.raises(PartError, match="has not been met"):
+    with pytest.raises(PartError, match="requires a policy"):
         score(base, training)
     assert score(base, None) == [None]
     introduce([base], *automaton("7")[:1], {}, automaton("7")[1])
-    with pytest.raises(PartError, match="no adapters"):
+    with pytest.raises(PartError, match="requires adapters"):
         score(base, training)
     assert score(base, None) == [None], "rlm eval, of a model that has none"
     assert judging("base").knobs["judge"].lent is None, "another stage, another policy"

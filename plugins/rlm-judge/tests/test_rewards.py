@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rlm_judge import fake, judge_pairwise, judge_rubric, judge_score, judge_verify
 from rlm_judge.fake import Fake, verdict
-from rlm_judge.rude import Rude, completion, http
+from rlm_judge.faulty_server import FaultyServer, completion, http
 from rlm_judge.spec import ServerSpec
 
 from rlm_plugins.errors import PartError, RecipeError
@@ -58,16 +58,16 @@ def test_a_mark_is_brought_to_zero_and_one() -> None:
 
 def test_the_mean_of_the_votes_that_were_given() -> None:
     replies = [http(200, completion(text)) for text in ("8", "6", "hm")]
-    with Rude(*replies) as rude:
+    with FaultyServer(*replies) as rude:
         server = {"url": rude.url, "temperature": 1.0, "concurrency": 1}
         assert score(judge_score, ["4"], server=server, votes=3, template="{answer}", scale="raw") == [7.0]
         assert [request.get("seed") for request in rude.requests] == [None, 1, 2]
-    with pytest.raises(PartError, match="3 votes of a judge that says the same"):
+    with pytest.raises(PartError, match="3 votes of a deterministic judge"):
         score(judge_score, ["4"], votes=3)
 
 
 def test_a_template_must_show_what_is_judged() -> None:
-    with pytest.raises(PartError, match="does not show 'answer'"):
+    with pytest.raises(PartError, match=r"requires the field \{answer\}"):
         score(judge_score, ["4"], template="how good is {completion}?")
 
 
@@ -101,15 +101,17 @@ def test_a_rubric_is_a_weighted_mean(said: str, expected: float | None) -> None:
 
 def test_a_rows_own_rubric_comes_first() -> None:
     rows = [{"a": 1}, [{"criterion": "a", "points": 1}, {"criterion": "b", "points": 2}], None]
-    before = len(SUMS.heard)
+    before = len(SUMS.requests)
     assert score(judge_rubric, ["4"] * 3, rubric=rows, criteria={"c": 1.0, "d": 1.0, "e": 1.0}) == [1.0] * 3
-    forms = {request["messages"][1]["content"].rpartition("Verdict")[2].count("…") for request in SUMS.heard[before:]}
+    forms = {
+        request["messages"][1]["content"].rpartition("Verdict")[2].count("…") for request in SUMS.requests[before:]
+    }
     assert forms == {1, 2, 3}
     assert score(judge_rubric, ["4"]) == [None]
 
 
 @pytest.mark.parametrize(
-    ("rubric", "told"), [({"a": -1}, "positive weight"), ({"a": "much"}, "its rubric is"), ([1], "its rubric is")]
+    ("rubric", "told"), [({"a": -1}, "positive weight"), ({"a": "much"}, "malformed rubric"), ([1], "malformed rubric")]
 )
 def test_what_is_no_rubric_is_told(rubric: Any, told: str) -> None:
     with pytest.raises(PartError, match=f"sample 0.*{told}"):

@@ -6,13 +6,13 @@ import time
 
 import pytest
 from rlm_math import math_accuracy
-from rlm_math.measured.adversary import CASES, Case, box
+from rlm_math.measured.adversarial_cases import CASES, Case, box
 from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 
 MISSED: set[str] = set()
 """Right answers that score 0: a handful at most."""
 
-LONGEST = 4.0
+MAX_LENGTH = 4.0
 """Seconds one answer may take: the limit of 2.5, and what killing costs."""
 
 
@@ -28,9 +28,9 @@ def test_it_gets_what_it_deserves_in_time(case: Case) -> None:
         (score,) = math_accuracy([case.completion], [case.gold])
         took = time.perf_counter() - start
         assert score == (0.0 if case.name in MISSED else case.expected), attempt
-        if took < LONGEST:
+        if took < MAX_LENGTH:
             break
-    assert took < LONGEST
+    assert took < MAX_LENGTH
 
 
 def test_what_is_missed_is_a_handful_of_right_ones() -> None:
@@ -66,5 +66,5 @@ def test_white_space_and_sizes_change_nothing() -> None:
 
 
 def test_an_answer_is_its_own_answer() -> None:
-    golds = sorted({gold for gold, _ in RIGHT + WRONG})
-    assert math_accuracy([box(gold) for gold in golds], golds) == [1.0] * len(golds)
+    references = sorted({gold for gold, _ in RIGHT + WRONG})
+    assert math_accuracy([box(gold) for gold in references], references) == [1.0] * len(references)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.implicit import ImplicitReward
-from rlm_process.pairs import right_above_wrong
+from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process
+from rlm_process.ranking_accuracy import ranking_accuracy
 from torch.nn.functional import binary_cross_entropy
 
 from rlm_plugins.builtin.advantages import leave_one_out
@@ -148,16 +148,16 @@ def test_who_has_met_nobody(host: Any) -> None:
     part = ImplicitReward()
     assert part.state_dict() == {}
     part.load_state_dict({})
-    with pytest.raises(PartError, match="met no policy"):
+    with pytest.raises(PartError, match="requires a policy"):
         said(part, host)
 
 
 def test_pairs_by_hand() -> None:
     x = torch.tensor([0.1, 0.2, 0.2, 0.9, 5.0])
     outcome, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 4, 4, 1])
-    assert right_above_wrong(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
-    assert right_above_wrong(x + torch.arange(5) * 1e-7, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
-    assert right_above_wrong(x, torch.zeros(5), group) is None
+    assert ranking_accuracy(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert ranking_accuracy(x + torch.arange(5) * 1e-7, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
+    assert ranking_accuracy(x, torch.zeros(5), group) is None
 
 
 # ---------------------------------------------------------------- the advantage
@@ -165,14 +165,14 @@ def test_pairs_by_hand() -> None:
 
 def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bool) -> list[list[float]]:
     """The advantage of PRIME for one group, sum by sum."""
-    n, means = len(o), [sum(row) / len(row) for row in rho]
+    n, mean_values = len(o), [sum(row) / len(row) for row in rho]
     found = []
     for i, row in enumerate(rho):
         others = [j for j in range(n) if j != i]
         if stretched:
-            seen = [x * n / (n - 1) - sum(means) / (n - 1) for x in row]
+            seen = [x * n / (n - 1) - sum(mean_values) / (n - 1) for x in row]
         else:
-            seen = [x - sum(means[j] for j in others) / (n - 1) for x in row]
+            seen = [x - sum(mean_values[j] for j in others) / (n - 1) for x in row]
         outcome = o[i] - sum(o[j] for j in others) / (n - 1)
         found.append([sum(gamma ** (s - t) * seen[s] for s in range(t, len(row))) + outcome for t in range(len(row))])
     return found

@@ -21,9 +21,9 @@ def problems(prompt: str) -> list[Problem]:
 def test_right_lines_are_what_the_columns_add_up_to():
     environment_spec = sums(count=5, train_rows=50, test_rows=20)
     for row in (*environment_spec.train, *environment_spec.test):
-        asked = problems(row["prompt"][0]["content"])
-        assert len(asked) == len(row["lines"]) == 5
-        for problem, line in zip(asked, row["lines"], strict=True):
+        encode = problems(row["prompt"][0]["content"])
+        assert len(encode) == len(row["lines"]) == 5
+        for problem, line in zip(encode, row["lines"], strict=True):
             units, tens = map(int, line.split(","))
             assert units == problem.a % 10 + problem.b % 10
             assert 10 * tens + units % 10 == problem.a + problem.b

@@ -34,9 +34,9 @@ from rlm_plugins.specs import EnvironmentSpec
 def sevens(completions):
     return [said.count("7") / 4 for said in completions]
 
-def digits(said, heard, secret):
-    assert len(said) == len(heard)
-    return [0.25 * text[:1].isdigit() for text in said]
+def digits(texts, observations, secret):
+    assert len(texts) == len(observations)
+    return [0.25 * text[:1].isdigit() for text in texts]
 
 class Sums(Environment):
     turns = 3
@@ -98,10 +98,10 @@ def test_steps_are_valued_by_going_on_from_them(folder: Path):
     log = trained(
         folder, f"{{name: vine_ppo, advantage: {knobs}, shapers: [{{name: step_labels, steps: {{every: 5}}}}]}}"
     )
-    asked, steps = column(log, "advantage/continuations"), column(log, "advantage/steps")
-    assert len(asked) == 2
+    encode, steps = column(log, "advantage/continuations"), column(log, "advantage/steps")
+    assert len(encode) == 2
     assert all(
-        2 * 2 <= n <= 2 * 16 * 3 and n % 2 == 0 for n in asked
+        2 * 2 <= n <= 2 * 16 * 3 and n % 2 == 0 for n in encode
     )  # two prompts at least, three states a row at most
     assert all(1 <= n <= 3 for n in steps)
     assert all(0 < x < 1 for x in column(log, "advantage/shared_states"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rlm_process.knobs import Every, Pattern
-from rlm_process.labels import step_labels
+from rlm_process.sampled_labels import step_labels
 from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch
@@ -30,7 +30,7 @@ class Room:
 
     def __init__(self, rows: Sequence[Sequence[int]], **words: Any) -> None:
         self.told: dict[str, float] = {}
-        self.asked: list[tuple[int, ...]] = []
+        self.encode: list[tuple[int, ...]] = []
         self.judged: list[tuple[int, ...]] = []
         self.rows = rows
         width = max(map(len, rows))
@@ -41,8 +41,8 @@ class Room:
     def write(self, prompts: Sequence[str], prefixes: Sequence[Sequence[int]]) -> list[list[int]]:
         found = []
         for prefix in map(tuple, prefixes):
-            found.append([self.asked.count(prefix)])
-            self.asked.append(prefix)
+            found.append([self.encode.count(prefix)])
+            self.encode.append(prefix)
         return found
 
     def score(self, prompts: Sequence[str], ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_credit_by_hand():
     room = Room(ROWS, token_rewards=PAID)
     expected = [[0.5, 0.5, 0.25, 0.25], [-0.25, -0.25, 0.5, 0.0], [0.5, 0.5, -0.75, 0.0]]
     assert room(vine).tolist() == expected
-    assert {prefix: room.asked.count(prefix) for prefix in VALUES} == dict.fromkeys(VALUES, 4)
+    assert {prefix: room.encode.count(prefix) for prefix in VALUES} == dict.fromkeys(VALUES, 4)
     assert room.told == {"continuations": 12.0, "shared_states": 0.5, "steps": 2.0}
 
 
@@ -100,7 +100,7 @@ def test_only_the_first_states_may_be_valued():
     room = Room(ROWS, token_rewards=PAID)
     expected = [[0.75, 0.75, 0.0, 0.0], [0.25, 0.25, 0.0, 0.0], [-0.25, -0.25, 0.0, 0.0]]
     assert room(vine, first=1).tolist() == expected
-    assert {*room.asked} == {()}
+    assert {*room.encode} == {()}
 
 
 def test_whitened_over_the_batch():
@@ -169,4 +169,4 @@ def test_rows_without_tokens(part: Any):
     if part is step_labels:
         room.words.pop("mask")
     assert not room(part).any()
-    assert room.asked == []
+    assert room.encode == []
