@@ -59,7 +59,7 @@ def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
     assert model.training
     model.config.sliding_window, model.config.use_sliding_window = 8, True
     model.config.layer_types = ["sliding_attention"] * 2
-    assert not reader._all_seen(ids, [([1], [2])])
+    assert not reader._fits_context(ids, [([1], [2])])
     assert reader.distances(asked, ids, [], "=", ["3"]) == []
 
 
@@ -91,12 +91,12 @@ def test_consistency_and_volatility_of_a_path() -> None:
     assert joint_consistency([(0.6, 0.4)] * 3) == pytest.approx(0.6)
 
 
-class Told(PathConsistency):
-    """Reads distances off a table in place of a model: (end, answer) → distance, 1 where nothing is said."""
+class TableLikelihoods(PathConsistency):
+    """PathConsistency with distances from a table instead of a model: (end, answer) → distance, 1 by default."""
 
     def __init__(self, table: dict[tuple[int, str], float], **knobs: Any) -> None:
         super().__init__(separator=";", untagged="last_number", **knobs)
-        self._reader = self  # type: ignore[assignment]
+        self._likelihoods = self  # type: ignore[assignment]
         self.table = table
 
     def token_texts(self, ids: list[int]) -> list[str]:
@@ -112,7 +112,7 @@ def scored(part: PathConsistency, texts: list[str], **more: Any) -> list[float |
 
 def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
     # after "a;" the answer 7 is nearer, after "a;b;" the answer 8 is
-    part = Told({(2, "7"): 0.5, (4, "8"): 0.5})
+    part = TableLikelihoods({(2, "7"): 0.5, (4, "8"): 0.5})
     logged: dict[str, float] = {}
     texts = ["a;b; 7", "a; 7", "a;b; 8", "nothing"]
     found = scored(part, texts, log_metric=logged.__setitem__)
@@ -120,7 +120,7 @@ def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
     assert found == [pytest.approx(seven), pytest.approx(seven), pytest.approx(0.5), 0.0]
     assert logged["path_consistency/consistency"] == pytest.approx((0.5 + 1.0 + 0.5) / 3)
     assert logged["path_consistency/volatility"] == pytest.approx((1.0 + 0.0 + 0.5) / 3)
-    assert scored(Told(part.table, threshold=0.6), texts) == [1.0, 1.0, 0.0, 0.0]
+    assert scored(TableLikelihoods(part.table, threshold=0.6), texts) == [1.0, 1.0, 0.0, 0.0]
     assert scored(part, ["a; 7", "a;b; 7.0", "none"]) == [None] * 3  # one answer: nothing to compare
     assert scored(part, ["7", "8"]) == [0.0, 0.0]  # no state on the way
 
@@ -130,8 +130,8 @@ def test_without_a_policy_it_says_so() -> None:
         PathConsistency()(["q"] * 2, ["1", "2"], [[1], [2]])
 
 
-class Acquainted(PathConsistency):
-    """One that has met a small policy."""
+class WithPolicy(PathConsistency):
+    """PathConsistency with a small policy."""
 
     def __init__(self, *, separator: str = ";") -> None:
         super().__init__(separator=separator, lead="=", untagged="last_number")
@@ -140,6 +140,6 @@ class Acquainted(PathConsistency):
 
 test_laws = conformance(
     "rlm_rewards",
-    Acquainted,
+    WithPolicy,
     columns={"completions": ["1+1=2;2+1=3;3", "1;2", "2;2;2", "", "no answer"]},
 )

@@ -135,7 +135,7 @@ def test_without_a_policy_or_its_adapters_nobody_judges() -> None:
     with pytest.raises(PartError, match="requires adapters"):
         score(base, training)
     assert score(base, None) == [None], "rlm eval, of a model that has none"
-    assert judging("base").knobs["judge"].lent is None, "another stage, another policy"
+    assert judging("base").knobs["judge"].handle is None, "another stage, another policy"
 
 
 @pytest.fixture

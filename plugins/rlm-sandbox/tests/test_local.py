@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from rlm_sandbox import Call, Check, Limits, Local, Program, SandboxError, Stdin, local
 from rlm_sandbox.inside.syscalls import MACHINES
-from rlm_sandbox.keeper import PACKAGE, Zygote
-from rlm_sandbox.measured.siege import CHECK, HONEST
-from rlm_sandbox.measured.stress import left, stress
+from rlm_sandbox.measured.attack_suite import CHECK, HONEST
+from rlm_sandbox.measured.stress import resources_held, stress
+from rlm_sandbox.zygote_handle import PACKAGE, Zygote
 
 ECHO = Program("def echo(x): return x")
 PATIENT = Limits(seconds=30.0)
@@ -81,7 +81,7 @@ def test_installed_modules_may_be_asked_for() -> None:
 
 def test_a_zygote_that_somebody_killed_is_replaced(sandbox: Local) -> None:
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
-    for zygote in list(sandbox._crew._idle):  # type: ignore[union-attr]
+    for zygote in list(sandbox._pool._idle):  # type: ignore[union-attr]
         os.kill(zygote._process.pid, signal.SIGKILL)
         zygote._process.wait()
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
@@ -101,24 +101,24 @@ def test_more_threads_than_places(sandbox: Local) -> None:
 
 def test_many_samples_leave_nothing_behind(sandbox: Local) -> None:
     stress(sandbox, 40)
-    before = left()
+    before = resources_held()
     wrong, _ = stress(sandbox, 250)
-    after = left()
+    after = resources_held()
     assert wrong == 0
     assert (after.children, after.descriptors) == (before.children, before.descriptors)
     assert after.megabytes < before.megabytes + 20
     sandbox.close()
-    assert left().children <= before.children - 3  # two places, and one zygote more
+    assert resources_held().children <= before.children - 3  # two places, and one zygote more
 
 
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from rlm_sandbox import Call, Program, shared
-from rlm_sandbox.measured.stress import _below
+from rlm_sandbox.measured.stress import _descendants
 run = lambda: next(shared(1).run(Program("def f(): return 7"), [Call("f")])).value
 assert run() == 7
-print(*_below(os.getpid()), flush=True)
+print(*_descendants(os.getpid()), flush=True)
 {}
 """
 BUSY = (
@@ -177,7 +177,7 @@ def test_without_locks_it_refuses_and_names_the_choices(monkeypatch: pytest.Monk
 
 def test_a_canary_that_gets_through_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "Zygote", lambda modules, jail, unlocked: Zygote(modules, jail, unlocked=True))
-    with pytest.raises(SandboxError, match=r"got through with .*a process"):
+    with pytest.raises(SandboxError, match=r"succeeded with .*a process"):
         next(Local(1).run(ECHO, [Call("echo", (1,))]))
 
 
@@ -189,8 +189,8 @@ def test_a_person_may_run_without_and_is_told(
     sandbox = Local(1)
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
     assert not sandbox.sandboxed
-    assert sandbox.line.startswith("code sandbox: NONE")
-    assert sandbox.line in capsys.readouterr().err
+    assert sandbox.status_line.startswith("code sandbox: NONE")
+    assert sandbox.status_line in capsys.readouterr().err
     sandbox.close()
 
 

@@ -32,7 +32,7 @@ class Calculator(Environment):
 
         Returns:
             The value.
-        """  # noqa: D401 (this docstring is the tool description in the prompt)
+        """  # the tool's description in the prompt, hence no change of its text
         return str(evaluate(expression))
 
 

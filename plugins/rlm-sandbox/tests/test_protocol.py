@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from rlm_sandbox.inside.wire import Unsendable, decode, encode, pack, unpack
+from rlm_sandbox.inside.protocol import EncodingError, decode, encode, pack, unpack
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53, -(2**300), 1.5, 1e300, "", "é\ud800", b"\x00", [], [[1], (2,)], {}, {1: "a"},
@@ -34,7 +34,7 @@ def test_of_a_subclass_only_the_value_comes() -> None:
 
 @pytest.mark.parametrize("value", [object(), len, range(3), Liar, [object()], {"a": lambda: 0}])
 def test_nothing_else_is_sent(value: Any) -> None:
-    with pytest.raises(Unsendable):
+    with pytest.raises(EncodingError):
         encode(value)
 
 
@@ -44,13 +44,13 @@ def test_nothing_else_is_sent(value: Any) -> None:
      {"$bytes": "zz"}, {"a": 1, "b": 2}, {"$set": [{"$dict": []}]}, {"$float": [1]}],
 )  # fmt: skip
 def test_what_is_no_value_is_refused(json: Any) -> None:
-    with pytest.raises(Unsendable):
+    with pytest.raises(EncodingError):
         decode(json)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"1" * 5000, b"[" * 100_000])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(Unsendable):
+    with pytest.raises(EncodingError):
         unpack(data)
 
 
@@ -59,12 +59,12 @@ def test_depth_and_clashes_are_bounded() -> None:
     for _ in range(100):
         nested = [nested]
     for made in (lambda: encode(nested), lambda: decode(nested)):
-        with pytest.raises(Unsendable):
+        with pytest.raises(EncodingError):
             made()
     begun = time.monotonic()
     for tag in ("$set", "$frozenset"):
-        with pytest.raises(Unsendable, match="clash"):
+        with pytest.raises(EncodingError, match="clash"):
             decode({tag: [{"$int": hex(k * (2**61 - 1))} for k in range(1, 40_000)]})
-    with pytest.raises(Unsendable, match="clash"):
+    with pytest.raises(EncodingError, match="clash"):
         decode({"$dict": [[{"$int": hex(k * (2**61 - 1))}, 0] for k in range(1, 40_000)]})
     assert time.monotonic() - begun < 10
