@@ -1,4 +1,4 @@
-"""Every attack, as whoever runs the tests and as an ordinary user; and that the attacks are attacks."""
+"""The attack suite, as the current and as an ordinary user; and that the attacks are effective."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 def readable_python() -> str | None:
-    """A Python that any user may run: ours, or the system's."""
+    """Return a Python that any user may run: this one, or the system's."""
     for path in (interpreter(), shutil.which("python3", path="/usr/bin:/usr/local/bin")):
         check = "import sys; sys.exit(sys.version_info < (3, 11))"
         with suppress(OSError):
@@ -56,11 +56,11 @@ def begun(command: list[str], **more: Any) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("user", ["self", "nobody"])
-def test_none_succeeds(user: str, suites: dict[str, subprocess.Popen[str]]) -> None:
+def test_no_attack_succeeds(user: str, suites: dict[str, subprocess.Popen[str]]) -> None:
     if user not in suites:
         pytest.skip("is an ordinary user already, or there is no Python 3.11 that user nobody may run")
-    said, complaints = suites[user].communicate(timeout=600)
-    assert said, complaints[-2000:]
+    said, errors = suites[user].communicate(timeout=600)
+    assert said, errors[-2000:]
     report = json.loads(said)
     assert report["succeeded"] == []
     assert report["sandboxed"]
@@ -68,8 +68,8 @@ def test_none_succeeds(user: str, suites: dict[str, subprocess.Popen[str]]) -> N
     assert report["attacks"] == len(ATTACKS if user == "self" else ONE_LINERS) >= 60
 
 
-def test_they_succeed_where_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without seccomp, and with Landlock and the ordinary user still there, what they do not cover gets through."""
+def test_attacks_succeed_without_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without seccomp, attacks succeed that Landlock and the ordinary user do not cover."""
     sandbox = Local(1)
     monkeypatch.setattr(sandbox, "_pool", ZygotePool(1, lambda: Zygote((), [], unlocked=True)))
     harmless = ["stat_home", "udp_loopback", "memfd", "machine_code", "socketpair", "outlive", "host_facts", "fork"]
@@ -78,8 +78,8 @@ def test_they_succeed_where_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) 
     assert {line.split()[0] for line in got} == set(harmless), got
 
 
-def test_the_attacks_are_programs() -> None:
-    """An attack that breaks before it begins would prove nothing: they load, and get as far as being refused."""
+def test_attacks_load_and_run() -> None:
+    """The attacks load and run up to the rejected operation; a broken attack would prove nothing."""
     sandbox = Local(1)
     for name in ONE_LINERS:
         program = ATTACKS[name]
