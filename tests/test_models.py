@@ -258,7 +258,9 @@ def test_no_end_token(damaged: Path) -> None:
 
 def test_four_bits_without_bitsandbytes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"(?s)model.load_in_4bit: `load_in_4bit` requires .*hint: pip install bitsand"):
+    with pytest.raises(
+        RecipeError, match=r"(?s)model.load_in_4bit: `load_in_4bit` requires .*hint: pip install bitsand"
+    ):
         pretrained(path=str(saved), load_in_4bit=True)
 
 

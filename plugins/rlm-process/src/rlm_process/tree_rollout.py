@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from rlm_plugins.builtin.tree_rollouts import Write, grown
+from rlm_plugins.builtin.tree_rollouts import Generate, grow_trees
 from rlm_process.knobs import Steps
 from rlm_process.step_boundaries import step_cutter
 
@@ -31,7 +31,13 @@ class Tree:
         self.steps, self.trunks, self.forks = steps, trunks, forks
 
     def __call__(
-        self, prompts: Sequence[Any], source_index: Sequence[int], generate: Write, tokenizer: Any, seed: int, step: int
+        self,
+        prompts: Sequence[Any],
+        source_index: Sequence[int],
+        generate: Generate,
+        tokenizer: Any,
+        seed: int,
+        step: int,
     ) -> dict[str, Any]:
         """Return the completions of each group."""
         cut_steps = step_cutter(self.steps, tokenizer, where="rollouts: tree.steps")
@@ -43,5 +49,7 @@ class Tree:
             rng = random.Random(f"{seed} {step} {prompts[index]} {source_index[index]} {forked[index]}")
             return rng.choice(ends) if ends else start
 
-        completions, _ = grown(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, choose=choose)
+        completions, _ = grow_trees(
+            generate, prompts, source_index, trunks=self.trunks, forks=self.forks, fork_point=choose
+        )
         return {"completion_ids": completions}
