@@ -19,7 +19,8 @@ from trl import GRPOConfig, GRPOTrainer
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
+from rlm_plugins.rollout.prompt_sampler import order_of
+from rlm_plugins.rollout.prompt_source import prompt_source_for
 from rlm_plugins.run.trainer_setup import house_settings
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation

@@ -25,7 +25,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.diagnostics import correlation, shares, ties
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
@@ -39,7 +39,7 @@ BATCH: dict[str, Any] = {
 }
 
 
-def judged(function: Callable[..., Any], book: Faults | None = None, **beside: Any) -> list[float | None]:
+def judged(function: Callable[..., Any], book: FaultLog | None = None, **beside: Any) -> list[float | None]:
     part = Part("rlm_rewards", "it", "guest", function)
     part.check()
     said = trl_reward(Reward("it", part.bind({}), **beside), book)(**BATCH)
@@ -70,7 +70,7 @@ class Fails:
 def test_what_raises_is_named_to_the_sample(reward: Any) -> None:
     with pytest.raises(PartError, match=r"reward 'it' \(plugin 'guest', .*test_guards.py\), step 7: raised ValueError"):
         judged(reward)
-    book = Faults()
+    book = FaultLog()
     judged(reward, book)
     assert book.stop is not None
     assert "for sample 2, whose completion begins 'bad'" in str(book.stop)
@@ -82,7 +82,7 @@ def test_what_raises_is_named_to_the_sample(reward: Any) -> None:
 
 @pytest.mark.parametrize("reward", [fails, fails_async, Fails])
 def test_the_other_groups_keep_their_scores(reward: Any, caplog: pytest.LogCaptureFixture) -> None:
-    zero, skip = Faults(), Faults()
+    zero, skip = FaultLog(), FaultLog()
     with caplog.at_level(logging.WARNING):
         assert judged(reward, zero, on_error="zero") == [1.0, 2.0, 0.0, 0.0]
     assert "for sample 2" in caplog.text
@@ -99,7 +99,7 @@ def test_one_impossible_value_costs_one_row(value: Any) -> None:
     def it(completions: list[str]) -> list[Any]:
         return [1.0, None, value, torch.tensor(0.5)]
 
-    book = Faults()
+    book = FaultLog()
     assert judged(it, book, on_error="zero") == [1.0, None, 0.0, 0.5]
     assert book.rows == {"it": [2]}
     assert judged(it, on_error="skip") == [1.0, None, None, 0.5]
@@ -109,7 +109,7 @@ def test_one_impossible_value_costs_one_row(value: Any) -> None:
 
 @pytest.mark.parametrize("said", [None, 1.0, {}, "abcd", [1.0], iter([1.0] * 4), torch.tensor(1.0)])
 def test_an_impossible_answer_costs_the_batch(said: Any) -> None:
-    book = Faults()
+    book = FaultLog()
     assert judged(lambda completions: said, book, on_error="skip") == [None] * 4
     assert book.rows == {"it": [0, 1, 2, 3]}
 
@@ -129,7 +129,7 @@ async def short_async(completions: list[str]) -> list[float]:
 def test_a_list_that_is_too_short_names_its_sample(reward: Any, rows: slice, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("prompts", "completions", "answer"):
         monkeypatch.setitem(BATCH, name, BATCH[name][rows])
-    book = Faults()
+    book = FaultLog()
     assert judged(reward, book, on_error="skip") == [*[1.0] * (len(BATCH["prompts"]) - 2), None, None]
     with pytest.raises(Fault, match=r"returned 0 scores for 1 completions: \[\] for sample \d, .* begins 'bad'"):
         judged(reward)
@@ -158,7 +158,7 @@ class OfOne:
 
 @pytest.mark.parametrize("reward", [of_one, of_one_async, OfOne])
 def test_a_reward_of_one_completion_fails_for_one_row(reward: Any) -> None:
-    book, began = Faults(), time.monotonic()
+    book, began = FaultLog(), time.monotonic()
     assert judged(reward, book, on_error="skip") == [1.0, None, None, 4.0]
     assert book.rows == {"it": [2]}
     assert time.monotonic() - began < 0.7, "one after the other takes 0.8 s"
@@ -181,7 +181,7 @@ def test_a_reward_of_one_completion_that_fails_for_every_row_is_not_asked_twice(
 
     for reward in (it, it_async):
         asked.clear()
-        assert judged(reward, book := Faults(), on_error="zero") == [0.0] * 4
+        assert judged(reward, book := FaultLog(), on_error="zero") == [0.0] * 4
         assert asked == BATCH["completions"]
         assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(asked)]
 
@@ -353,7 +353,7 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     bound = registry.find("rlm_rewards", "heavy").bind({"factor": 3.0})
     texts = ["1", "2", "hang", "3", "exit", "4", "raise", "5", "nan", "6"]
     given = {"prompts": list("aabbccddee"), "completions": texts, "answer": [1.0] * 10, "completion_ids": [[1]] * 10}
-    book = Faults()
+    book = FaultLog()
     reward = Reward("heavy", bound, on_error="skip", timeout=8.0, processes=2)
     assert trl_reward(reward, book)(**given) == [3.0, 3.0, *[None] * 7, 3.0]
     told = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
@@ -362,7 +362,7 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     (raised,) = [said for sample, said in told if sample == 6]
     assert raised.startswith("raised ValueError: ")
     assert raised != f"raised ValueError: {os.getpid()}"
-    reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), Faults()
+    reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), FaultLog()
     texts = {"prompts": ["p"] * 4, "completions": ["1", "raise", "nan", "2"], "completion_ids": [[1]] * 4}
     assert trl_reward(reward, book)(**texts, answer=[1.0] * 4) == [3.0, 0.0, 0.0, 3.0]
     assert [(record["sample"], record["fault"].split(":")[0]) for record in book.records] == [
@@ -425,15 +425,15 @@ def _one_of_two(rank: int, port: int) -> int:
     os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     import torch.distributed
 
-    from rlm_plugins.rewards.fault_log import agree
+    from rlm_plugins.rewards.fault_log import raise_on_all_processes
 
     torch.distributed.init_process_group("gloo")
     mine = Fault("returned nan", where="reward 'it', step 3", sample=1) if rank == 1 else None
     if mine is not None:
         mine.records = [{"sample": 1}]
-    agree(None)
+    raise_on_all_processes(None)
     try:
-        agree(mine)
+        raise_on_all_processes(mine)
     except Fault as fault:
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()  # or who is left behind aborts

@@ -13,7 +13,8 @@ import torch
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.rewards.trl_adapter import text_of, trl_reward
+from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 
 CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]

@@ -19,7 +19,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
-from rlm_plugins.rewards.prefetch import Asker
+from rlm_plugins.rewards.prefetch import RequestThread
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward, Speed
 
@@ -72,12 +72,12 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
     piles: list[list[int]] = []
     first = threading.Event()
 
-    def squares(asker: Asker) -> list[int]:
+    def squares(asker: RequestThread) -> list[int]:
         piles.append(numbers := asker.take())
         first.wait(5)
         return [n * n for n in numbers]
 
-    asker = Asker(squares)
+    asker = RequestThread(squares)
     answers = [asker.begin(1)]
     while not piles:
         pass
@@ -88,7 +88,7 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
 
 
 def test_what_is_raised_is_every_askers_and_it_goes_on() -> None:
-    asker = Asker(lambda these: [1 / x for x in these.take()])
+    asker = RequestThread(lambda these: [1 / x for x in these.take()])
     with pytest.raises(ZeroDivisionError):
         asker.begin(0).result(5)
     assert asker.begin(2).result(5) == 0.5
@@ -107,7 +107,7 @@ def test_who_answers_at_once_is_not_asked_ahead_again(loop: Any, monkeypatch: py
     """What is cheap is measured batch by batch, of those begun early and of those that were not."""
     function = reward()
     for cheap, asked in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
-        monkeypatch.setattr(ahead, "CHEAP", cheap)
+        monkeypatch.setattr(ahead, "MIN_SECONDS", cheap)
         LOG.clear()
         function.begin(BATCH, loop)
         assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]

@@ -27,10 +27,11 @@ from rlm_plugins.recipe.checks.dataset import check_columns
 from rlm_plugins.recipe.checks.environment import check_environment, check_playing
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Speed
 from rlm_plugins.step import Equation
@@ -354,7 +355,7 @@ class Unsure(Fragile):
 
 def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.MonkeyPatch) -> EquationTrainer:
     reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
-    faults = Faults()
+    faults = FaultLog()
     pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward, faults)], "faults": faults}
     made = speaking(folder, worlds.environment_spec(environment, chat=True), pieces=pieces)
     scripted(made, ["1"], monkeypatch)
@@ -418,7 +419,12 @@ def test_what_comes_too_late_is_not_of_the_episode() -> None:
     """The thread of a tool cannot be ended: whatever it still does, nobody who asks the episode sees."""
     tokenizer = worlds.scratch(tools=True)[1]
     written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
-    table = EpisodeRunner(worlds.environment_spec(Slow, chat=True), tokenizer, ends=[tokenizer.eos_token_id], room=200)
+    table = EpisodeRunner(
+        worlds.environment_spec(Slow, chat=True),
+        tokenizer,
+        end_token_ids=[tokenizer.eos_token_id],
+        max_completion_length=200,
+    )
     prompt = [{"role": "user", "content": "a"}]
     (row,) = table.play([prompt], [{"prompt": prompt, "secret": 1}], lambda ids: ([written for _ in ids], None))
     episode = row.episode
@@ -439,7 +445,7 @@ class Numpy(Environment):
 
 
 def test_what_a_world_pays_may_be_a_number_of_numpy() -> None:
-    table = EpisodeRunner(worlds.environment_spec(Numpy), tiny.tokenizer(), ends=[1], room=9)
+    table = EpisodeRunner(worlds.environment_spec(Numpy), tiny.tokenizer(), end_token_ids=[1], max_completion_length=9)
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
     assert (row.episode.rewards, row.episode.done) == ([0.5], True)
     assert type(row.episode.paid[0]) is float
@@ -467,7 +473,9 @@ def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
 
 @pytest.mark.parametrize(("room", "positions", "written"), [(3, None, 3), (99, 12, 5), (99, 9, 3), (99, 4, 0)])
 def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, written: int) -> None:
-    table = EpisodeRunner(worlds.environment_spec(), tiny.tokenizer(), ends=[1], room=room, positions=positions)
+    table = EpisodeRunner(
+        worlds.environment_spec(), tiny.tokenizer(), end_token_ids=[1], max_completion_length=room, max_length=positions
+    )
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 6, 7, 8, 1] for _ in ids], None))
     assert row.episode.cut
     assert len(row.prompt_ids) == 6

@@ -14,7 +14,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch
+from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
@@ -23,12 +23,12 @@ PAD = 9
 # ------------------------------------------------------------------ the batch that fills
 
 
-def draw(number: int, wanted: list[bool], length: int) -> Draw:
+def draw(number: int, wanted: list[bool], length: int) -> SamplingRound:
     """Groups of two; every row can be told by its ids."""
     rows = 2 * len(wanted)
     names = torch.arange(rows) + 100 * number
     want = torch.tensor(wanted).repeat_interleave(2)
-    return Draw(
+    return SamplingRound(
         {
             "prompt_ids": names.unsqueeze(1).expand(rows, length).clone(),
             "prompt_mask": torch.ones(rows, length, dtype=torch.long),
@@ -51,11 +51,11 @@ def draw(number: int, wanted: list[bool], length: int) -> Draw:
 
 
 def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
-    full = FullBatch(3, PAD)
+    full = RefillBuffer(3, PAD)
     full.add(draw(0, [False, True, False], 2))
     assert (full.filled, full.full) == (1, False)
     full.add(draw(1, [True, False, True], 4))
-    assert (full.filled, full.full, full.draws) == (3, True, 2)
+    assert (full.filled, full.full, full.rounds) == (3, True, 2)
     whole = full.finish()
     names = [2, 3, 100, 101, 104, 105]
     assert whole.batch.prompt_index.tolist() == whole.batch.named_rewards["r"].tolist() == names
@@ -71,14 +71,14 @@ def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
 
 
 def test_more_than_enough_is_left_lying() -> None:
-    full = FullBatch(3, PAD)
+    full = RefillBuffer(3, PAD)
     full.add(draw(0, [True, False, True], 1))
     full.add(draw(1, [False, True, True], 1))
     assert full.finish().batch.prompt_index.tolist() == [0, 1, 4, 5, 102, 103]
 
 
 def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
-    full = FullBatch(3, PAD)
+    full = RefillBuffer(3, PAD)
     full.add(draw(0, [False, True, False], 1))
     full.add(draw(1, [False, False, False], 2))
     whole = full.finish()
@@ -88,7 +88,7 @@ def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
 
 def test_images_cannot_be_told_apart() -> None:
     with pytest.raises(RecipeError, match="images cannot be refilled"):
-        Draw({"num_images": [1]}, draw(0, [True], 1).batch, {})
+        SamplingRound({"num_images": [1]}, draw(0, [True], 1).batch, {})
 
 
 # ------------------------------------------------------------------ in a run

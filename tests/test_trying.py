@@ -14,8 +14,8 @@ from rlm_plugins import distributed as processes
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults
-from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
+from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 
 
 def advantage(target: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_reward_that_fails_on_what_was_tried(tmp_path: Path, policy: str) -> N
         found.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
         return rewards
 
-    made, book, told = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, max_steps=1), Faults(), []
+    made, book, told = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, max_steps=1), FaultLog(), []
     (reward,) = made._rewards
     reward = type(reward)(**{**vars(reward), "on_error": policy})
     made._faults, made._note, made.reward_funcs = book, told.extend, [trl_reward(reward, book)]
@@ -156,10 +156,10 @@ class Guest:
 
 def test_any_class_may_meet_the_policy() -> None:
     part, policy = advantage(Guest), tiny.model()
-    introduce([part, advantage(everything)], policy, {})
+    setup_parts([part, advantage(everything)], policy, {})
     assert part.target.met == [policy]  # a function has nobody to meet
     with pytest.raises(PartError, match=r"failed: KeyError: 'nobody'"):
-        introduce([part], policy, {"sft": Path()})
+        setup_parts([part], policy, {"sft": Path()})
 
 
 class Reads(Guest):
@@ -171,5 +171,5 @@ class Reads(Guest):
 
 def test_who_names_the_tokenizer_is_given_it() -> None:
     part, policy, tokenizer = advantage(Reads), tiny.model(), tiny.tokenizer()
-    introduce([part], policy, {}, tokenizer)
+    setup_parts([part], policy, {}, tokenizer)
     assert part.target.met[-2:] == [policy, tokenizer]

@@ -69,7 +69,7 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
         from accelerate.utils import gather_object
 
         from rlm_plugins.distributed import processes
-        from rlm_plugins.rewards.trl_adapter import text_of
+        from rlm_plugins.rewards.columns import text_of
 
         scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
         good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised
-from rlm_plugins.lazy import torch
 
 
 def shuffled(size: int, epoch: int, seed: int) -> list[int]:
@@ -16,11 +15,9 @@ def shuffled(size: int, epoch: int, seed: int) -> list[int]:
     >>> shuffled(5, epoch=1, seed=0)
     [3, 4, 0, 1, 2]
     """
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epoch):
-        torch.randperm(size, generator=generator)
-    order: list[int] = torch.randperm(size, generator=generator).tolist()
-    return order
+    from rlm_plugins.rollout.prompt_sampler import shuffled_order
+
+    return shuffled_order(size, epoch, seed)
 
 
 def in_order(size: int) -> list[int]:

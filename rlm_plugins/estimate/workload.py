@@ -13,7 +13,7 @@ from rlm_plugins.data.tokenizer_check import check_fit
 from rlm_plugins.estimate.fast_paths import writing
 from rlm_plugins.estimate.memory import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
 ROWS = 500

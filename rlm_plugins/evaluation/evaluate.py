@@ -13,9 +13,10 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.greedy import Answers, answer
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.columns import reward_columns, text_of
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import agree
-from rlm_plugins.rewards.trl_adapter import answered, columns_of, introduce, text_of, trl_reward
+from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.trl_adapter import call_reward, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 
@@ -55,7 +56,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
     assert how is not None
     if hasattr(stage.engine, "evaluate"):
         return stage.engine.evaluate(stage, rows, model)
-    introduce((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
+    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
     return evaluate(
         model,
         tokenizer,
@@ -117,7 +118,7 @@ def evaluate(
                 samples += _scored(answers, share, rewards) if fault is None else []
             except Fault as error:
                 fault = error
-    agree(fault)
+    raise_on_all_processes(fault)
     samples = gather_object(samples) if state.num_processes > 1 else samples
     scores = {r.label: [s["rewards"][r.label] for s in samples if s["rewards"][r.label] is not None] for r in rewards}
     low, high = interval(scores[metric])
@@ -159,8 +160,10 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
 def _scored(answers: Answers, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]) -> list[dict[str, Any]]:
     seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
     nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
-    given = columns_of(answers.prompts, answers.completions, answers.completion_ids, seen, **answers.columns, **nobody)
-    scores = {reward.label: answered(trl_reward(reward), given) for reward in rewards}
+    given = reward_columns(
+        answers.prompts, answers.completions, answers.completion_ids, seen, **answers.columns, **nobody
+    )
+    scores = {reward.label: call_reward(trl_reward(reward), given) for reward in rewards}
     return [
         {
             "prompt": text_of(answers.prompts[i]),

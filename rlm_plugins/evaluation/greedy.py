@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.generation.call import written
 from rlm_plugins.models.adapters import at_rest
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.specs import EnvironmentSpec
 
 
@@ -82,9 +82,9 @@ def _played(
     table = EpisodeRunner(
         environment_spec,
         tokenizer,
-        ends=[tokenizer.eos_token_id],
-        room=max_new_tokens,
-        positions=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        end_token_ids=[tokenizer.eos_token_id],
+        max_completion_length=max_new_tokens,
+        max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
         options=template,
     )
 
@@ -95,7 +95,7 @@ def _played(
     played = table.play([row["prompt"] for row in rows], rows, write)
     episodes = [row.episode for row in played]
     columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
-    return Answers(**told_of(played), columns=columns)
+    return Answers(**reward_inputs(played), columns=columns)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from rlm_plugins.distributed import processes, share, together
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import drawn
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
-from rlm_plugins.rollout.dynamic_sampling import padded
+from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 
 Ids = Sequence[Sequence[int]]
 Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
@@ -111,7 +111,7 @@ class SecondModel:
     def _read(self, read: Read, prompts: Ids, completions: Ids, rows: list[int], width: int) -> torch.Tensor:
         logp = read([prompts[i] for i in rows], [completions[i] for i in rows])
         there = torch.tensor([[t < len(completions[i]) for t in range(width)] for i in rows], device=logp.device)
-        return padded(logp, width).where(there, 0.0)
+        return pad_to_width(logp, width).where(there, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Weights and optimiser."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 
 from rlm_plugins.packing.regroup import MicroBatch, sorted_rows, teaches
-from rlm_plugins.rollout.dynamic_sampling import has_rows
+from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 
 KEYS = 8
 """A completion keeps a copy of the keys and values it looks at. For one token these are less than an eighth of what a
@@ -58,7 +58,7 @@ def portioned(
         counts = sizes(rows["group"], shown, written, read)
         counts = parted(counts, most(len(counts)))
         pieces = {name: x.split(counts) for name, x in rows.items()}
-        rest = {name: x for name, x in step[0].items() if not has_rows(x)}
+        rest = {name: x for name, x in step[0].items() if not has_batch_dim(x)}
         portions = [{**rest, **{name: x[i] for name, x in pieces.items()}} for i in range(len(counts))]
         bounds = [len(portions) * i // window for i in range(window + 1)]
         found += [{PORTIONS: portions[low:high]} for low, high in pairwise(bounds)]

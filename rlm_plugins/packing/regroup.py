@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.rollout.dynamic_sampling import has_rows
+from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.step import Equation
 
 MicroBatch = dict[str, Any]
@@ -35,7 +35,7 @@ def regroup(micro_batches: Sequence[MicroBatch], window: int) -> list[MicroBatch
 
 def sorted_rows(step: Sequence[MicroBatch]) -> MicroBatch:
     """All rows of an optimiser step, group by group, those that teach nothing last."""
-    rows = {name: torch.cat([piece[name] for piece in step]) for name, x in step[0].items() if has_rows(x)}
+    rows = {name: torch.cat([piece[name] for piece in step]) for name, x in step[0].items() if has_batch_dim(x)}
     dead = ~teaches(rows["advantages"])
     order = torch.argsort(rows["group"] + dead * (rows["group"].max() + 1), stable=True)
     return {name: x[order] for name, x in rows.items()}

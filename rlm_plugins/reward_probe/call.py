@@ -10,7 +10,8 @@ from typing import Any
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.reward_probe.cases import Example
-from rlm_plugins.rewards.trl_adapter import answered, columns_of, trl_reward
+from rlm_plugins.rewards.columns import reward_columns
+from rlm_plugins.rewards.trl_adapter import call_reward, trl_reward
 from rlm_plugins.stage import Reward
 
 Scores = list[float | None]
@@ -49,7 +50,7 @@ def ask(reward: Reward, rows: Sequence[Example], texts: Sequence[str]) -> Asked:
     """What it says of one completion per row."""
     began = time.perf_counter()
     try:
-        scores = answered(trl_reward(reward), _columns(rows, texts))
+        scores = call_reward(trl_reward(reward), _columns(rows, texts))
     except RlmError as error:
         return Asked([], time.perf_counter() - began, error.problem)
     return Asked(scores, time.perf_counter() - began)
@@ -62,7 +63,7 @@ def _columns(rows: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
     seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
     nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
     prompts, ids = [row["prompt"] for row in rows], [list(text.encode()) for text in texts]
-    return columns_of(prompts, said, ids, seen, **nobody, environments=None, episodes=None)
+    return reward_columns(prompts, said, ids, seen, **nobody, environments=None, episodes=None)
 
 
 def _ignore(name: str, value: Any) -> None:

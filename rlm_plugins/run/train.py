@@ -96,7 +96,7 @@ def _told(run: Run, stage: Stage, fault: Fault) -> Fault:
         hint.append(f"`rlm train {run.folder} --resume` goes on from step {step}")
     if "on_error" not in fault.hint:
         hint.append("`on_error: skip` beside the reward leaves such rows out")
-    return fault.but(hint="; ".join(filter(None, hint)))
+    return fault.replace(hint="; ".join(filter(None, hint)))
 
 
 def _watcher(part: Bound, run: Run) -> TrainerCallback:

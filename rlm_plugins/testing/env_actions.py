@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from rlm_plugins.environment import Message, steps
-from rlm_plugins.rollout.tools import begun, called, stepped
+from rlm_plugins.rollout.tools import call_tools, reset_environment, step_environment
 from rlm_plugins.testing.text_samples import ODD
 
 Tool = Callable[..., Any]
@@ -39,13 +39,13 @@ def calls(tools: Sequence[Tool]) -> st.SearchStrategy[Actions]:
 
 def played(environment: Any, row: Mapping[str, Any], actions: Actions, functions: Sequence[Tool]) -> list[Any]:
     """Everything that the world says to these actions, up to its end."""
-    said: list[Any] = [begun(environment, row)]
+    said: list[Any] = [reset_environment(environment, row)]
     for action in actions:
         if steps(environment):
-            said.append(stepped(environment, action))
+            said.append(step_environment(environment, action))
             over = said[-1][-1]
         else:
-            told = called(environment, action, functions)
+            told = call_tools(environment, action, functions)
             said.append(told.messages)
             over = told.done
         if over:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.rollout.source_output import asked
+from rlm_plugins.rollout.source_output import call_source
 from rlm_plugins.testing.law import Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 
@@ -54,13 +54,13 @@ def rows(subject: Subject, draw: Draw) -> None:
     What it is given it leaves as it is.
     """
     given = _given(subject, draw)
-    if asked(subject.fresh(), _of(given, [])).pop("completion_ids"):
+    if call_source(subject.fresh(), _of(given, [])).pop("completion_ids"):
         raise LawBroken("it wrote rows that nobody asked for")
     before = copy.deepcopy({name: given[name] for name in ("prompts", "inputs", "source_index")})
-    found = asked(subject.fresh(), given)
+    found = call_source(subject.fresh(), given)
     if before != {name: given[name] for name in before}:
         raise LawBroken("it changed what it was given", before)
-    if found != (again := asked(subject.fresh(), given)):
+    if found != (again := call_source(subject.fresh(), given)):
         raise LawBroken(f"{found} the first time, {again} the second", before)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.rollout.collector import Rows
-from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens, told_of
+from rlm_plugins.rollout.collector import CollectedBatch
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.rollout_sources import Writing
 
@@ -48,9 +49,9 @@ class Playing(Writing):
             self._table_of_episodes = EpisodeRunner(
                 environment_spec,
                 self.tokenizer,
-                ends=self.eos_token_ids,
-                room=self.max_completion_length,
-                positions=getattr(self.model.config.get_text_config(), "max_position_embeddings", None),
+                end_token_ids=self.eos_token_ids,
+                max_completion_length=self.max_completion_length,
+                max_length=getattr(self.model.config.get_text_config(), "max_position_embeddings", None),
                 options=self.chat_template_kwargs,
             )
 
@@ -87,9 +88,9 @@ class Playing(Writing):
             ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return Seen(prompts, completions, completion_ids, truncated, completions)
-        return Seen(**told_of(self._played), truncated=[row.episode.cut for row in self._played])
+        return Seen(**reward_inputs(self._played), truncated=[row.episode.cut for row in self._played])
 
-    def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _said_of_rows(self, rows: CollectedBatch, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """The same, and what each turn was paid (B, T), on its last token."""
         said = super()._said_of_rows(rows, completion_ids)
         if self._played is not None:

@@ -9,9 +9,9 @@ import torch
 
 from rlm_plugins.distributed import share, together
 from rlm_plugins.errors import PartError
-from rlm_plugins.rewards.fault_log import agree
-from rlm_plugins.rewards.trl_adapter import answered
-from rlm_plugins.rollout.completion_cache import rows_of
+from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.trl_adapter import call_reward
+from rlm_plugins.rollout.completion_cache import pad_sequences
 from rlm_plugins.trainer.reward_prefetch import Hurrying
 
 
@@ -50,7 +50,7 @@ class Trying(Hurrying):
         """
         _same_length("logprobs_of", prompt_ids, completion_ids)
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
-        rows = rows_of(prompts, completions, self._tokenizer.pad_token_id)
+        rows = pad_sequences(prompts, completions, self._tokenizer.pad_token_id)
         return self._read(self.model, {name: x.to(self.accelerator.device) for name, x in rows.items()})[0]
 
     def _try_writing(
@@ -87,10 +87,10 @@ class Trying(Hurrying):
             self._faults.clear()
         here = {"trainer_state": self.state, "log_extra": _ignore, "log_metric": _ignore}
         given = self._columns_of(prompts, completion_ids, inputs, **here) if prompts else {}
-        said = [answered(reward, given) if prompts else [] for reward in self.reward_funcs]
+        said = [call_reward(reward, given) if prompts else [] for reward in self.reward_funcs]
         skipped: set[int] = set()
         if self._faults is not None:
-            agree(self._faults.stop)
+            raise_on_all_processes(self._faults.stop)
             skipped = self._faults.skipped
             records = together(self._faults.records)
             if records and self._note is not None:

@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.completion_cache import CompletionCache, answers_in, distance, stacked
+from rlm_plugins.rollout.completion_cache import (
+    CompletionCache,
+    mean_abs_difference,
+    split_completions,
+    stack_completions,
+)
 from rlm_plugins.trainer.logprobs import loss_mask
 from rlm_plugins.trainer.old_logprobs import Recalling
 
@@ -27,12 +32,12 @@ class Moving(Recalling):
         assert self._past is not None
         assert self._problem is not None
         problems = self._problem[self._mine(len(out["prompt_ids"]))].tolist()
-        now = answers_in(out, loss_mask(out))
+        now = split_completions(out, loss_mask(out))
         last = [self._past.last(problem, answer) for problem, answer in zip(problems, now, strict=True)]
-        rows = stacked(last, self._tokenizer.pad_token_id, self.accelerator.device)
+        rows = stack_completions(last, self._tokenizer.pad_token_id, self.accelerator.device)
         with torch.no_grad():
             logp = self._read(self.model, rows, self.args.per_device_train_batch_size)[0]
-        met = torch.tensor([self._past.knows(problem) for problem in problems], device=logp.device)
-        moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
+        met = torch.tensor([self._past.contains(problem) for problem in problems], device=logp.device)
+        moved = mean_abs_difference(logp, rows["logp"], rows["mask"]).where(met, 0.0)
         self._past.remember(gather_object(problems), gather_object(now))
         return self._gather_rows(moved)  # type: ignore[no-any-return]

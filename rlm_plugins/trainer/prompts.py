@@ -9,7 +9,7 @@ import torch
 from trl import GRPOTrainer
 
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.dynamic_sampling import LEFT
+from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
 from rlm_plugins.rollout.prompt_source import PromptSource
 
@@ -71,5 +71,5 @@ class Problems(GRPOTrainer):  # type: ignore[misc]
             return x
         if x.dim() == 2:
             filling = self._tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
-            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT)
+            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT_PADDED)
         return self.accelerator.gather(x)

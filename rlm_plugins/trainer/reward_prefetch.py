@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.generation.output import OnFinished
+from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.guard import groups_of
-from rlm_plugins.rewards.trl_adapter import columns_of
 from rlm_plugins.trainer.rewards import Judging
 
 
@@ -64,7 +64,7 @@ class Hurrying(Judging):
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
         chat = not isinstance(prompts[0], str)
         completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        return columns_of(prompts, completions, ids, inputs, **here)
+        return reward_columns(prompts, completions, ids, inputs, **here)
 
     def _columns_written(
         self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
@@ -75,4 +75,4 @@ class Hurrying(Judging):
             here["environments"] = self.environments
         said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
         seen = self._seen(prompts, completions, ids)
-        return columns_of(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)
+        return reward_columns(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)

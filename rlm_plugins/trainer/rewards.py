@@ -11,8 +11,8 @@ from accelerate.utils import gather_object
 from rlm_plugins.batch import Batch
 from rlm_plugins.rewards.diagnostics import correlation, shares, ties
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults, agree
-from rlm_plugins.rollout.tools import reads_episodes
+from rlm_plugins.rewards.fault_log import FaultLog, raise_on_all_processes
+from rlm_plugins.rollout.tools import requires_episodes
 from rlm_plugins.trainer.critic_update import Valuing
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -26,7 +26,7 @@ class Judging(Valuing):
         note: Is handed the samples on which they did, of every process.
     """
 
-    def __init__(self, *, faults: Faults | None = None, note: Note | None = None, **rest: Any) -> None:
+    def __init__(self, *, faults: FaultLog | None = None, note: Note | None = None, **rest: Any) -> None:
         self._faults, self._note = faults, note
         super().__init__(**rest)
 
@@ -49,13 +49,13 @@ class Judging(Valuing):
         Raises:
             Fault: On every process.
         """
-        if self._played is not None and not any(reads_episodes(reward.part.part) for reward in self._rewards):
+        if self._played is not None and not any(requires_episodes(reward.part.part) for reward in self._rewards):
             faults = [row.episode.fault for row in self._played if row.episode.fault is not None]
             hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
             said = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in faults]
-            agree(said[0] if said else None)
+            raise_on_all_processes(said[0] if said else None)
 
-    def _take_stock(self, faults: Faults, rows: int) -> None:
+    def _take_stock(self, faults: FaultLog, rows: int) -> None:
         """Tells every process what went wrong on any of them.
 
         Raises:
@@ -68,7 +68,7 @@ class Judging(Valuing):
         failed[list(faults.skipped), -1] = 1.0
         failed = self.accelerator.gather(failed)
         if failed.any():
-            agree(faults.stop)
+            raise_on_all_processes(faults.stop)
             records = [{"process": self.accelerator.process_index, **record} for record in faults.records]
             records = gather_object(records) if self.accelerator.num_processes > 1 else records
             if self._note is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.collector import RolloutCollector, Rows
+from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.generation import Generating
 
@@ -24,7 +24,7 @@ class Writing(Generating):
 
     def __init__(self, *, writers: RolloutCollector | None = None, **rest: Any) -> None:
         self._writers = writers
-        self._written: Rows | None = None
+        self._written: CollectedBatch | None = None
         self._inputs: Sequence[Any] = ()
         super().__init__(**rest, rollout_func=None if writers is None else Writing._rollouts)
 
@@ -138,7 +138,7 @@ class Writing(Generating):
             **rows.columns,
         }
 
-    def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _said_of_rows(self, rows: CollectedBatch, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Who wrote each row (B,), and which of its tokens are trained on (B, T)."""
         trained = torch.ones_like(completion_ids)
         for i, mask in enumerate(rows.mask):

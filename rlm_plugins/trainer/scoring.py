@@ -11,7 +11,7 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, teach
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
+from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compare, sift
 from rlm_plugins.trainer.logprobs import loss_mask
 from rlm_plugins.trainer.part_tools import Trying
@@ -79,20 +79,20 @@ class Scoring(Trying):
         Everything is gathered, and the order of all rows decides: two processes choose what one would.
         """
         pad_token = self._tokenizer.pad_token_id
-        full = FullBatch(self.args.generation_batch_size // self.num_generations, pad_token)
-        while not full.full and full.draws < most:
+        full = RefillBuffer(self.args.generation_batch_size // self.num_generations, pad_token)
+        while not full.full and full.rounds < most:
             for column in self._table().values():
                 column.clear()  # holds one generation: so it is this one
             out, batch = self._drawn(inputs)
-            out = {name: self._gather_rows(x, name) if has_rows(x) else x for name, x in out.items()}
-            full.add(Draw(out, batch, {name: list(column) for name, column in self._table().items()}))
+            out = {name: self._gather_rows(x, name) if has_batch_dim(x) else x for name, x in out.items()}
+            full.add(SamplingRound(out, batch, {name: list(column) for name, column in self._table().items()}))
         self._log_refill(full)
         whole, mine = full.finish(), self._mine(len(inputs))
         for name, column in self._table().items():
             column.clear()
             column.extend(whole.columns.get(name, ()))
         self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
-        out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
+        out = {name: x[mine] if has_batch_dim(x) else x for name, x in whole.out.items()}
         out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
         return out, whole.batch
 
@@ -147,11 +147,11 @@ class Scoring(Trying):
                 self._ledger[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
                 self._ledger[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
 
-    def _log_refill(self, full: FullBatch) -> None:
-        self._ledger["dynamic_sampling/rounds"].append(full.draws)
+    def _log_refill(self, full: RefillBuffer) -> None:
+        self._ledger["dynamic_sampling/rounds"].append(full.rounds)
         self._ledger["refill/full"].append(full.filled / full.groups)
         if not full.full and self.accelerator.is_main_process:
-            found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
+            found = f"{full.filled} of {full.groups} groups teach after {full.rounds} draws"
             logger.warning("%s: the step is taken on those (step %d)", found, self.state.global_step + 1)
 
     def _log_advantages(self, scored: Batch) -> None:

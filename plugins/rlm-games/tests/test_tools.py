@@ -72,7 +72,7 @@ def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> N
         rows = [said if words.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
         return [words(row["demonstration"] + "<|end|>")["input_ids"] for row in rows], None
 
-    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, words, end_token_ids=[words.eos_token_id], max_completion_length=80)
     (row,) = table.play([call["prompt"]], [call], write)
     assert row.episode.told == "\n".join([called.format(**call), told.format(**call), call["answer"]])
     assert row.episode.done
@@ -125,7 +125,7 @@ def test_a_run_stops_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch
         calculator(train_rows=20, test_rows=4, tool="python"),
         build_tokenizer(CHARACTERS, tools=True),
     )
-    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, words, end_token_ids=[words.eos_token_id], max_completion_length=80)
     (row,) = table.play([environment_spec.train[0]["prompt"]], [environment_spec.train[0]], lambda rows: ([], None))
     assert row.over
     assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)

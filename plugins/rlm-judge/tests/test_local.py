@@ -24,7 +24,7 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rewards.trl_adapter import answered, introduce, trl_reward
+from rlm_plugins.rewards.trl_adapter import call_reward, setup_parts, trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.fake_packages import register
@@ -96,7 +96,7 @@ def judging(policy: str) -> Bound:
 
 
 def score(reward: Bound, state: object = "training") -> list[float | None]:
-    return answered(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
+    return call_reward(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
 
 
 BATCH: dict[str, Any] = {"prompts": ["2+2="], "completions": ["4"], "completion_ids": [[1]]}
@@ -106,7 +106,7 @@ def test_the_policy_judges_as_it_was_or_as_it_is() -> None:
     model, tokenizer = automaton("7")
     policy = adapted(model, tokenizer, "3").train()
     base, current = judging("base"), judging("current")
-    introduce([base, current], policy, {}, tokenizer)
+    setup_parts([base, current], policy, {}, tokenizer)
     drawn = torch.get_rng_state()
     training = SimpleNamespace(global_step=1)
     assert score(base, training) == [7.0]
@@ -129,7 +129,7 @@ def test_without_a_policy_or_its_adapters_nobody_judges() -> None:
     with pytest.raises(PartError, match="has not been met"):
         score(base, training)
     assert score(base, None) == [None]
-    introduce([base], *automaton("7")[:1], {}, automaton("7")[1])
+    setup_parts([base], *automaton("7")[:1], {}, automaton("7")[1])
     with pytest.raises(PartError, match="no adapters"):
         score(base, training)
     assert score(base, None) == [None], "rlm eval, of a model that has none"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.environment import Environment
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -92,7 +92,7 @@ def shown(game: Callable[[], Any], row: Mapping[str, Any], choose: Choose, seed:
     """The moves of one game by somebody who chooses so, each with all that was said before it; at most `turns`."""
     chance, made, said = random.Random(seed), game(), []
     messages: Sequence[Mapping[str, str]] = list(row["prompt"])
-    if observation := made.reset(**named(made.reset, row)):
+    if observation := made.reset(**accepted_columns(made.reset, row)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
     while not over and len(said) < made.turns:

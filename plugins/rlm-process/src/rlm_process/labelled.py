@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.evaluate import Report, interval
 from rlm_plugins.models.adapters import at_rest
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 from rlm_process.grader import Grader, load
 from rlm_process.reader import Reader

@@ -12,7 +12,7 @@ from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry.import_path import borrow_function, called, settled
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.score_validation import brief, number
+from rlm_plugins.rewards.score_validation import brief, validate_score
 from rlm_process.knobs import Address, Steps
 from rlm_process.pieces import pieces
 from rlm_process.steps import cutter, own_steps, unpaid
@@ -131,7 +131,7 @@ def _scores(function: Callable[..., Any], known: Mapping[str, Any], by: str, par
     scores, problem = said.tolist() if hasattr(said, "tolist") else said, f"returned {brief(said)}"
     if isinstance(scores, Sequence) and not isinstance(scores, str) and len(scores) == count:
         try:
-            return [number(x) or 0.0 for x in scores]
+            return [validate_score(x) or 0.0 for x in scores]
         except Fault as fault:
             problem = fault.problem
     allowed = f"{count} finite numbers (None: not judged), as many as `said` has texts"

@@ -41,7 +41,7 @@ class Reader:
             prompt: Text, or chat messages; to a model without chat template the words of the last speaker.
             steps: Their texts. White space at their ends goes behind the separator, or makes way for one that is white.
         """
-        from rlm_plugins.rewards.trl_adapter import text_of
+        from rlm_plugins.rewards.columns import text_of
 
         if isinstance(prompt, str) or self.tokenizer.chat_template is None:
             prompt = text_of(prompt)
