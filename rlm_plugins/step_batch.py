@@ -54,7 +54,7 @@ def alone(batch: Batch) -> Batch:
     """The batch as an optimiser step of its own: it is its window.
 
     >>> batch = Batch(mask=torch.ones(2, 3, dtype=torch.bool), logp=torch.zeros(2, 3, requires_grad=True))
-    >>> alone(batch).window.logp.requires_grad, alone(batch).window_rows.tolist()
+    >>> alone(batch).step_batch.logp.requires_grad, alone(batch).step_batch_rows.tolist()
     (False, [0, 1])
     """
     window, (rows,) = window_of([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])

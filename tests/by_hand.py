@@ -51,9 +51,9 @@ def learning(**more: Any) -> Batch:
         "advantages": torch.tensor([[1.0], [-2.0]]),
         "logp": torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]], requires_grad=True),
         "old_logp": torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0]]),
-        "tokens": torch.tensor(4.0),
-        "rows": torch.tensor(2.0),
-        "micro_batches": torch.tensor(1.0),
+        "num_tokens": torch.tensor(4.0),
+        "num_sequences": torch.tensor(2.0),
+        "num_micro_batches": torch.tensor(1.0),
     }
     return Batch(**fields | more)
 
@@ -85,7 +85,7 @@ def scored(batch: Batch, made: Equation) -> Batch:
     places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
     window, (rows,) = window_of([found], [places])
     found = replace(found, step_batch=window, step_batch_rows=rows)
-    counts = {"tokens": found.mask.sum(), "rows": found.mask.any(1).sum(), "micro_batches": torch.tensor(1)}
+    counts = {"num_tokens": found.mask.sum(), "num_sequences": found.mask.any(1).sum(), "num_micro_batches": torch.tensor(1)}
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 
 

@@ -121,7 +121,7 @@ LIVE = torch.tensor([[True, True], [True, False], [False, False]])
 def test_rows_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
     """Two rows with tokens of three: a sum over 2, or over 3."""
     loss = LOSS.clone().requires_grad_()
-    counts = {"rows": torch.tensor(2.0), "all_rows": torch.tensor(3.0)}
+    counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(3.0)}
     found = {kind: aggregator(loss, LIVE, **counts, **given, empty_rows=kind) for kind in ("left_out", "counted")}
     assert [x.item() for x in found.values()] == pytest.approx([left_out / 2, left_out / 3])
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())

@@ -142,7 +142,7 @@ def test_who_needs_a_desk() -> None:
     assert reason([sieve(refill=3)]) == "the filter 'nonzero_std' refills the batch"
     assert reason([sampler(by_draw)]) == "the sampler 'it' is asked before every generation"
     for target in (by_problem, Learning):
-        assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' asks for `problem`"
+        assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' asks for `prompt_index`"
 
 
 def test_which_desk() -> None:

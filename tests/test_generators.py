@@ -89,7 +89,7 @@ def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) ->
 
 
 def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
-    greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"rows": 1})]
+    greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"num_completions": 1})]
     slow, fast = (
         trained(tmp_path, generator, max_steps=1, pieces={"writers": RolloutCollector(greedy, 4)})
         for generator in (None, PORTABLE)

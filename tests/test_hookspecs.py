@@ -118,7 +118,7 @@ def penalties(ask: Callable[..., Bound]) -> None:
 def aggregators(ask: Callable[..., Bound]) -> None:
     loss = torch.tensor([[1.0, 1.0, 1.0, 1.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    total = ask().call({"loss": loss, "mask": mask, "rows": torch.tensor(2.0)})
+    total = ask().call({"loss": loss, "mask": mask, "num_sequences": torch.tensor(2.0)})
     torch.testing.assert_close(total, torch.tensor((4 / 2 + 3 / 1) / 2))
 
 

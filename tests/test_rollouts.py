@@ -31,7 +31,7 @@ SEEN: list[Any] = []
 
 def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
     bound = REGISTRY.find("rlm_rollouts", name).bind(knobs)
-    return replace(bound, beside={"rows": rows} if rows else {})
+    return replace(bound, beside={"num_completions": rows} if rows else {})
 
 
 def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:

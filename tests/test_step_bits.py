@@ -60,7 +60,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
         data = random_step(seed)
         ours, theirs = (data["logp"].clone().requires_grad_() for _ in range(2))
         tokens = data["mask"].sum().float() + 3
-        counts = {"tokens": tokens, "rows": torch.tensor(8.0 * accumulation)}
+        counts = {"num_tokens": tokens, "num_sequences": torch.tensor(8.0 * accumulation)}
         batch = Batch(
             **data | {"logp": ours, "mask": data["mask"].bool()},
             **counts,

@@ -123,7 +123,7 @@ def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
         return generate(prompts, [[3]])
 
     made = trainer(tmp_path, clipped(advantage=advantage(asks)), max_steps=1)
-    with pytest.raises(PartError, match=r"called `write` with lists of 8, 1 entries"):
+    with pytest.raises(PartError, match=r"called `generate` with lists of 8, 1 entries"):
         made.train()
 
 

@@ -98,7 +98,7 @@ def _small() -> Batch:
 
 def test_nobody_supplies_a_window_by_himself() -> None:
     """A micro-batch is not taken for the whole step by mistake."""
-    with pytest.raises(PartError, match="asks for 'window', which nothing supplies"):
+    with pytest.raises(PartError, match="asks for 'step_batch', which nothing supplies"):
         objective(_small(), made("clip_cov"))
 
 

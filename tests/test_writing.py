@@ -57,7 +57,7 @@ INPUTS = [{"name": name} for name in "aaabbb"]
 
 
 def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest() -> None:
-    rows = RolloutCollector([source(names, rows=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
+    rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
     assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the last row of b was left open
     assert rows.source == [0, 0, 1, 0, 0, 0]
     assert rows.mask == [None, None, [False], None, None, None]
@@ -67,12 +67,12 @@ def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest()
 
 def test_a_column_of_the_data_set_stands_where_a_source_says_nothing() -> None:
     inputs = [{"name": "a", "when": 5}] * 3
-    rows = RolloutCollector([source(names, rows=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
+    rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
     assert rows.columns == {"when": [5, 5, 73]}
 
 
 def test_a_group_split_over_processes_keeps_its_writers_and_their_places() -> None:
-    writers = RolloutCollector([source(places, rows=2)], 3)
+    writers = RolloutCollector([source(places, num_completions=2)], 3)
     whole = writers(PROMPTS, INPUTS, 0, Trainer())
     assert whole.completion_ids == [[1], [0], [1], [2], [0], [1]]
     for first in range(6):
@@ -89,7 +89,7 @@ def test_every_process_asks_every_source() -> None:
         asked.append(len(prompts))
         return {"completion_ids": [[5]] * len(prompts)}
 
-    writers = RolloutCollector([source(it, rows=1)], 3)
+    writers = RolloutCollector([source(it, num_completions=1)], 3)
     writers(PROMPTS[:2], INPUTS[:2], 0, Trainer())
     writers(PROMPTS[2:4], INPUTS[2:4], 2, Trainer())
     assert asked == [0, 1]
@@ -99,9 +99,9 @@ def test_sources_share_a_group_from_its_end() -> None:
     def other(prompts: Any) -> Any:
         return {}
 
-    assert owners([source(names, rows=2), source(other, rows=1)], 5) == [0, 0, 2, 1, 1]
+    assert owners([source(names, num_completions=2), source(other, num_completions=1)], 5) == [0, 0, 2, 1, 1]
     assert owners([source(names)], 3) == [1, 1, 1]
-    assert owners([source(names), source(other, rows=1)], 3) == [1, 1, 2]  # what is left, wherever it stands
+    assert owners([source(names), source(other, num_completions=1)], 3) == [1, 1, 2]  # what is left, wherever it stands
     assert labels([source(names, **{"as": "mine"}), source(other)]) == ["policy", "mine", "other"]
 
 
@@ -109,7 +109,7 @@ def test_a_source_called_policy_is_the_policy() -> None:
     def policy(prompts: Any) -> Any:
         return {"completion_ids": [None] * len(prompts)}
 
-    writers = RolloutCollector([source(policy), source(names, rows=1)], 3)
+    writers = RolloutCollector([source(policy), source(names, num_completions=1)], 3)
     assert writers.labels == ["policy", "names"]
     assert writers(PROMPTS[:3], INPUTS[:3], 0, Trainer()).source == [0, 0, 1]
 
@@ -124,7 +124,7 @@ def test_a_source_called_policy_is_the_policy() -> None:
 )
 def test_more_rows_than_a_group_has(rows: tuple[int | None, int | None], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
-        owners([source(names, **({"rows": n} if n else {})) for n in rows], 3)
+        owners([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
 
 
 def test_two_sources_of_one_label() -> None:
@@ -223,7 +223,7 @@ def test_what_the_policy_cannot_go_on_from(prefixes: Any, words: str) -> None:
 
 
 def test_a_share_is_that_of_the_recipe() -> None:
-    writers = RolloutCollector([source(names, rows=1), source(places, rows=2)], 4)
+    writers = RolloutCollector([source(names, num_completions=1), source(places, num_completions=2)], 4)
     assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
 
 

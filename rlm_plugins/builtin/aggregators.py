@@ -113,7 +113,7 @@ def _count(
     if empty_rows == "left_out":
         return rows
     if all_rows is None:
-        raise PartError("counting empty rows takes `all_rows`", where="aggregator: empty_rows")
+        raise PartError("counting empty rows takes `num_sequences_all`", where="aggregator: empty_rows")
     return all_rows
 
 

@@ -40,7 +40,7 @@ def gist_environment(
     One text in eight, chosen by a hash, is never trained on, whatever `seed` or `train_rows`; the test rows are the
     same for every seed.
 
-    >>> gist_world(train_rows=1, test_rows=1, length=4).test[0].keys() >= {"prompt", "chosen", "rejected"}
+    >>> gist_environment(train_rows=1, test_rows=1, length=4).test[0].keys() >= {"prompt", "chosen", "rejected"}
     True
     """
 

@@ -123,7 +123,7 @@ def _reuse(stage: Stage, equation: Equation, args: Any) -> list[str]:
 def _tells(stage: Stage, args: Any) -> bool:
     """Whether the generator says what was thought while it wrote, as far as anybody knows."""
     part = stage.generator.part if stage.generator is not None else None
-    if part is None or "tell" not in (*part.needs, *part.welcomes):
+    if part is None or "return_logprobs" not in (*part.needs, *part.welcomes):
         return False
     with suppress(Exception):  # `writer` says what is wrong
         return not any(reason for reason, _ in writing(stage, args)[:1])
