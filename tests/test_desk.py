@@ -60,18 +60,18 @@ def test_it_goes_on_where_it_stopped(make: Any, done: int) -> None:
 
 
 def test_an_epoch_shorter_than_a_generation() -> None:
-    with pytest.raises(RecipeError, match="an epoch of 10 problems is shorter than one generation, which takes 11"):
+    with pytest.raises(RecipeError, match="an epoch of 10 prompts is shorter than one generation batch, which takes 11"):
         epochs().take(11)
 
 
 @pytest.mark.parametrize(
     ("indices", "words"),
     [
-        ([0, 1], "chose 2 different rows.*the 3 it was asked for"),
-        ([0, 1, 1], "chose 2 different rows"),
-        ([0, 1, 5], "chose row 5 of 5.*whole numbers from 0 to 4"),
-        ([0, 1, 0.5], "chose row 0.5 of 5"),
-        ([0, 1, "a"], "chose row 'a' of 5"),
+        ([0, 1], "returned 2 different indices.*3 different indices"),
+        ([0, 1, 1], "returned 2 different indices"),
+        ([0, 1, 5], "returned index 5 for 5 examples.*whole numbers from 0 to 4"),
+        ([0, 1, 0.5], "returned index 0.5 for 5"),
+        ([0, 1, "a"], "returned index 'a' for 5"),
     ],
 )
 def test_a_choice_that_is_none(indices: list[Any], words: str) -> None:
@@ -90,10 +90,10 @@ def test_a_sampler_that_fails_is_named() -> None:
 @pytest.mark.parametrize(
     ("indices", "words"),
     [
-        ([], "chose 0 rows"),
-        ([0, 3], "chose row 3"),
-        ([0, 1, 2, 0], "chose 4 rows"),
-        ([2, 1, 1], "'it' chose row 1 more than once in epoch 0"),
+        ([], "returned 0 indices"),
+        ([0, 3], "returned index 3"),
+        ([0, 1, 2, 0], "returned 4 indices"),
+        ([2, 1, 1], "'it' returned index 1 more than once in epoch 0"),
     ],
 )
 def test_an_order_that_is_none(indices: list[int], words: str) -> None:
@@ -140,9 +140,9 @@ class Learning:
 def test_who_needs_a_desk() -> None:
     assert reason([sampler(SHUFFLED), sieve()]) == ""
     assert reason([sieve(refill=3)]) == "the filter 'nonzero_std' refills the batch"
-    assert reason([sampler(by_draw)]) == "the sampler 'it' is asked before every generation"
+    assert reason([sampler(by_draw)]) == "the sampler 'it' is called before every generation"
     for target in (by_problem, Learning):
-        assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' asks for `prompt_index`"
+        assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' requires `prompt_index`"
 
 
 def test_which_desk() -> None:

@@ -87,7 +87,7 @@ def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
 
 
 def test_images_cannot_be_told_apart() -> None:
-    with pytest.raises(RecipeError, match="images cannot be refilled"):
+    with pytest.raises(RecipeError, match="`refill` does not support prompts with images"):
         SamplingRound({"num_images": [1]}, draw(0, [True], 1).batch, {})
 
 

@@ -117,9 +117,9 @@ def test_a_source_called_policy_is_the_policy() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ((2, 2), r"source 2 .names. wants 2 rows of a group, 1 are free"),
-        ((3, None), r"source 2 .names. wants all the rows that are left, 0 are free"),
-        ((None, None), "sources 1 and 2 both take all the rows that are left"),
+        ((2, 2), r"source 2 .names. requires 2 completions of a group, 1 are free"),
+        ((3, None), r"source 2 .names. requires all completions that are left, 0 are free"),
+        ((None, None), "sources 1 and 2 both take all completions that are left"),
     ],
 )
 def test_more_rows_than_a_group_has(rows: tuple[int | None, int | None], words: str) -> None:
@@ -128,7 +128,7 @@ def test_more_rows_than_a_group_has(rows: tuple[int | None, int | None], words: 
 
 
 def test_two_sources_of_one_label() -> None:
-    with pytest.raises(RecipeError, match="two sources go by 'names'"):
+    with pytest.raises(RecipeError, match="two sources have the label 'names'"):
         labels([source(names), source(names)])
 
 
@@ -139,7 +139,7 @@ def test_a_source_that_needs_whole_groups() -> None:
 
     for sources, share in (([source(Whole())], 8), ([source(names)], 6)):
         check_whole_groups(sources, 4, share)
-    with pytest.raises(RecipeError, match="needs whole groups on every process; 6 rows are no whole groups of 4"):
+    with pytest.raises(RecipeError, match="requires whole groups on every process, got 6 completions in groups of 4"):
         check_whole_groups([source(Whole())], 4, 6)
 
 
@@ -157,7 +157,7 @@ def test_what_is_too_long_is_cut() -> None:
         ({"completion_ids": [[3], [4]], "tries": [1]}, "returned 2 completion_ids, 1 tries"),
         ([1, 2], "returned list"),
         (None, "returned NoneType"),
-        ({"completion_ids": [[3], [4]], "mask": [[True], [True, False]]}, "a mask of 2 entries for a row of 1 tokens"),
+        ({"completion_ids": [[3], [4]], "mask": [[True], [True, False]]}, "a mask of 2 entries for a completion of 1 tokens"),
     ],
 )
 def test_rows_that_are_none(result: Any, found: str) -> None:
@@ -169,9 +169,9 @@ def test_rows_that_are_none(result: Any, found: str) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("abc", "the row 'abc'.*token ids from 0 to 199"),
-        ([1.5], r"the row \[1.5\]"),
-        (7, "the row 7"),
+        ("abc", "the completion 'abc'.*token ids from 0 to 199"),
+        ([1.5], r"the completion \[1.5\]"),
+        (7, "the completion 7"),
         ([3, 200], "the token id 200.*from 0 to 199"),
         ([-1], "the token id -1"),
     ],
@@ -184,13 +184,13 @@ def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: row 0, token 1.*finite numbers"),
-        ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: row 0, token 1"),
+        ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: completion 0, token 1.*finite numbers"),
+        ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: completion 0, token 1"),
         ({"logprobs": [["a", 0.0]]}, "returned 'a' in its logprobs"),
-        ({"mask": [[True, 2]]}, "returned 2 in its mask: row 0, token 1.*True or False"),
-        ({"mask": [torch.tensor([0.5, 1.0])]}, "returned 0.5 in its mask: row 0, token 0"),
+        ({"mask": [[True, 2]]}, "returned 2 in its mask: completion 0, token 1.*True or False"),
+        ({"mask": [torch.tensor([0.5, 1.0])]}, "returned 0.5 in its mask: completion 0, token 0"),
         ({"mask": [[None, True]]}, "returned None in its mask"),
-        ({"mask": [True]}, "returned a mask of type bool for a row of 2 tokens"),
+        ({"mask": [True]}, "returned a mask of type bool for a completion of 2 tokens"),
     ],
 )
 def test_what_cannot_be_said_of_a_token(said: dict[str, Any], words: str) -> None:
@@ -207,8 +207,8 @@ def test_what_can_be_said_of_a_token() -> None:
 @pytest.mark.parametrize(
     ("prefixes", "words"),
     [
-        ([[1]], "called `write` with 1 prefixes for 2 prompts"),
-        ([[1], ["a"]], r"called `write` with the prefix 1, \['a'\].*a list of token ids from 0 to 199"),
+        ([[1]], "called `generate` with 1 prefixes for 2 prompts"),
+        ([[1], ["a"]], r"called `generate` with the prefix 1, \['a'\].*a list of token ids from 0 to 199"),
         ([[1], [2.5]], r"the prefix 1, \[2.5\]"),
         ([None, [2]], "the prefix 0, None"),
         ([[1], [3, 200]], r"the prefix 1, \[3, 200\] with the token id 200.*from 0 to 199"),
@@ -238,5 +238,5 @@ def test_a_row_may_be_a_tensor() -> None:
 
 
 def test_nobody_else_goes_by_policy() -> None:
-    with pytest.raises(RecipeError, match="'names' cannot go by 'policy'"):
+    with pytest.raises(RecipeError, match="'names' cannot have the label 'policy'"):
         labels([source(names, **{"as": "policy"})])

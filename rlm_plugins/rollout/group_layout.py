@@ -47,9 +47,7 @@ def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> li
     numbered = list(enumerate(sources, 1))
     unlimited = [number for number, source in numbered if not source.beside.get("num_completions")]
     if len(unlimited) > 1:
-        problem = (
-            f"sources {unlimited[0]} and {unlimited[1]} both have no `num_completions`: each takes all that are left"
-        )
+        problem = f"sources {unlimited[0]} and {unlimited[1]} both take all completions that are left"
         raise RecipeError(problem, where=where, hint="give one of them its `num_completions`")
     for number, source in sorted(numbered, key=lambda pair: pair[0] in unlimited):
         count = source.beside.get("num_completions") or free
