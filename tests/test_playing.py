@@ -96,7 +96,7 @@ def test_the_world_speaks_between_the_turns(tmp_path: Path, monkeypatch: pytest.
     assert [*row.prompt_ids, *row.completion_ids] == whole["input_ids"], "as if the template had written it at once"
     said = words.decode([t for t, own in zip(row.completion_ids, row.mask, strict=True) if not own])
     assert said == "<|user|>1+1=<|assistant|><|user|>2+1=<|assistant|>"
-    assert words.decode(row.own) == "1<|end|>x<|end|>2<|end|>"
+    assert words.decode(row.generated_ids) == "1<|end|>x<|end|>2<|end|>"
     assert out["mask"][0].nonzero().flatten().tolist() == [i for i, own in enumerate(row.mask) if own]
     assert out["rewards"].tolist() == [2.0] * 8
     assert not out["truncated"].any()
@@ -135,7 +135,7 @@ def test_rewards_see_the_words_of_the_model(tmp_path: Path, monkeypatch: pytest.
     _, rows = generated(made)
     prompt, completion, ids, messages, environment = seen[0]
     assert (prompt, completion) == ("a00+0=", "1\nx\n2")
-    assert ids == rows[0].own
+    assert ids == rows[0].generated_ids
     assert [m["role"] for m in messages] == ["assistant", "user", "assistant", "user", "assistant"]
     assert environment.asked == 3
 
@@ -270,12 +270,12 @@ class Undescribed(worlds.Multiplies):
 
 
 def test_a_tool_must_be_described(tmp_path: Path) -> None:
-    with pytest.raises(RlmError, match="the tool 'times' cannot be described to a model"):
+    with pytest.raises(RlmError, match="no JSON schema can be derived for the tool 'times'"):
         speaking(tmp_path, worlds.environment_spec(Undescribed, chat=True), tools=True)
 
 
 def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RlmError, match=r"cannot show a call of one and its answer\n.*tools: true"):
+    with pytest.raises(RlmError, match=r"does not support tool calls\n.*tools: true"):
         speaking(tmp_path, worlds.environment_spec(worlds.Multiplies, chat=True))
 
 

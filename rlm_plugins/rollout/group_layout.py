@@ -54,7 +54,7 @@ def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> li
         if not 0 < count <= free:
             required = "all completions that are left" if number in unlimited else f"{count} completions of a group"
             problem = f"source {number} ({source.part.name}) requires {required}, {free} are free"
-            hint = f"`trainer.num_generations` is {generations}: which counts those of the policy too"
+            hint = f"`trainer.num_generations` is {generations}, the completions of the policy included"
             raise RecipeError(problem, where=where, hint=hint)
         assigned[free - count : free] = [number] * count
         free -= count
