@@ -37,7 +37,7 @@ from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
-from rlm_plugins.testing.conformance_kit import told, tried
+from rlm_plugins.testing.conformance_kit import find_violation, report
 from rlm_plugins.testing.law import battery
 from rlm_plugins.testing.part_under_test import Subject
 
@@ -279,7 +279,7 @@ ROWS = {**algorithms.rlm_algorithms(), **conventions.rlm_algorithms()}
 def test_algorithms(row: Algorithm) -> None:
     subject = Subject(Part("rlm_algorithms", "row", BUILTIN, row))
     for law in battery(subject):
-        assert tried(law, subject) is None
+        assert find_violation(law, subject) is None
 
 
 test_transformers = conformance("rlm_generators", generators.transformers)
@@ -329,5 +329,5 @@ def test_the_example_of_every_hook_is_a_good_part(hook: str) -> None:
     subject = Subject(Part(hook, name, "docs", target), {"path": "somewhere"} if name == "tiny_gpt" else {})
     for law in battery(subject):
         if law.name != "source":  # tiny_gpt would load a tokenizer from its path
-            broken = tried(law, subject)
-            assert broken is None, told(law, subject, broken)
+            broken = find_violation(law, subject)
+            assert broken is None, report(law, subject, broken)

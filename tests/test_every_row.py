@@ -21,7 +21,13 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import policy_losses
 from rlm_plugins.step import Equation, score
 from rlm_plugins.testing import batches
-from rlm_plugins.testing.batch_transforms import dirty, relabelled, reordered, wider, with_empty_row
+from rlm_plugins.testing.batch_transforms import (
+    select_in_order,
+    widened,
+    with_empty_completion,
+    with_other_group_numbers,
+    with_other_padding,
+)
 
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]
@@ -81,7 +87,7 @@ def test_every_row_learns_from_some_batch(name: str) -> None:
 def test_padding_changes_nothing_and_learns_nothing(name: str) -> None:
     made = row(name)
     for number, batch in enumerate(BATCHES):
-        loss, gradient = taught(dirty(wider(batch, 1 + number % 3), seed=number), made)
+        loss, gradient = taught(with_other_padding(widened(batch, 1 + number % 3), seed=number), made)
         tokens = batch.mask.shape[1]
         same((loss, gradient[:, :tokens]), lesson(name, number))
         assert not gradient[:, tokens:].any()
@@ -94,7 +100,7 @@ def test_the_order_of_the_rows_changes_nothing(name: str) -> None:
     for number, batch in enumerate(BATCHES):
         order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
         loss, gradient = lesson(name, number)
-        same(taught(relabelled(reordered(batch, order)), made), (loss, gradient[order]))
+        same(taught(with_other_group_numbers(select_in_order(batch, order)), made), (loss, gradient[order]))
 
 
 @every_row()
@@ -103,7 +109,7 @@ def test_interleaved_groups_are_groups(name: str) -> None:
     for number, batch in enumerate(BATCHES):
         order = batch.group.argsort(stable=True)
         loss, gradient = lesson(name, number)
-        same(taught(reordered(batch, order), made), (loss, gradient[order]))
+        same(taught(select_in_order(batch, order), made), (loss, gradient[order]))
 
 
 @every_row(but={"bnpo": "a mean over micro-batches of their means"})
@@ -113,7 +119,7 @@ def test_micro_batches_add_up_to_the_whole(name: str) -> None:
     for number, batch in enumerate(BATCHES):
         whole, cut = scored(batch, made), 1 + number % 11
         order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
-        pieces = [learnt(reordered(whole, some), made) for some in (order[:cut], order[cut:]) if len(some)]
+        pieces = [learnt(select_in_order(whole, some), made) for some in (order[:cut], order[cut:]) if len(some)]
         losses, gradients = zip(*pieces, strict=True)
         loss, gradient = lesson(name, number)
         same((torch.stack(losses).sum(), torch.cat(gradients)), (loss, gradient[order]))
@@ -123,7 +129,7 @@ def test_micro_batches_add_up_to_the_whole(name: str) -> None:
 def test_an_empty_row_that_nobody_scored_changes_nothing(name: str) -> None:
     made = row(name)
     for number, batch in enumerate(BATCHES):
-        more = with_empty_row(batch)
+        more = with_empty_completion(batch)
         more = replace(more, rewards=more.rewards.clone())
         more.rewards[-1] = torch.nan
         loss, gradient = taught(more, made)

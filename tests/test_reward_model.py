@@ -392,7 +392,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return
     judge = reward_files.own(request.getfixturevalue("adapter"), torch.device("cpu"))
     monkeypatch.setattr(reward_files, "own", lambda *_: judge)
-    monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+    monkeypatch.setattr("rlm_plugins.testing.text_samples.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
 test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})

@@ -26,7 +26,7 @@ from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import alone, window_of
 from rlm_plugins.testing import batches
-from rlm_plugins.testing.batch_transforms import reordered
+from rlm_plugins.testing.batch_transforms import select_in_order
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
@@ -62,7 +62,7 @@ def learnt(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
 def test_cutting_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
     batch, rows = alone(batch), torch.arange(len(batch.group))
     pieces = [rows[:first], rows[first : first + second], rows[first + second :]]
-    found = [learnt(reordered(batch, piece), made(name)) for piece in pieces if len(piece)]
+    found = [learnt(select_in_order(batch, piece), made(name)) for piece in pieces if len(piece)]
     whole = learnt(batch, made(name))
     torch.testing.assert_close(torch.stack([loss for loss, _ in found]).sum(), whole[0])
     torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
@@ -78,7 +78,9 @@ def test_the_ratio_of_the_whole_step_is_known() -> None:
     batch = replace(alone(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
     batch.step_batch.old_logp = batch.old_logp
     parts = made("clip_cov")
-    objective(reordered(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)]))
+    objective(
+        select_in_order(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)])
+    )
     torch.testing.assert_close(seen[0], torch.tensor([[1.0, 1.0], [torch.e, 1.0]]))  # padding: 1
     assert seen[1].tolist() == seen[0][1:].tolist()
 

@@ -57,14 +57,14 @@ class ProcessPoolReward:
         started = [self._pending.take(request) for request in requests]
         self._pending.cancel()
         rest = [(request,) for request, future in zip(requests, started, strict=True) if future is None]
-        replies = iter(self._pool.ask(rest, self._seconds))
+        replies = iter(self._pool.run(rest, self._seconds))
         scores: list[Any] = []
         for future, group in zip(started, groups, strict=True):
             scores += self._parse(next(replies) if future is None else future.result(), len(group))
         return scores
 
     def _send_requests(self, requests: RequestThread) -> list[Reply]:
-        return self._pool.ask(requests.take(), self._seconds, requests)
+        return self._pool.run(requests.take(), self._seconds, requests)
 
     @property
     def _pool(self) -> Pool:

@@ -27,7 +27,7 @@ def readable(answers: Sequence[str], *, where: str, most: float) -> list[int]:
     """
     questions = {text: reading(gold) for text in dict.fromkeys(answers) if (gold := golds.read(text)) is not None}
     asked = list(dict.fromkeys(question for question in questions.values() if question is not None))
-    said = dict(zip(asked, shared(None).ask(asked, SECONDS), strict=True)) if asked else {}
+    said = dict(zip(asked, shared(None).run(asked, SECONDS), strict=True)) if asked else {}
     fine = {text for text, question in questions.items() if question is None or said[question] == "right"}
     kept = [row for row, text in enumerate(answers) if text in fine]
     lost = [f"row {row}: {text[:60]!r}" for row, text in enumerate(answers) if text not in fine]

@@ -55,7 +55,7 @@ def math_accuracy(
     rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
     questions = list(dict.fromkeys(question for case in cases if case for question in case.questions))
-    replies = dict(zip(questions, shared(workers).ask(questions, seconds), strict=True)) if questions else {}
+    replies = dict(zip(questions, shared(workers).run(questions, seconds), strict=True)) if questions else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
         log_metric("math_died", float(sum(reply == "died" for reply in replies.values())))
