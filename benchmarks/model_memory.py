@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.estimate.memory import Estimate, Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import Estimate, estimate
 from rlm_plugins.stage import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,26 +42,28 @@ CRITICS = {
     "PPO, shared": Critic("shared", lora=LORA),
     "PPO, separate": Critic("separate"),
 }
-LOAD = Load(rows=32, prompt=512, completion=1024, micro_rows=4, checkpointing=True, half=True, fused=True)
+LOAD = Load(
+    generated=32, prompt_len=512, completion_len=1024, micro_batch_size=4, checkpointing=True, half=True, triton=True
+)
 
 
 HEADING = f"""# GRPO and PPO on one card, on paper
 
 `python benchmarks/model_memory.py`: what `rlm check` estimates for the sizes of Qwen2.5, in GiB. Prompts of
-{LOAD.prompt} tokens, completions of {LOAD.completion}, {LOAD.rows} rows written at once, {LOAD.micro_rows} learned from
-at once; weights in bfloat16 (or 4-bit NormalFloat) under autocast, LoRA of rank {LORA["r"]} on every linear layer, in
-float32 like its gradients and AdamW's moments; the reference is the base with its adapters off. No card was at hand:
-against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
+{LOAD.prompt_len} tokens, completions of {LOAD.completion_len}, {LOAD.generated} decoded at once, micro-batches of
+{LOAD.micro_batch_size}; weights in bfloat16 (or 4-bit NormalFloat) under autocast. LoRA of rank {LORA["r"]} on every
+linear layer is in float32, like its gradients and AdamW's moments; the reference is the base with its adapters off.
+No card was available: for bytes measured on a CPU see [ppo_memory](ppo_memory.md).
 
-    peak     = always + max(writing, learning, valuing)
-    always   = base + 16 k + critic          k trained weights: weight, gradient, two moments, 4 bytes each
-    critic   = 16 (D + 1)                    a value head on D hidden units
-             + 16 k   shared: a second adapter
-             + 16 N   separate: N weights of its own, in float32
-    writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
-    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer
-               T b D L + max(logits, T a)    with gradient checkpointing (`estimate/transformer.py`)
-    valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
+    peak          = always + max(generation, update, critic update)
+    always        = base + 16 k + critic      k trained parameters: weight, gradient, two moments, 4 bytes each
+    critic        = 16 (D + 1)                a value head on hidden size D
+                  + 16 k   shared: a second adapter
+                  + 16 N   separate: N parameters of its own, in float32
+    generation    = B (P + C) · 2 L v b       KV cache (width v, b bytes) of L layers; prefill of one layer; sampling
+    update        = T a L + logits            T tokens of a micro-batch, a bytes per token and layer
+                    T b D L + max(logits, T a)   with gradient checkpointing (`estimate/transformer.py`)
+    critic update = the same without logits   of a critic with a trunk, after the policy's activations are freed
 
 **Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither: a card must have
 1.1 × peak + 1 GiB, for fragmentation and CUDA's context. A four-bit base cannot be copied and trained: –."""
@@ -128,7 +131,7 @@ def _terms(model: str) -> str:
         f"| | {' | '.join(made)} |",
         f"|---|{'--:|' * len(made)}",
     ]
-    for when in ("always", "writing", "learning", "valuing"):
+    for when in ("always", "generation", "update", "critic_update"):
         for name in dict.fromkeys(name for found in made.values() for name in getattr(found, when)):
             held = [getattr(found, when).get(name, 0) for found in made.values()]
             if any(held):

@@ -160,7 +160,7 @@ def bytes_of(document: Record) -> Record:
         "expected": {
             "parameters": sum(said[name] for name in said if "weights" in name),
             "gradients": sum(said[name] for name in said if "gradients" in name),
-            "optimiser": sum(said[name] for name in said if "optimiser" in name),
+            "optimiser": sum(said[name] for name in said if "optimizer" in name),
             "peak": expected["peak"],
         },
     }
@@ -168,7 +168,8 @@ def bytes_of(document: Record) -> Record:
 
 def untouched(trainer: Any, load: Record) -> int:
     """Bytes of a float32 tile of logits beyond the vocabulary: TRL allocates it at full width."""
-    tokens = load["micro_rows"] * (load["prompt"] + load["completion"] - 1)  # nothing is read after the last token
+    length = load["prompt_len"] + load["completion_len"] - 1  # the last token predicts nothing
+    tokens = load["micro_batch_size"] * length
     spare = HEAD_VOCABULARY - trainer.model.config.vocab_size
     return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 

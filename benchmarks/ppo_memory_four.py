@@ -56,7 +56,7 @@ def _shared(said: Record, lora: Record) -> Record:
     policy.add_adapter("judge", LoraConfig(**lora))
     policy(input_ids=_ids()).logits.sum().backward()
     said_by_critic = critic.values(_ids(), torch.ones_like(_ids()), 3)
-    critic.learn(said_by_critic, torch.ones_like(said_by_critic))
+    critic.backward(said_by_critic, torch.ones_like(said_by_critic))
     _move([x for x in policy.parameters() if x.grad is not None] + list(critic.head.parameters()))
     return _counted([policy, critic.head, _head(said).requires_grad_(False)])
 

@@ -17,7 +17,7 @@ from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
-from rlm_plugins.kernels.cpu_linear import Product
+from rlm_plugins.kernels.cpu_linear import PackedLinear
 
 READ = 2**26
 """Bytes read to find out how fast memory is: more than a cache holds."""
@@ -42,7 +42,7 @@ def probe() -> Machine:
     """Asks this machine, both of the libraries that multiply on it."""
     torch.set_num_threads(1)
     square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
-    memory, laid = torch.ones(READ // 4), Product(square, None)
+    memory, laid = torch.ones(READ // 4), PackedLinear(square, None)
     return Machine(
         products=2 * 1024**3 / min(_best(lambda: square @ square), _best(lambda: laid(square))),
         thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),

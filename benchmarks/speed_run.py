@@ -14,7 +14,7 @@ from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation import generate
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
@@ -51,7 +51,7 @@ def begin(trainer: Any) -> float:
     model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
     inputs = {"input_ids": ids, "attention_mask": ids}
     config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
-    written(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
+    generate(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
     rows = ids.repeat(1, 2)
     with torch.no_grad():
         trainer._get_per_token_logps_and_entropies(model, rows, torch.ones_like(rows), 2)

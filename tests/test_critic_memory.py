@@ -16,9 +16,10 @@ from ppo_memory_four import four_models
 from ppo_memory_report import report
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.estimate.memory import Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import estimate
 
-NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}
 """As `tiny.lora()`."""
 SMALL: dict[str, Any] = {
@@ -35,9 +36,9 @@ def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> No
     made._tutor.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
     made.train()
     moments = (x for state in made._tutor._optimizer.state.values() for name, x in state.items() if name != "step")
-    assert always["critic's weights"] == size(made.critic.parameters())
-    assert always["critic's gradients"] == seen[0]
-    assert always["critic's optimiser state"] == size(moments)
+    assert always["critic weights"] == size(made.critic.parameters())
+    assert always["critic gradients"] == seen[0]
+    assert always["critic optimizer state"] == size(moments)
     assert always["trained weights"] == size(
         x for name, x in made.model.named_parameters() if "lora" in name and ".critic." not in name
     )
@@ -48,18 +49,18 @@ def test_a_copy_is_in_float32_whatever_it_was_copied_from() -> None:
     config.dtype = torch.bfloat16
     trunk = size(tiny.model().base_model.parameters())
     found = estimate(config, LORA, NOTHING, critic("separate")).always
-    assert found["critic's weights"] == trunk + 4 * (config.hidden_size + 1)
+    assert found["critic weights"] == trunk + 4 * (config.hidden_size + 1)
     assert config.dtype == torch.bfloat16
 
 
 def test_a_critic_takes_turns_with_the_policy() -> None:
-    load = Load(rows=0, prompt=200, completion=100, micro_rows=4)
+    load = Load(generated=0, prompt_len=200, completion_len=100, micro_batch_size=4)
     config = tiny.model().config
     alone, shared, head = (estimate(config, LORA, load, said) for said in (None, critic("shared"), critic("head")))
-    assert shared.learning == head.learning == alone.learning
-    assert not alone.valuing
-    assert not head.valuing
-    assert shared.valuing["critic's activations"] == shared.learning["activations"]
+    assert shared.update == head.update == alone.update
+    assert not alone.critic_update
+    assert not head.critic_update
+    assert shared.critic_update["critic activations"] == shared.update["activations"]
     assert shared.peak - alone.peak == sum(shared.always.values()) - sum(alone.always.values())
 
 

@@ -60,7 +60,9 @@ def test_it_goes_on_where_it_stopped(make: Any, done: int) -> None:
 
 
 def test_an_epoch_shorter_than_a_generation() -> None:
-    with pytest.raises(RecipeError, match="an epoch of 10 prompts is shorter than one generation batch, which takes 11"):
+    with pytest.raises(
+        RecipeError, match="an epoch of 10 prompts is shorter than one generation batch, which takes 11"
+    ):
         epochs().take(11)
 
 

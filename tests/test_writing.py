@@ -157,7 +157,10 @@ def test_what_is_too_long_is_cut() -> None:
         ({"completion_ids": [[3], [4]], "tries": [1]}, "returned 2 completion_ids, 1 tries"),
         ([1, 2], "returned list"),
         (None, "returned NoneType"),
-        ({"completion_ids": [[3], [4]], "mask": [[True], [True, False]]}, "a mask of 2 entries for a completion of 1 tokens"),
+        (
+            {"completion_ids": [[3], [4]], "mask": [[True], [True, False]]},
+            "a mask of 2 entries for a completion of 1 tokens",
+        ),
     ],
 )
 def test_rows_that_are_none(result: Any, found: str) -> None:

@@ -31,12 +31,12 @@ def setup_parts(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]
         results: Name of an earlier stage → its folder.
         tokenizer: Passed where `setup` has a parameter for it.
     """
-    from rlm_plugins.dispatch import blamed
+    from rlm_plugins.dispatch import attribute_errors
 
     for part in parts:
         for target in part.setup_targets:
             has_parameter = "tokenizer" in inspect.signature(target.setup).parameters
-            with blamed(part):
+            with attribute_errors(part):
                 target.setup(policy, results, **({"tokenizer": tokenizer} if has_parameter else {}))
 
 

@@ -22,7 +22,7 @@ def call_environment(episode: Episode, what: str, call: Callable[[], T]) -> T | 
         what: Name of the called method, for the message.
         call: Calls it.
     """
-    environment, turn = episode.environment, len(episode.ends)
+    environment, turn = episode.environment, len(episode.turn_ends)
     try:
         return call_with_timeout(getattr(environment, "seconds", Environment.seconds), call)
     except (Exception, SystemExit) as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rlm_plugins.environment import Environment, Episode, Message, steps
+from rlm_plugins.environment import Environment, Episode, Message, has_step
 from rlm_plugins.rollout.chat_tokens import ChatTokens
 from rlm_plugins.rollout.env_call import call_environment
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens
@@ -89,46 +89,48 @@ class EpisodeRunner:
         tokens.append(ids, True, None if logprobs is None else logprobs[: len(ids)])
         message = self._chat.parse_turn(ids, prefix)
         episode.messages.append(message)
-        episode.ends.append(max(len(tokens.completion_ids) - 1, 0))
-        episode.paid.append(0.0)
+        episode.turn_ends.append(max(len(tokens.completion_ids) - 1, 0))
+        episode.turn_rewards.append(0.0)
         observation = None
         if ids and ids[-1] in self._end_token_ids:
             observation = self._act(episode, message)
         else:  # a turn without an end token was cut by the length limit, and is no action
-            episode.cut = True
+            episode.truncated = True
         self._continue(tokens, observation)
 
     def _act(self, episode: Episode, message: Message) -> list[Message] | None:
         """Return the observation that follows an action; None: the episode is done."""
         environment = episode.environment
-        if not steps(environment):
+        if not has_step(environment):
             results = call_environment(episode, "a tool", partial(call_tools, environment, message, self._functions))
             if results is None:
                 return None
-            episode.calls += len(results.messages)
-            episode.failures += results.failures
+            episode.tool_calls += len(results.messages)
+            episode.tool_failures += results.failures
             episode.done = results.done
             return None if results.done else results.messages
         outcome = call_environment(episode, "step", partial(step_environment, environment, message["content"]))
         if outcome is None:
             return None
-        observation, episode.paid[-1], episode.done = outcome
+        observation, episode.turn_rewards[-1], episode.done = outcome
         return None if episode.done else [{"role": "user", "content": observation}]
 
     def _continue(self, tokens: EpisodeTokens, observation: list[Message] | None) -> None:
         """Append the observation if it and one more token fit; otherwise end the episode."""
         episode = tokens.episode
-        if observation is not None and len(episode.ends) < getattr(episode.environment, "turns", Environment.turns):
+        if observation is not None and len(episode.turn_ends) < getattr(
+            episode.environment, "turns", Environment.turns
+        ):
             ids = self._chat.render_reply(observation, chat=not isinstance(episode.prompt, str))
             if len(ids) < self._tokens_left(tokens):
                 episode.messages += observation
                 tokens.append(ids, False, [0.0] * len(ids))
                 return
-            episode.cut = True
+            episode.truncated = True
         tokens.ended = True
-        if hasattr(episode.environment, "get_reward") and episode.fault is None and episode.paid:
+        if hasattr(episode.environment, "get_reward") and episode.fault is None and episode.turn_rewards:
             reward = call_environment(episode, "get_reward", partial(episode_reward, episode.environment))
-            episode.paid[-1] += reward or 0.0
+            episode.turn_rewards[-1] += reward or 0.0
 
     def _tokens_left(self, tokens: EpisodeTokens) -> int:
         left = self._max_completion_length - len(tokens.completion_ids)
@@ -142,7 +144,7 @@ def reward_inputs(episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
     each = [tokens.episode for tokens in episodes]
     return {
         "prompts": [episode.prompt for episode in each],
-        "completions": [e.written if isinstance(e.prompt, str) else list(e.messages) for e in each],
+        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in each],
         "completion_ids": [tokens.generated_ids for tokens in episodes],
-        "shown": [episode.told for episode in each],
+        "shown": [episode.transcript for episode in each],
     }

@@ -6,30 +6,16 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
 from torch.utils.data import Sampler
 
+from rlm_plugins.dispatch import attribute_errors
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.functional.epoch_order import in_order, shuffled
 from rlm_plugins.registry.part import Bound
 
 WHERE = "algorithm.sampler"
 Order = Callable[[int, int, int], Sequence[int]]
 """(size, epoch, seed) → the order of the prompts in an epoch."""
-
-
-def shuffled_order(size: int, epoch: int, seed: int) -> list[int]:
-    """Return all indices in the random order of an epoch.
-
-    Epoch e takes the (e+1)-th permutation of one generator, as TRL's `RepeatSampler` does.
-
-    >>> shuffled_order(5, epoch=1, seed=0)
-    [3, 4, 0, 1, 2]
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epoch):
-        torch.randperm(size, generator=generator)
-    order: list[int] = torch.randperm(size, generator=generator).tolist()
-    return order
 
 
 def require_full_generation(order: Sequence[int], prompts: int) -> None:
@@ -92,7 +78,7 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
         shuffle: True for TRL's random order, False for that of the data set.
     """
     if sampler is None or is_called_per_generation(sampler):
-        return shuffled_order if shuffle else lambda size, epoch, seed: list(range(size))
+        return shuffled if shuffle else lambda size, epoch, seed: in_order(size)
 
     def order(size: int, epoch: int, seed: int) -> list[int]:
         indices = call_sampler(sampler, {"size": size, "epoch": epoch, "seed": seed})
@@ -121,9 +107,7 @@ def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) 
     Raises:
         RecipeError: An index is out of range.
     """
-    from rlm_plugins.dispatch import blamed
-
-    with blamed(sampler):
+    with attribute_errors(sampler):
         indices: list[Any] = list(sampler.call({name: data[name] for name in requested_data(sampler)}, step))
     return [_index(sampler, x, data["size"]) for x in indices]
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 
@@ -29,7 +29,7 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
     Raises:
         PartError: It failed, or its output is invalid.
     """
-    with blamed(source):
+    with attribute_errors(source):
         names = (*source.part.needs, *source.part.welcomes)
         returned = source.call({name: data[name] for name in names}, data["step"])
     size = len(data["prompts"])
@@ -38,7 +38,7 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
     if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(columns):
         counts = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(returned).__name__
         allowed = f"completion_ids (and further columns): a list of {size} entries each"
-        raise PartError(f"returned {counts}", where=place(source), allowed=allowed)
+        raise PartError(f"returned {counts}", where=location(source), allowed=allowed)
     output = {("mask" if name == "env_mask" else name): list(values) for name, values in columns.items()}
     output["completion_ids"] = [_completion(source, ids, vocab_size) for ids in output["completion_ids"]]
     for name in (name for name in PER_TOKEN if name in output):
@@ -69,7 +69,9 @@ def checked_generate(
 def _prefixes(source: Bound, prefixes: list[Any], count: int, vocab_size: int | None) -> list[list[int]]:
     if len(prefixes) != count:
         problem = f"called `generate` with {len(prefixes)} prefixes for {count} prompts"
-        raise PartError(problem, where=place(source), allowed="one list of token ids per prompt (an empty one: none)")
+        raise PartError(
+            problem, where=location(source), allowed="one list of token ids per prompt (an empty one: none)"
+        )
     return [
         _token_ids(source, ids, f"called `generate` with the prefix {n},", vocab_size) for n, ids in enumerate(prefixes)
     ]
@@ -86,11 +88,11 @@ def _token_ids(source: Bound, tokens: Any, action: str, vocab_size: int | None, 
     try:
         ids = [operator.index(token) for token in tokens]
     except TypeError:
-        raise PartError(f"{action} {tokens!r:.80}", where=place(source), allowed=allowed) from None
+        raise PartError(f"{action} {tokens!r:.80}", where=location(source), allowed=allowed) from None
     for token in ids:
         if token < 0 or (vocab_size and token >= vocab_size):
             problem = f"{action} {ids!r:.80} with the token id {token}"
-            raise PartError(problem, where=place(source), allowed=allowed)
+            raise PartError(problem, where=location(source), allowed=allowed)
     return ids
 
 
@@ -102,12 +104,12 @@ def _per_token(source: Bound, name: str, number: int, ids: list[int] | None, val
     if not isinstance(values, Sequence) or len(values) != len(ids):
         got = f"{len(values)} entries" if isinstance(values, Sequence) else f"type {type(values).__name__}"
         problem = f"returned a {name} of {got} for a completion of {len(ids)} tokens"
-        raise PartError(problem, where=place(source), allowed="one entry per token, or None for the completion")
+        raise PartError(problem, where=location(source), allowed="one entry per token, or None for the completion")
     allowed, is_allowed = PER_TOKEN[name]
     for token, value in enumerate(values):
         if not _passes(is_allowed, value):
             problem = f"returned {value!r:.40} in its {name}: completion {number}, token {token}"
-            raise PartError(problem, where=place(source), allowed=allowed)
+            raise PartError(problem, where=location(source), allowed=allowed)
     return list(values)
 
 

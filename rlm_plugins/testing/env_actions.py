@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from rlm_plugins.environment import Message, steps
+from rlm_plugins.environment import Message, has_step
 from rlm_plugins.rollout.tools import call_tools, reset_environment, step_environment
 from rlm_plugins.testing.text_samples import UNUSUAL
 
@@ -41,7 +41,7 @@ def play(environment: Any, example: Mapping[str, Any], actions: Actions, functio
     """Return all results of these actions, up to the end of the episode."""
     results: list[Any] = [reset_environment(environment, example)]
     for action in actions:
-        if steps(environment):
+        if has_step(environment):
             results.append(step_environment(environment, action))
             done = results[-1][-1]
         else:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.environment import Environment, steps
+from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
@@ -81,11 +81,11 @@ def repeat(subject: Subject, draw: Draw) -> None:
 def episode(subject: Subject, draw: Draw) -> None:
     """Check that an episode depends on its example and the actions alone, and that no action makes it fail."""
     spec = build(subject)
-    if not spec.answers:
+    if not spec.multi_turn:
         return
     example = dict(draw(st.sampled_from(_examples(spec.train)[:8])))
     first, second = (spec.environment() if spec.environment else Environment() for _ in range(2))
-    actions = draw(text_actions() if steps(first) else tool_actions([*spec.tools, *tools_of(first)]))
+    actions = draw(text_actions() if has_step(first) else tool_actions([*spec.tools, *tools_of(first)]))
     results = []
     for environment in (first, second):
         try:

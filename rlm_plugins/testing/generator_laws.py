@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation import generate
 from rlm_plugins.testing.law import Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 
@@ -58,4 +58,4 @@ def _arguments(draw: Draw, *, samples: bool) -> dict[str, Any]:
 
 
 def _ids(subject: Subject, call: dict[str, Any]) -> torch.Tensor:
-    return written(subject.fresh(), model().generate, model(), **call).ids
+    return generate(subject.fresh(), model().generate, model(), **call).ids
