@@ -83,15 +83,15 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
         pass
     answers += [asker.begin(2), asker.begin(3)]
     first.set()
-    assert [answer.result(5) for answer in answers] == [1, 4, 9]
+    assert [answer.result(60) for answer in answers] == [1, 4, 9]
     assert piles == [[1], [2, 3]]
 
 
 def test_what_is_raised_is_every_askers_and_it_goes_on() -> None:
     asker = RequestThread(lambda these: [1 / x for x in these.take()])
     with pytest.raises(ZeroDivisionError):
-        asker.begin(0).result(5)
-    assert asker.begin(2).result(5) == 0.5
+        asker.begin(0).result(60)
+    assert asker.begin(2).result(60) == 0.5
 
 
 def test_what_was_begun_is_asked_once(loop: Any) -> None:
@@ -210,7 +210,7 @@ from rlm_plugins import hookimpl
 
 def patient(completions):
     \"\"\"Patient.\"\"\"
-    second, end = Path({str(tmp_path / "second")!r}), time.monotonic() + 10
+    second, end = Path({str(tmp_path / "second")!r}), time.monotonic() + 60
     if "3" in completions:
         second.touch()
     while not second.exists() and time.monotonic() < end:

@@ -328,7 +328,7 @@ class Hanging(Fragile):
     """Never answers."""
 
     def step(self, action: str) -> tuple[str, float, bool]:
-        time.sleep(1.0)
+        time.sleep(30.0)
         raise AssertionError
 
 
@@ -432,7 +432,7 @@ def test_what_comes_too_late_is_not_of_the_episode() -> None:
     assert episode.environment is None
     before = copy.copy(vars(episode))
     Slow.woken.set()
-    assert Slow.left.wait(5)
+    assert Slow.left.wait(60)
     assert vars(episode) == before
     assert (episode.tool_calls, episode.done, len(episode.messages)) == (0, False, 1)
 

