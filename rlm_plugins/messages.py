@@ -1,12 +1,14 @@
-"""What values are called in messages to people."""
+"""Values as phrases for messages."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
+_CONTAINERS: dict[type, str] = {dict: "a mapping", list: "a list"}
+
 
 def found(value: object) -> str:
-    """A value of a recipe, for the sentence "found …".
+    """Return a value of a recipe as a phrase, for the sentence "expected …, got …".
 
     >>> found("1e-6"), found(3), found(True), found(None), found({"a": 1})
     ("the text '1e-6'", 'the number 3', 'true', 'null', 'a mapping')
@@ -17,11 +19,11 @@ def found(value: object) -> str:
         return f"the text {short(repr(value))}"
     if isinstance(value, int | float):
         return f"the number {value}"
-    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else type(value).__name__
+    return _CONTAINERS.get(type(value), type(value).__name__)
 
 
 def either(choices: list[str]) -> str:
-    """``a, b or c``; the first dozen of many.
+    """Return choices as a phrase; of more than twelve the first twelve and their number.
 
     >>> either(["a", "b", "c"])
     'a, b or c'
@@ -32,7 +34,7 @@ def either(choices: list[str]) -> str:
 
 
 def short(text: str, length: int = 60) -> str:
-    """`text`, cut when it is long.
+    """Return `text`, cut to a maximum length.
 
     >>> short("abcdefgh", 5)
     'abcd…'
@@ -41,7 +43,7 @@ def short(text: str, length: int = 60) -> str:
 
 
 def text_number(value: object) -> str:
-    """A hint for numbers that were written as text.
+    """Return a hint for a string that is a number; empty for other values.
 
     >>> text_number("1e-6")
     'this is text that looks like a number: remove the quotes'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.registry import Registry
-from rlm_plugins.rewards.trl_adapter import call_reward, trl_reward
+from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage import Reward
 
 COLUMNS: dict[str, Any] = {
@@ -25,4 +25,4 @@ def said(name: str, knobs: dict[str, Any], **columns: Any) -> tuple[list[float |
     logged: dict[str, float] = {}
     bound = Registry().find("rlm_rewards", name).bind(knobs)
     given = {**COLUMNS, "log_metric": logged.__setitem__, **columns}
-    return call_reward(trl_reward(Reward(name, bound)), given), logged
+    return compute_scores(trl_reward(Reward(name, bound)), given), logged

@@ -14,7 +14,7 @@ from trl import GRPOConfig
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import speed_report
 from rlm_plugins.cli.check import SUPPLIERS, examine
-from rlm_plugins.cli.check_report import size, tell
+from rlm_plugins.cli.check_report import render, size
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import short
 from rlm_plugins.errors import RecipeError
@@ -103,8 +103,9 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     named = {f.name for f in fields(Batch)}
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
-    counts = {"tokens", "rows", "all_rows", "micro_batches"}
-    rest = {"group", "mask", "truncated", "max_completion_length", "log", "kept", "wanted", "step", "window_rows"}
+    counts = {"num_tokens", "num_sequences", "num_sequences_all", "num_micro_batches"}
+    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step"}
+    rest |= {"keep_mask", "counts_for_refill", "step_batch_rows"}
     tokens = {"prompt_ids", "completion_ids", "tokenizer"}
     assert from_the_trainer == counts | rest | tokens, "a new word of the vocabulary: who fills it?"
 
@@ -148,11 +149,11 @@ def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> Non
 def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (sft, grpo), registry = stages(tmp_path)
     entry = examine(grpo, registry)["memory"]
-    assert "checkpointing is off: without it a step fits in 80% of this machine" in tell(examine(grpo, registry))
+    assert "checkpointing is off: without it a step fits in 80% of this machine" in render(examine(grpo, registry))
     monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"])
-    assert "checkpointing is on: without it a step might not fit" in tell(examine(grpo, registry))
+    assert "checkpointing is on: without it a step might not fit" in render(examine(grpo, registry))
     assert workload(grpo, arguments(grpo)).checkpointing
-    assert "checkpointing is" not in tell(examine(sft, registry)), "the recipe says it"
+    assert "checkpointing is" not in render(examine(sft, registry)), "the recipe says it"
     assert not workload(sft, arguments(sft)).checkpointing
     monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"] / 0.79)
     assert not workload(grpo, arguments(grpo)).checkpointing
@@ -250,7 +251,7 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     monkeypatch.setattr(forecast, "estimate", fail)
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
-    assert "no estimate for this model" in tell(entry)
+    assert "no estimate for this model" in render(entry)
     monkeypatch.setattr(speed_report, "decoding_plans", fail)
     assert "known at the start of the run (AttributeError" in examine(grpo, registry)["speed"][0]
 
@@ -263,7 +264,7 @@ def test_what_a_refill_may_cost(tmp_path: Path) -> None:
 
 
 def test_what_is_told(examined: list[dict[str, Any]]) -> None:
-    told = tell(examined[1])
+    told = render(examined[1])
     for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):
         assert words in told
     assert "rlm_plugins/builtin/advantages.py" in told

@@ -485,7 +485,7 @@ RIGHT = [
     ["algorithm.rollouts=[write]", "algorithm.token_weights=[needs_engine]"],
     ["algorithm.advantage=welcomes_all"],
     ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
-    ["callbacks=[stop_when_nothing_teaches]"],
+    ["callbacks=[stop_at_zero_advantage]"],
     *([f"algorithm={row}", "trainer.num_generations=1"] for row in ("reinforce_pp", "spo", "ppo")),
     ["algorithm.advantage.alone=reward", "trainer.num_generations=1"],
     ["algorithm=pass_at_k", "algorithm.advantage.k=1", "trainer.num_generations=2"],

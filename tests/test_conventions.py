@@ -19,9 +19,9 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.convention_card import card
 from rlm_plugins.cli.explain import explain
+from rlm_plugins.cli.explain_report import folded, render
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.plugins_report import tell_plugins
-from rlm_plugins.cli.report import folded, tell
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
@@ -304,7 +304,7 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
         ("group_relative", "eps"): (1e-4, 1e-6),
         ("group_relative", "alone"): ("zero", "reward"),
     }
-    told = tell(explained(name))
+    told = render(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
     assert marked == [card["running"]]
     assert "sequence_mean(empty_rows=left_out) → token_mean" in told
@@ -325,7 +325,7 @@ def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> Non
 def test_a_row_without_conventions_has_no_card() -> None:
     assert explained("opo")["card"]
     assert explained("bnpo")["card"] == {}
-    assert "conventions" not in tell(explained("bnpo"))
+    assert "conventions" not in render(explained("bnpo"))
 
 
 def test_a_card_with_a_row_that_needs_what_the_examples_lack() -> None:

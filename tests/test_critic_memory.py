@@ -80,7 +80,7 @@ def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, c
     """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
     found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
     expected = found["expected"]
-    for name in ("parameters", "gradients", "optimiser"):
+    for name in ("parameters", "gradients", "optimizer"):
         assert expected[name] == found[name], name
     assert expected["peak"] == pytest.approx(found["peak"], rel=close)
 
@@ -97,16 +97,16 @@ def test_four_models_are_counted_once_each() -> None:
     trunk = size(policy.base_model.parameters())
     assert full["parameters"] == 2 * size(policy.parameters()) + 2 * trunk + 2 * head
     assert full["gradients"] == size(policy.parameters()) + trunk + head
-    assert copies["gradients"] == shared["gradients"] == shared["optimiser"] / 2
-    assert full["optimiser"] == 2 * full["gradients"]
+    assert copies["gradients"] == shared["gradients"] == shared["optimizer"] / 2
+    assert full["optimizer"] == 2 * full["gradients"]
     assert sum(shared.values()) < sum(copies.values()) < sum(full.values())
 
 
 def test_the_page_is_made_of_the_numbers() -> None:
-    arm = {"parameters": 2**22, "gradients": 2**21, "optimiser": 2**22, "peak": 2**30, "rss": 2**30}
+    arm = {"parameters": 2**22, "gradients": 2**21, "optimizer": 2**22, "peak": 2**30, "rss": 2**30}
     arms = {name: {**arm, "expected": arm} for name in ppo_memory.ARMS}
     arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}
-    held = {"parameters": 2**20, "gradients": 0, "optimiser": 0}
+    held = {"parameters": 2**20, "gradients": 0, "optimizer": 0}
     found = {
         "settings": {
             "model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}},
@@ -117,7 +117,7 @@ def test_the_page_is_made_of_the_numbers() -> None:
         "plain": arms,
         "checkpointing": arms,
         "rounds": {name: [3.0] for name in ppo_memory.ARMS},
-        "four models": {"full": {**held, "optimiser": 2**20}, "copies": held, "shared": held},
+        "four models": {"full": {**held, "optimizer": 2**20}, "copies": held, "shared": held},
     }
     text = report(found)
     assert "without gradient checkpointing: 2.00 × GRPO's (goal ≤ 1.30)" in text

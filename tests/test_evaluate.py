@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 
-from rlm_plugins.evaluation.evaluate import evaluate, interval
+from rlm_plugins.evaluation.held_out import evaluate, interval
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Reward
 

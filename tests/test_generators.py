@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.evaluation.evaluate import evaluate
+from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.generation import Generation, generate
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.trainer_settings import check_installed

@@ -116,7 +116,7 @@ environment: {name: addition, digits: 3}
 rewards: [accuracy, {name: format, weight: 0.1}, {name: length, as: short, weight: -0.01}]
 algorithm: {name: grpo, sampler: in_order, policy_loss: {epsilon: 0.3}, penalties: [{name: kl, beta: 0.01}]}
 trainer: {learning_rate: 1e-6, num_generations: 8, lr_scheduler_type: cosine}
-callbacks: [stop_when_nothing_teaches]
+callbacks: [stop_at_zero_advantage]
 evaluation: {metric: short, every: 20}
 plugins: {load: [./mine.py], block: [other]}
 """

@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an adapter on the language head": (
         "model={lora: {target_modules: [q_proj, lm_head]}}",
         "model.lora.target_modules (command line)",
-        "TRL trains no adapter on the language head",
+        "TRL does not support an adapter on the language head",
     ),
     "a critic's adapter that fits nowhere": (
         "critic={lora: {target_modules: [nope]}}",

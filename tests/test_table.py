@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
-from rlm_plugins.cli import algorithms as table
-from rlm_plugins.cli import app, diff, explain
-from rlm_plugins.cli import report as telling
+from rlm_plugins.cli import algorithm_table as table
+from rlm_plugins.cli import app, diff, explain_parts
+from rlm_plugins.cli import explain_report as telling
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.text_layout import fitted
 from rlm_plugins.hookspecs import HOOKS
@@ -44,7 +44,7 @@ def words(text: str) -> str:
 @every_row
 def test_the_file_of_a_row_is_where_it_is_written(part: Part) -> None:
     lines = Path(part.file).read_text().splitlines()
-    assert re.search(r"\bRow\(|replace\(|convention\(", lines[part.target.line - 1])
+    assert re.search(r"\b(Algorithm|replace|convention|variant)\(", lines[part.target.line - 1])
 
 
 @every_row
@@ -74,7 +74,7 @@ def test_the_table_fits(width: int) -> None:
 
 
 def test_every_row_is_in_the_table_with_every_part_and_every_number() -> None:
-    text = words(table.tell(ENTRIES, 1000))
+    text = words(table.render(ENTRIES, 1000))
     assert [entry["name"] for entry in ENTRIES] == sorted(NAMES, key=[e["name"] for e in ENTRIES].index)
     for entry in ENTRIES:
         row, _, library = entry["name"].partition("@")
@@ -118,7 +118,7 @@ def test_what_is_no_column_is_an_extra() -> None:
         **ENTRIES[0],
         "slots": {**dict.fromkeys(SLOTS), "filters": [{"name": "keep_k", "k": 4}], "shapers": ["a", "b"]},
     }
-    assert table._cells(entry)[-1].split("\n") == ["r′ a", "r′ b", "rows keep_k k=4", f"engine {entry['trainer']}"]
+    assert table._cells(entry)[-1].split("\n") == ["r′ a", "r′ b", "filter keep_k k=4", f"trainer {entry['trainer']}"]
 
 
 def test_the_table_as_data() -> None:
@@ -137,11 +137,11 @@ def test_cells_are_wrapped_and_columns_aligned() -> None:
 
 @every_row
 def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
-    entry = explain.part_entry(part, REGISTRY)
+    entry = explain_parts.part_entry(part, REGISTRY)
     slots = slots_of(part.target, REGISTRY)
     bound = [p for spec in slots.values() for p in (spec if isinstance(spec, list) else [spec]) if p is not None]
     assert sorted(s["full_name"] for s in entry["symbols"]) == sorted(p.part.full_name for p in bound)
-    text = " ".join(telling.tell(entry).split())
+    text = " ".join(telling.render(entry).split())
     for symbol in entry["symbols"]:
         source = Path(symbol["file"]).read_text().splitlines()[symbol["line"] - 1 :]
         assert any(symbol["name"] in line or line.startswith("class ") for line in source[:3])
@@ -164,7 +164,7 @@ def test_grpo_and_dapo() -> None:
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}
     text = told("diff", "grpo", "dapo", width=100)
-    assert max(map(len, text.split("the same")[0].splitlines()[4:])) <= 100
+    assert max(map(len, text.split("unchanged")[0].splitlines()[4:])) <= 100
     assert "null (0.2)" in text
     assert json.loads(told("diff", "grpo", "dapo", "--json"))["changes"][0]["symbol"] == "1/Z"
 
@@ -174,7 +174,7 @@ def test_a_row_differs_from_itself_in_nothing_and_from_others_in_something(part:
     name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
     found = diff.diff(name, name, REGISTRY)
     assert not found["changes"]
-    assert "nothing" in diff.tell(found, 120)
+    assert "nothing" in diff.render(found, 120)
     forth, back = diff.diff("grpo", name, REGISTRY), diff.diff(name, "grpo", REGISTRY)
     assert len(forth["changes"]) == len(back["changes"])
     if name != "grpo":
@@ -200,11 +200,11 @@ def test_a_list_with_a_part_twice() -> None:
     assert (change["symbol"], change["knob"], change["before"], change["after"]) == ("Ω", "beta", 0.2, 0.3)
 
 
-def test_an_engine_that_changes_is_told() -> None:
-    assert re.search(r"engine +sft +grpo", told("diff", "sft", "grpo"))
+def test_another_trainer_is_a_change() -> None:
+    assert re.search(r"trainer +sft +grpo", told("diff", "sft", "grpo"))
 
 
-def test_a_row_nobody_knows() -> None:
+def test_an_unknown_algorithm() -> None:
     result = CliRunner().invoke(app, ["diff", "grpo", "dapoo"])
     assert result.exit_code == 2
     assert "did you mean 'dapo'" in result.stderr

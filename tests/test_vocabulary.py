@@ -15,7 +15,6 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.logprobs import padded_rows
-from rlm_plugins.trainer.vocab_statistics import tell
 
 HEARD: list[tuple[torch.Size, ...]] = []
 

@@ -88,7 +88,7 @@ class GRPO:
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
         model, tokenizer, lora = engine.weights(stage)
         if reads_reference and lora is None:
-            engine.give_address(model, stage)
+            engine.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
         parts, faults = stage.equation.parts(), FaultLog()

@@ -149,7 +149,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
     """The third wall; returns the engine's config, made once."""
-    from rlm_plugins.run.trainer_setup import house_settings
+    from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 
     engine: Any = plan.engine.target
     if lora := plan.body["model"].get("lora"):
@@ -165,7 +165,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
         refused=getattr(engine, "refused", {}),
-        house=house_settings(),
+        house=trainer_defaults(),
     )
     check_rows_fit(plan.slots, config, plan.place)
     check_suits(plan.slots, config, spell((*plan.place, "algorithm")))

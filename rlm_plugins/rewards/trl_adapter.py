@@ -84,7 +84,7 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     return function
 
 
-def call_reward(function: Callable[..., Any], columns: Columns) -> list[float | None]:
+def compute_scores(function: Callable[..., Any], columns: Columns) -> list[float | None]:
     """Return the scores of a function of :func:`trl_reward`, asynchronous or not; outside of any event loop."""
     scores = function(**columns)
     if inspect.isawaitable(scores):

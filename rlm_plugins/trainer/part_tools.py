@@ -10,7 +10,7 @@ import torch
 from rlm_plugins.distributed import gather_lists, rank_slice
 from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.fault_log import raise_on_all_processes
-from rlm_plugins.rewards.trl_adapter import call_reward
+from rlm_plugins.rewards.trl_adapter import compute_scores
 from rlm_plugins.rollout.completion_cache import pad_sequences
 from rlm_plugins.trainer.reward_prefetch import Hurrying
 
@@ -87,7 +87,7 @@ class Trying(Hurrying):
             self._faults.clear()
         here = {"trainer_state": self.state, "log_extra": _ignore, "log_metric": _ignore}
         given = self._columns_of(prompts, completion_ids, inputs, **here) if prompts else {}
-        said = [call_reward(reward, given) if prompts else [] for reward in self.reward_funcs]
+        said = [compute_scores(reward, given) if prompts else [] for reward in self.reward_funcs]
         skipped: set[int] = set()
         if self._faults is not None:
             raise_on_all_processes(self._faults.stop)

@@ -24,7 +24,7 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rewards.trl_adapter import call_reward, setup_parts, trl_reward
+from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.fake_packages import register
@@ -96,7 +96,7 @@ def judging(policy: str) -> Bound:
 
 
 def score(reward: Bound, state: object = "training") -> list[float | None]:
-    return call_reward(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
+    return compute_scores(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
 
 
 BATCH: dict[str, Any] = {"prompts": ["2+2="], "completions": ["4"], "completion_ids": [[1]]}

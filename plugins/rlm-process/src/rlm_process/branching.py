@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from rlm_plugins.builtin.tree_rollouts import Write, grown
+from rlm_plugins.builtin.tree_rollouts import Generate, grow_trees
 from rlm_process.knobs import Steps
 from rlm_process.steps import cutter
 
@@ -31,7 +31,13 @@ class Tree:
         self.steps, self.trunks, self.forks = steps, trunks, forks
 
     def __call__(
-        self, prompts: Sequence[Any], source_index: Sequence[int], generate: Write, tokenizer: Any, seed: int, step: int
+        self,
+        prompts: Sequence[Any],
+        source_index: Sequence[int],
+        generate: Generate,
+        tokenizer: Any,
+        seed: int,
+        step: int,
     ) -> dict[str, Any]:
         cut = cutter(self.steps, tokenizer, where="rollouts: tree.steps")
         forked = [0] * len(prompts)  # how often each row was: no two forks of one row draw the same number
@@ -42,5 +48,5 @@ class Tree:
             dice = random.Random(f"{seed} {step} {prompts[row]} {source_index[row]} {forked[row]}")
             return dice.choice(places) if places else start
 
-        rows, _ = grown(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, choose=choose)
+        rows, _ = grow_trees(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, fork_point=choose)
         return {"completion_ids": rows}

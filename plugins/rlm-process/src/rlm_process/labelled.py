@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.distributed import processes
-from rlm_plugins.evaluation.evaluate import Report, interval
+from rlm_plugins.evaluation.held_out import Report, interval
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage

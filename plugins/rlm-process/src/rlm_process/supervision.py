@@ -13,7 +13,7 @@ from rlm_plugins.stage import Stage
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-    from rlm_plugins.evaluation.evaluate import Report
+    from rlm_plugins.evaluation.held_out import Report
 
 SEPARATOR, LONGEST = "\n", 4096
 

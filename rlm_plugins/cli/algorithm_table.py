@@ -1,4 +1,4 @@
-"""``rlm algorithms``: the table, one row per algorithm and one column per symbol, families in the survey's order."""
+"""``rlm algorithms``: one line per algorithm, one column per symbol, grouped by family."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ COLUMNS = ("advantage", "importance", "policy_loss", "token_weights", "aggregato
 
 
 def table(registry: Registry) -> list[Entry]:
-    """Every row of the table, by families.
+    """Return an entry for every algorithm, by family.
 
     Returns:
         ``name`` (the shortest that finds it), ``full_name``, ``family``, ``about``, ``source``, ``year`` (null:
-        unknown), ``trainer``, ``slots`` (key → what the row says there).
+        unknown), ``trainer``, ``slots`` (key → the choice of the algorithm).
     """
-    rows = [part for part in registry if part.hook == "rlm_algorithms"]
-    entries = [_entry(part, name) for part, name in zip(rows, registry.names("rlm_algorithms"), strict=True)]
+    parts = [part for part in registry if part.hook == "rlm_algorithms"]
+    entries = [_entry(part, name) for part, name in zip(parts, registry.names("rlm_algorithms"), strict=True)]
     order = {family: place for place, family in enumerate(FAMILIES)}
     return sorted(entries, key=lambda entry: order.get(entry["family"], len(order)))
 
 
 def year_of(source: str) -> int | None:
-    """The year of a source: of its first arXiv number, or the first year in it; what stands before a semicolon first.
+    """Return the year of a source: of its first arXiv number, or the first year in it.
+
+    The text before a semicolon counts first.
 
     >>> year_of("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), year_of("Williams 1992; as in arXiv 2402.14740")
     (2024, 1992)
@@ -48,7 +50,7 @@ def year_of(source: str) -> int | None:
 
 
 def reference(source: str) -> str:
-    """A source in a word or two: its arXiv number, or what it begins with.
+    """Return a source in a word or two: its arXiv number, or its beginning.
 
     >>> reference("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), reference("Williams 1992; as in arXiv 2402.14740")
     ('2402.03300', 'Williams 1992')
@@ -58,10 +60,10 @@ def reference(source: str) -> str:
     return number[0] if number else re.split(r"[,(]", text)[0].strip()
 
 
-def tell(entries: Sequence[Entry], width: int) -> str:
-    """The table as text of at most `width` columns, if words allow it."""
+def render(entries: Sequence[Entry], width: int) -> str:
+    """Return the table as text of at most `width` columns, if words allow it."""
     entries, conventions = folded(entries)
-    head = ["row", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
+    head = ["algorithm", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
     lines = iter(fitted([head, *(_cells(entry, conventions[entry["name"]]) for entry in entries)], width))
     text = next(lines)
     for family, members in itertools.groupby(entries, key=lambda entry: entry["family"]):
@@ -70,33 +72,38 @@ def tell(entries: Sequence[Entry], width: int) -> str:
 
 
 def _entry(part: Part, name: str) -> Entry:
-    row = part.target
-    said = {key: getattr(row, key) for key in ("family", "about", "source", "trainer")}
-    return {"name": name, "full_name": part.full_name, **said, "year": year_of(row.source), "slots": row.slots()}
+    algorithm = part.target
+    return {
+        "name": name,
+        "full_name": part.full_name,
+        **{key: getattr(algorithm, key) for key in ("family", "about", "source", "trainer")},
+        "year": year_of(algorithm.source),
+        "slots": algorithm.slots(),
+    }
 
 
 def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]:
-    """The rows without their conventions, and name of a row → what its conventions are called: ``@trl``."""
-    rows = {entry["name"] for entry in entries if "@" not in entry["name"]}
-    shown = [entry for entry in entries if entry["name"] in rows or base_name(entry["name"]) not in rows]
-    conventions: dict[str, list[str]] = {entry["name"]: [] for entry in shown}
-    for name in (entry["name"] for entry in entries if entry not in shown):
+    """Return the algorithms without their conventions, and name → names of its conventions (``@trl``)."""
+    papers = {entry["name"] for entry in entries if "@" not in entry["name"]}
+    listed = [entry for entry in entries if entry["name"] in papers or base_name(entry["name"]) not in papers]
+    conventions: dict[str, list[str]] = {entry["name"]: [] for entry in listed}
+    for name in (entry["name"] for entry in entries if entry not in listed):
         conventions[base_name(name)].append(f"@{name.partition('@')[2]}")
-    return shown, conventions
+    return listed, conventions
 
 
 def _cells(entry: Entry, conventions: Sequence[str] = ()) -> list[str]:
     source, year, slots = reference(entry["source"]), entry["year"], entry["slots"]
     dated = f" · {year}" if year and str(year) not in source else ""
     extras = [f"{SYMBOLS[key]} {one}" for key in SLOTS if key not in COLUMNS for one in _specs(slots[key])]
-    extras += [] if slots["aggregator"] else [f"engine {entry['trainer']}"]
+    extras += [] if slots["aggregator"] else [f"trainer {entry['trainer']}"]
     extras += [f"also {' '.join(conventions)}"] if conventions else []
     cells = ["\n".join(_specs(slots[key])) or "–" for key in COLUMNS]
     return [f"{entry['name']}\n{source}{dated}", *cells, "\n".join(extras) or "–"]
 
 
 def _specs(spec: Any) -> list[str]:
-    """What a slot names, as formulas spell it: ``clip ε=0.2``."""
+    """Return the parts of a slot, with knobs as formulas spell them: ``clip ε=0.2``."""
     if spec is None:
         return []
     if isinstance(spec, str):
