@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from critical import LORA
+from fixtures_critic import LORA
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 

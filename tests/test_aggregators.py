@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import part
+from fixtures_equations import part
 from hypothesis import given, settings
 
 from rlm_plugins.batch import Batch

@@ -11,8 +11,8 @@ import row_report
 import rows as benchmark
 import torch
 from eight_bits import logprobs, rounded
+from fixtures_benchmark import lesson
 from row_settings import LEFT_OUT, NOTES, OWN
-from small_lesson import lesson
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.registry import BUILTIN, Registry

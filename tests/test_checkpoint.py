@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
+from fixtures_trainer import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part

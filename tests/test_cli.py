@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from guests import Installer, reward
+from fake_plugins import Installer, reward
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__

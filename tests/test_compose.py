@@ -34,7 +34,7 @@ stages:
   - {name: warm-up, model: scratch, algorithm: sft}
   - {model: {lora: {r: 4}}, algorithm: {name: dapo, sampler: in_order}, evaluation: null}
 """
-ODD_PARTS = Path(__file__).parent / "odd_parts.py"
+ODD_PARTS = Path(__file__).parent / "invalid_parts.py"
 
 
 def run(folder: Path, text: str, *overrides: str, build_environment: bool = True) -> tuple[list[Stage], Recipe]:

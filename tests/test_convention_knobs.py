@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import learning
+from fixtures_equations import learning
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z

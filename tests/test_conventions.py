@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_the_engine import trained
+from fixtures_trainer_steps import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 

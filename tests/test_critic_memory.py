@@ -10,7 +10,7 @@ import ppo_memory
 import pytest
 import tiny
 import torch
-from critical import KINDS, LORA, critic, trainer
+from fixtures_critic import KINDS, LORA, critic, trainer
 from ppo_memory_arm import bytes_of, size
 from ppo_memory_four import four_models
 from ppo_memory_report import report

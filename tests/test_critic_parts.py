@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, part, scoring
+from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_advantages import double_sum

@@ -1,6 +1,6 @@
 """Two processes on the CPU: the same numbers as one on the same global batch, and a run that goes through.
 
-The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`several.py`).
+The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`train_several.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from launching import ROOT, launch, logged, python, reinforcement, supervised
+from launch_runs import ROOT, launch, logged, python, reinforcement, supervised
 from safetensors.torch import load_file
-from several import train_all
+from train_several import train_all
 
 REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
 HALVES = ("trainer.per_device_train_batch_size=32",)
@@ -130,7 +130,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
     own = str(reinforcement(folder / "own", start, canned=False))
     two += [(own, str(folder / "two" / name), [f"generator={said}", *HALVES]) for name, said in GENERATORS.items()]
     (folder / "two.json").write_text(json.dumps(two))
-    python(2, str(ROOT / "tests" / "several.py"), str(folder / "two.json"), cwd=folder)
+    python(2, str(ROOT / "tests" / "train_several.py"), str(folder / "two.json"), cwd=folder)
     return folder
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import row_of, taught
-from test_rows_by_advantage import example
+from fixtures_equations import row_of, taught
+from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import environment, recipe, renamed, specs, step

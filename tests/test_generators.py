@@ -13,8 +13,8 @@ import tiny
 import torch
 import yaml
 from datasets import Dataset
-from test_speed import weights
-from trainers import REGISTRY, clipped, trainer
+from fixtures_trainer import REGISTRY, clipped, trainer
+from test_fast_paths import weights
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 

@@ -1,7 +1,7 @@
 """What ties names of the table together: two rows, or a row and a formula, that must be the same, on any batch.
 
 Through whole rows where the identity is one between algorithms: from rewards to loss and gradient. (What holds for
-every row by itself is in `test_every_row`; DFT and the other supervised losses have theirs beside their rows.)
+every row by itself is in `test_every_algorithm`; DFT and the other supervised losses have theirs beside their rows.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import REGISTRY, equation, learnt, part, row_of, scored, taught
+from fixtures_equations import REGISTRY, equation, learnt, part, row_of, scored, taught
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from trainers import clipped, logged, trainer
+from fixtures_trainer import clipped, logged, trainer
 
 from rlm_plugins.metrics import METRICS, Metric, find
 from rlm_plugins.registry import Registry

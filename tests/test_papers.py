@@ -26,7 +26,7 @@ from rlm_plugins.run.folder import Run
 from rlm_plugins.run.train import train
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
-CANNED = Path(__file__).parent / "canned.py"
+CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 REGISTRY, WITH_CANNED = Registry(), Registry([CANNED])
 MISSING: set[str] = set()

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from guests import Installer, reward
+from fake_plugins import Installer, reward
 
 from rlm_plugins import __version__
 from rlm_plugins.algorithm import Algorithm

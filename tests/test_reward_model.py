@@ -13,9 +13,9 @@ import rlhf
 import tiny
 import torch
 import yaml
-from critical import LORA
+from fixtures_critic import LORA
+from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
-from preferred import PIPELINE, SHORT, run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import trainer
+from fixtures_trainer import trainer
 
 from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.builtin.rollouts import Demonstrations

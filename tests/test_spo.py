@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from by_hand import row_of
-from trainers import OFTEN, interrupted, logged, trainer
+from fixtures_equations import row_of
+from fixtures_trainer import OFTEN, interrupted, logged, trainer
 
 from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.registry import Registry

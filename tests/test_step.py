@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, learning, part, scoring
+from fixtures_equations import equation, learning, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

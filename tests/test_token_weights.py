@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from by_hand import equation, learning, part
+from fixtures_equations import equation, learning, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer

@@ -2,7 +2,7 @@
 
 TRL samples, rewards, pads, reads log-probabilities, accumulates and steps. Three narrow seams put the equation in:
 what the rewards were (`_calculate_rewards`), what the batch looks like after scoring
-(`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_seams.py` fails by name when a
+(`_generate_and_score_completions`), what the loss is (`_compute_loss`). `tests/test_trl_interface.py` fails by name when a
 release of TRL changes what is relied on here.
 
 One file per room, each a class on the one before: problems → generating → writing → playing → reading → recalling →
