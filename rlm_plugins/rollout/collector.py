@@ -79,7 +79,7 @@ class RolloutCollector:
             indices = [i for i in range(n) if self.owners[in_group[i]] == number]
             data = {
                 **_trainer_data(trainer),
-                "generate": checked_generate(source, trainer.write, vocab_size),
+                "generate": checked_generate(source, trainer.generate, vocab_size),
                 "prompts": [prompts[i] for i in indices],
                 "inputs": [inputs[i] for i in indices],
                 "source_index": [self._source_index[in_group[i]] for i in indices],
@@ -95,7 +95,7 @@ class RolloutCollector:
         if self._plays:
             output: Mapping[str, list[Any]] = trainer.play(prompts, inputs)
             return output
-        ids, logprobs = trainer.write(prompts)
+        ids, logprobs = trainer.generate(prompts)
         return {"completion_ids": ids, "logprobs": logprobs or [None] * len(prompts)}
 
 
