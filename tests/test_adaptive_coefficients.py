@@ -57,7 +57,7 @@ def test_the_factor_follows_ziegler(generations: list[Batch], target: float, uni
     assert [adaptive.factor for adaptive in parts] == pytest.approx([expected] * 2, rel=1e-9)
 
 
-def test_with_a_horizon_the_gain_is_the_share_of_its_rows() -> None:
+def test_horizon_scales_the_gain_by_its_share_of_completions() -> None:
     """lm-human-preferences: β ← β (1 + e · n / horizon)."""
     old, ref, mask = torch.zeros(4, 2), torch.full((4, 2), -9.0), torch.ones(4, 2, dtype=torch.bool)
     adaptive = AdaptiveKL(target=1.0, horizon=100.0)
@@ -70,7 +70,7 @@ def test_with_a_horizon_the_gain_is_the_share_of_its_rows() -> None:
 
 @quick
 @given(batches(), st.sampled_from(["k1", "k2", "k3"]))
-def test_what_is_paid_is_the_factor_times_kl(batch: Batch, estimator: Any) -> None:
+def test_penalty_is_the_factor_times_kl(batch: Batch, estimator: Any) -> None:
     adaptive = AdaptiveKL(target=1.0, estimator=estimator)
     adaptive.factor = 1.5
     logp = batch.logp.requires_grad_()

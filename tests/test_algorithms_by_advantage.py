@@ -159,7 +159,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_row_is_its_formula(name: str) -> None:
+def test_algorithm_equals_its_formula(name: str) -> None:
     """Value and gradient."""
     batch = example()
     advantage, loss = EXPECTED[name]
@@ -172,7 +172,7 @@ def test_a_row_is_its_formula(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_recipe_needs_no_more_than_the_name_of_the_row(name: str, tmp_path: Path) -> None:
+def test_recipe_requires_only_the_algorithm_name(name: str, tmp_path: Path) -> None:
     recipe = {
         "model": {"name": "scratch", "hidden": 32},
         "environment": {"name": "addition", "digits": 2, "train_rows": 64, "test_rows": 8},

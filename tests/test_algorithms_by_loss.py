@@ -27,7 +27,7 @@ from rlm_plugins.testing import batches
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
-def test_every_row_here_is_offered() -> None:
+def test_every_algorithm_here_is_registered() -> None:
     ratio = {name for name, value in vars(algorithms_ratio).items() if isinstance(value, Algorithm)}
     assert set(FORMULAS) <= ratio
     assert all(algorithms.rlm_algorithms()[name] is getattr(algorithms_ratio, name) for name in ratio)
@@ -46,7 +46,7 @@ def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
 
 @quick
 @given(batches(), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
-def test_gmpo_as_its_paper_writes_it(batch: Batch, low: float, high: float) -> None:
+def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: float) -> None:
     """d' = s · min(s d, s clip(d, −ε, ε_high)) with s the sign of Â, token by token."""
     d, sign = batch.logp - batch.old_logp, torch.where(batch.advantages > 0, 1.0, -1.0)
     clipped = sign * torch.min(sign * d, sign * d.clamp(-low, high))
@@ -59,7 +59,7 @@ def test_gmpo_as_its_paper_writes_it(batch: Batch, low: float, high: float) -> N
 
 @quick
 @given(batches())
-def test_gepo_expects_what_its_group_says(batch: Batch) -> None:
+def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
     """Σq²/Σq by the definition, row by row; rows without tokens belong to nobody."""
     found = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
     for row, label in enumerate(batch.group):
@@ -85,7 +85,7 @@ FORMULAS = {
 @pytest.mark.parametrize(
     ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
 )
-def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
+def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
     """A weight that reads the engine's probabilities switches TRL's own correction off; nobody else does."""
 
     class Enough(Exception):
@@ -101,14 +101,14 @@ def test_the_engine_is_not_corrected_twice(name: str, switched: dict[str, bool],
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_row_composes_its_formula(name: str) -> None:
+def test_algorithm_composes_its_formula(name: str) -> None:
     slots = slots_of(algorithms.ALGORITHMS[name], REGISTRY)
     assert formula(slots) == FORMULAS[name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
-def test_the_engine_runs_every_row(name: str, tmp_path: Path) -> None:
+def test_trainer_runs_every_algorithm(name: str, tmp_path: Path) -> None:
     """Micro-batches of half a group, rows of another engine, two passes over each generation."""
     steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2

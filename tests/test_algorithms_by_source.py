@@ -136,7 +136,7 @@ def hpt(batch: Batch, logp: Tensor) -> Tensor:
 PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt}
 
 
-def test_every_row_here_is_offered_and_has_its_formula() -> None:
+def test_every_algorithm_here_is_registered_and_has_a_formula() -> None:
     with_sources = {name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.rollouts}
     assert with_sources == set(PAPERS) == set(FORMULAS)
 
@@ -144,7 +144,7 @@ def test_every_row_here_is_offered_and_has_its_formula() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 @quick
 @given(batch=batches())
-def test_a_row_is_what_its_paper_writes(name: str, batch: Batch) -> None:
+def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> None:
     logp = batch.logp.clone().requires_grad_()
     loss = PAPERS[name](batch, logp)
     (gradient,) = torch.autograd.grad(loss, logp, allow_unused=True) if loss.requires_grad else (None,)
@@ -163,7 +163,7 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_row_composes_its_formula(name: str) -> None:
+def test_algorithm_composes_its_formula(name: str) -> None:
     assert formula(slots_of(algorithms.ALGORITHMS[name], REGISTRY)) == FORMULAS[name]
 
 
@@ -213,7 +213,7 @@ def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
 
 @quick
 @given(batches())
-def test_vapo_pays_right_rows_alone(batch: Batch) -> None:
+def test_vapo_rewards_correct_completions_only(batch: Batch) -> None:
     value, gradient = term(batch, penalties.nll, threshold=0.5)
     right = (batch.rewards >= 0.5).unsqueeze(1)
     torch.testing.assert_close(value, -batch.logp * right)
@@ -222,7 +222,7 @@ def test_vapo_pays_right_rows_alone(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_remax_of_a_dense_reward_counts_what_is_to_come(batch: Batch) -> None:
+def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
     """Σ over l ≥ t of the token rewards, less the greedy row's."""
     dense = batch.loss.where(batch.mask, 0.0)
     found = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
@@ -234,7 +234,7 @@ def test_remax_of_a_dense_reward_counts_what_is_to_come(batch: Batch) -> None:
             assert found[i, t].item() == pytest.approx(expected if batch.mask[i, t] else 0.0)
 
 
-def test_a_greedy_row_that_is_not_there() -> None:
+def test_missing_greedy_completion_is_an_error() -> None:
     row = torch.ones(1)
     with pytest.raises(RecipeError, match="no source of rows is called 'gredy'") as error:
         advantages.greedy_baseline(row, row[None], row.long(), row[None].bool(), {"greedy": row > 0}, source="gredy")
@@ -263,7 +263,7 @@ def test_the_gate_opens_where_there_is_no_demonstration() -> None:
     assert filters.gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
 
 
-def test_dft_is_an_engine_of_trls(monkeypatch: Any) -> None:
+def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
     class Enough(Exception):
         pass
 

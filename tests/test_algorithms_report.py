@@ -42,7 +42,7 @@ def words(text: str) -> str:
 
 
 @every_row
-def test_the_file_of_a_row_is_where_it_is_written(part: Part) -> None:
+def test_file_of_an_algorithm_is_where_it_is_defined(part: Part) -> None:
     lines = Path(part.file).read_text().splitlines()
     assert re.search(r"\b(Algorithm|replace|convention|variant)\(", lines[part.target.line - 1])
 
@@ -73,7 +73,7 @@ def test_the_table_fits(width: int) -> None:
     assert max(map(len, told("algorithms", width=width).splitlines())) <= width
 
 
-def test_every_row_is_in_the_table_with_every_part_and_every_number() -> None:
+def test_table_lists_every_algorithm_with_parts_and_knobs() -> None:
     text = words(table.render(ENTRIES, 1000))
     assert [entry["name"] for entry in ENTRIES] == sorted(NAMES, key=[e["name"] for e in ENTRIES].index)
     for entry in ENTRIES:
@@ -95,7 +95,7 @@ def test_families_come_in_the_order_of_the_survey() -> None:
     assert told("algorithms").index(families[0]) < told("algorithms").index(families[-1])
 
 
-def test_conventions_stand_with_their_row() -> None:
+def test_conventions_are_listed_below_their_algorithm() -> None:
     shown, conventions = table.folded(ENTRIES)
     assert not [entry["name"] for entry in shown if "@" in entry["name"]]
     assert conventions["dapo"] == ["@trl", "@verl", "@skyrl"]
@@ -112,7 +112,7 @@ def test_sources_and_years() -> None:
     assert "Williams 1992 · 1992" not in told("algorithms")
 
 
-def test_what_is_no_column_is_an_extra() -> None:
+def test_slots_without_a_column_are_extras() -> None:
     """Slots that a later version adds are shown too."""
     entry = {
         **ENTRIES[0],
@@ -170,7 +170,7 @@ def test_grpo_and_dapo() -> None:
 
 
 @every_row
-def test_a_row_differs_from_itself_in_nothing_and_from_others_in_something(part: Part) -> None:
+def test_diff_is_empty_only_with_itself(part: Part) -> None:
     name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
     found = diff.diff(name, name, REGISTRY)
     assert not found["changes"]
@@ -181,7 +181,7 @@ def test_a_row_differs_from_itself_in_nothing_and_from_others_in_something(part:
         assert forth["changes"] or part.target.trainer != "grpo"
 
 
-def test_there_and_back_says_the_same() -> None:
+def test_diff_is_symmetric() -> None:
     forth, back = diff.diff("gppo", "ce_gppo", REGISTRY), diff.diff("ce_gppo", "gppo", REGISTRY)
     there = {change["knob"]: (change["before"], change["after"]) for change in forth["changes"]}
     assert there == {"beta_low": (1.0, 0.75), "epsilon_high": (0.28, "null (0.2)")}

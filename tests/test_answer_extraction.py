@@ -50,7 +50,7 @@ def test_fractions(a: int, b: int) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_what_python_writes_for_a_float(x: float) -> None:
+def test_float_reprs_are_parsed(x: float) -> None:
     assert parse_number(repr(x)) == Fraction(repr(x))
 
 
@@ -71,12 +71,12 @@ def test_any_text_is_a_number_or_none(text: str) -> None:
         ("2E-2", Fraction(1, 50)),
     ],
 )
-def test_what_is_a_number(text: str, value: int | Fraction) -> None:
+def test_numbers_are_parsed(text: str, value: int | Fraction) -> None:
     assert parse_number(text) == value
 
 
 @pytest.mark.parametrize("text", NO_NUMBERS.split("|"))
-def test_what_is_no_number(text: str) -> None:
+def test_non_numbers_are_rejected(text: str) -> None:
     assert parse_number(text) is None
 
 
@@ -140,7 +140,7 @@ def test_tolerance_is_decimal_and_inclusive() -> None:
     assert not near("nan")
 
 
-def test_text_keeps_its_case_unless_told() -> None:
+def test_text_comparison_is_case_sensitive_by_default() -> None:
     assert same_text("Paris", casefold=True)(" PARIS\n")
     assert not same_text("Paris", casefold=False)("paris")
     assert not same_text("Paris", casefold=True)("Paris, France")

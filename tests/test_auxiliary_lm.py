@@ -48,7 +48,7 @@ def bernoulli(logp: torch.Tensor, rows: list[int]) -> torch.Tensor:
     return ((logp.sum(1) - torch.tensor(rows)) ** 2).sum()
 
 
-def test_a_new_one_says_what_the_base_says() -> None:
+def test_new_auxiliary_model_equals_the_base() -> None:
     host = policy()
     chance = torch.get_rng_state()
     made = AuxiliaryLM(host, "second", learning_rate=1e-2, batch_size=2)

@@ -55,7 +55,7 @@ def test_several_generations_in_one_step(tmp_path: Path) -> None:
     ]
 
 
-def test_a_generation_said_as_a_whole(tmp_path: Path) -> None:
+def test_generation_batch_size_is_accepted(tmp_path: Path) -> None:
     plan = planned(64, tmp_path, generation_batch_size=16, max_steps=1)
     assert plan.lines()[0] == "4 problems × 4 answers = 16 completions (generation_batch_size 16)"
     assert plan.splits == 4
@@ -117,7 +117,7 @@ def test_supervised_too(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert made.state.global_step == batch_plan(args, 22, settings).steps
 
 
-def test_what_the_recipe_did_not_say_is_not_called_said() -> None:
+def test_defaults_are_not_reported_as_set() -> None:
     args = SimpleNamespace(
         per_device_train_batch_size=2,
         world_size=1,

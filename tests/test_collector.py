@@ -56,7 +56,7 @@ PROMPTS = ["x", "x", "x", "yy", "yy", "yy"]
 INPUTS = [{"name": name} for name in "aaabbb"]
 
 
-def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest() -> None:
+def test_source_gets_the_last_completions_of_a_group() -> None:
     rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
     assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the last row of b was left open
     assert rows.source == [0, 0, 1, 0, 0, 0]
@@ -65,13 +65,13 @@ def test_the_last_rows_of_a_group_are_a_sources_and_the_policy_writes_the_rest()
     assert rows.prompt_ids == [[120]] * 3 + [[121, 121]] * 3
 
 
-def test_a_column_of_the_data_set_stands_where_a_source_says_nothing() -> None:
+def test_missing_source_column_keeps_the_data_set_value() -> None:
     inputs = [{"name": "a", "when": 5}] * 3
     rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
     assert rows.columns == {"when": [5, 5, 73]}
 
 
-def test_a_group_split_over_processes_keeps_its_writers_and_their_places() -> None:
+def test_group_split_over_processes_keeps_its_sources() -> None:
     writers = RolloutCollector([source(places, num_completions=2)], 3)
     whole = writers(PROMPTS, INPUTS, 0, Trainer())
     assert whole.completion_ids == [[1], [0], [1], [2], [0], [1]]
@@ -81,7 +81,7 @@ def test_a_group_split_over_processes_keeps_its_writers_and_their_places() -> No
         assert part.completion_ids == whole.completion_ids[first:]
 
 
-def test_every_process_asks_every_source() -> None:
+def test_every_process_calls_every_source() -> None:
     """What a source does with all processes together must not wait for one that has none of its rows."""
     asked = []
 
@@ -122,12 +122,12 @@ def test_a_source_called_policy_is_the_policy() -> None:
         ((None, None), "sources 1 and 2 both take all completions that are left"),
     ],
 )
-def test_more_rows_than_a_group_has(rows: tuple[int | None, int | None], words: str) -> None:
+def test_sources_must_fit_into_a_group(rows: tuple[int | None, int | None], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         owners([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
 
 
-def test_two_sources_of_one_label() -> None:
+def test_duplicate_labels_are_rejected() -> None:
     with pytest.raises(RecipeError, match="two sources have the label 'names'"):
         labels([source(names), source(names)])
 
@@ -143,7 +143,7 @@ def test_a_source_that_needs_whole_groups() -> None:
         check_whole_groups([source(Whole())], 4, 6)
 
 
-def test_what_is_too_long_is_cut() -> None:
+def test_long_completions_are_truncated() -> None:
     long = {"completion_ids": [[1, 2, 3, 4, 5, 6]], "mask": [[True] * 6], "logprobs": [[0.0] * 6]}
     rows = RolloutCollector([answers(long)], 1)(["a"], [{}], 0, Trainer())
     assert (rows.completion_ids, rows.mask, rows.logprobs) == ([[1, 2, 3, 4]], [[True] * 4], [[0.0] * 4])
@@ -163,7 +163,7 @@ def test_what_is_too_long_is_cut() -> None:
         ),
     ],
 )
-def test_rows_that_are_none(result: Any, found: str) -> None:
+def test_invalid_outputs_are_rejected(result: Any, found: str) -> None:
     with pytest.raises(PartError, match="guest/it") as error:
         RolloutCollector([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
     assert found in str(error.value)
@@ -179,7 +179,7 @@ def test_rows_that_are_none(result: Any, found: str) -> None:
         ([-1], "the token id -1"),
     ],
 )
-def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
+def test_invalid_token_ids_are_rejected(row: Any, words: str) -> None:
     with pytest.raises(PartError, match="(?s)it.*" + words):
         RolloutCollector([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
 
@@ -196,12 +196,12 @@ def test_a_row_of_something_else_than_tokens(row: Any, words: str) -> None:
         ({"mask": [True]}, "returned a mask of type bool for a completion of 2 tokens"),
     ],
 )
-def test_what_cannot_be_said_of_a_token(said: dict[str, Any], words: str) -> None:
+def test_invalid_per_token_values_are_rejected(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PartError, match="(?s)guest/it.*" + words):
         RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
 
 
-def test_what_can_be_said_of_a_token() -> None:
+def test_valid_per_token_values_are_accepted() -> None:
     said = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
     rows = RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
     assert (rows.logprobs, rows.mask) == ([[None, -1.5]], [[0, 1]])
@@ -217,7 +217,7 @@ def test_what_can_be_said_of_a_token() -> None:
         ([[1], [3, 200]], r"the prefix 1, \[3, 200\] with the token id 200.*from 0 to 199"),
     ],
 )
-def test_what_the_policy_cannot_go_on_from(prefixes: Any, words: str) -> None:
+def test_invalid_prefixes_are_rejected(prefixes: Any, words: str) -> None:
     def forks(prompts: Any, generate: Any) -> dict[str, Any]:
         return {"completion_ids": generate(prompts, prefixes=prefixes)}
 
@@ -235,11 +235,11 @@ def test_columns_that_are_no_lists() -> None:
         RolloutCollector([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
 
 
-def test_a_row_may_be_a_tensor() -> None:
+def test_completion_may_be_a_tensor() -> None:
     rows = RolloutCollector([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
     assert rows.completion_ids == [[3, 4]]
 
 
-def test_nobody_else_goes_by_policy() -> None:
+def test_label_policy_is_reserved() -> None:
     with pytest.raises(RecipeError, match="'names' cannot have the label 'policy'"):
         labels([source(names, **{"as": "policy"})])

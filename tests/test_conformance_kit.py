@@ -450,7 +450,7 @@ def test_an_unknown_law_is_refused() -> None:
         conformance("rlm_advantages", batch_mean, exceptions={"isolated": "x"})
 
 
-def test_a_column_nobody_described_is_refused() -> None:
+def test_undescribed_column_is_rejected() -> None:
     def exact(completions, answer):
         return [float(c == a) for c, a in zip(completions, answer, strict=True)]
 
@@ -463,7 +463,7 @@ def test_a_column_nobody_described_is_refused() -> None:
 # ---- kinds of parts
 
 
-def test_rewards_may_be_async_written_for_trl_or_classes() -> None:
+def test_rewards_may_be_async_trl_functions_or_classes() -> None:
     async def patient(completions):
         return [float(len(text)) for text in completions]
 
@@ -491,7 +491,7 @@ def test_a_class_with_a_good_memory_passes() -> None:
 
 @settings(max_examples=50, deadline=None, database=None)
 @given(batches())
-def test_batches_are_what_they_say(batch: Batch) -> None:
+def test_generated_batches_are_consistent(batch: Batch) -> None:
     rows, width = batch.mask.shape
     assert batch.logp.shape == batch.entropy.shape == batch.token_rewards.shape == (rows, width)
     assert batch.max_completion_length >= width
@@ -503,7 +503,7 @@ def test_batches_are_what_they_say(batch: Batch) -> None:
     torch.testing.assert_close(dense, batch.rewards * batch.mask.any(1))
 
 
-def test_batches_show_what_they_must() -> None:
+def test_generated_batches_cover_edge_cases() -> None:
     """Empty rows, holes, ties, groups of one, interleaved groups: all of them within a hundred draws."""
     seen: set[str] = set()
 

@@ -42,7 +42,7 @@ def drawn(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 3, 70])
-def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bias: bool) -> None:
+def test_product_equals_float64(library: str, rows: int, bias: bool) -> None:
     x, weight, b = drawn(rows, 48), drawn(40, 48), drawn(40) if bias else None
     truth = linear(x.double(), weight.double(), None if b is None else b.double()).float()
     turned = weight.T.contiguous().T
@@ -59,7 +59,7 @@ def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bi
     torch.testing.assert_close(PackedLinear(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
 
 
-def test_each_is_made_by_whom_it_pays() -> None:
+def test_faster_library_is_chosen() -> None:
     large = torch.empty(2**9, 2**8)
     assert packing_pays(large)
     assert packing_pays(large.to("meta")) != torch.accelerator.is_available()
@@ -69,7 +69,7 @@ def test_each_is_made_by_whom_it_pays() -> None:
         assert not packing_pays(large)
 
 
-def test_who_has_no_onednn_makes_them_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
     assert not torch.equal(fast_linear(x, weight), linear(x, weight)), "the order of the sum is another"
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
@@ -188,7 +188,7 @@ def two(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modified_layers_are_left_to_peft(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = make(), prompts(5)["input_ids"]
     torch.manual_seed(0)
     found = model(ids).logits
@@ -198,7 +198,7 @@ def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.Monkey
     assert torch.equal(model(ids).logits, found)
 
 
-def test_what_is_small_is_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_layers_are_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fused = pair("Llama")
     ids = prompts(6)["input_ids"]
     assert is_fused(fused, ids, monkeypatch)
@@ -221,7 +221,7 @@ def layers_of(*models: Any) -> list[Any]:
     return [next(it for it in model.modules() if isinstance(it, peft.tuners.lora.layer.Linear)) for model in models]
 
 
-def test_who_watches_the_gradient_of_a_base_sees_it() -> None:
+def test_gradient_hooks_of_the_base_are_called() -> None:
     x, found = drawn(2, 3, 32).requires_grad_(), []
     for layer in layers_of(*pair("Llama")):
         layer.base_layer.register_full_backward_hook(lambda module, inside, outside: (inside[0] * 2,))
@@ -230,12 +230,12 @@ def test_who_watches_the_gradient_of_a_base_sees_it() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 32), (4, 0, 32), (0, 32), (32,), (2, 3, 4, 32)])
-def test_any_number_of_rows(shape: tuple[int, ...]) -> None:
+def test_any_batch_size_is_supported(shape: tuple[int, ...]) -> None:
     usual, fused = (layer(drawn(*shape)) for layer in layers_of(*pair("Llama")))
     torch.testing.assert_close(fused, usual, rtol=1e-5, atol=1e-5)
 
 
-def test_a_gradient_of_each_row_is_that_of_the_modules() -> None:
+def test_gradient_per_sequence_equals_that_of_the_modules() -> None:
     found = []
     for layer in layers_of(*pair("Llama")):
         of_x = torch.func.grad(lambda x, layer=layer: layer(x).square().sum())

@@ -53,7 +53,7 @@ def test_wrong_shapes_name_the_part_and_the_right_ones() -> None:
     assert complaint("rlm_aggregators", table) == f"returned a tensor of shape (2, 3){allowed}()"
 
 
-def test_numbers_that_are_not_finite_name_the_part_and_the_row() -> None:
+def test_non_finite_values_name_part_and_completion() -> None:
     def log_of_nothing(rewards):
         return (rewards - 1).log()
 
@@ -88,26 +88,28 @@ def test_running_out_of_memory_is_not_the_parts_fault() -> None:
         score(scoring([1.0]), equation(advantage=part("rlm_advantages", large)))
 
 
-def test_a_part_that_knows_what_is_wrong_speaks_for_itself() -> None:
+def test_error_of_a_part_keeps_its_message() -> None:
     spread = part("rlm_filters", filters.nonzero_std, reward="acuracy")
     batch = scoring([1.0, 2.0], named_rewards={"accuracy": torch.zeros(2)})
     with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
         score(batch, equation(filters=[spread]))
 
 
-def test_a_part_whose_data_nobody_supplies_is_named() -> None:
+def test_missing_data_name_the_part() -> None:
     gae = equation(advantage=part("rlm_advantages", advantages.gae))
-    with pytest.raises(PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"):
+    with pytest.raises(
+        PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"
+    ):
         score(scoring([1.0, 2.0]), gae)
 
 
-def test_an_infinite_reward_names_the_reward_and_the_row() -> None:
+def test_infinite_reward_names_reward_and_completion() -> None:
     named = {"format": torch.zeros(2), "speed": torch.tensor([0.0, torch.inf])}
     with pytest.raises(PartError, match=r"reward 'speed': the reward of completion 1 is inf"):
         score(scoring([1.0, torch.inf], named_rewards=named), equation())
 
 
-def test_padding_may_hold_what_it_likes_in_the_answer_of_a_part() -> None:
+def test_padding_of_a_result_is_ignored() -> None:
     def junk_in_padding(mask):
         return torch.ones(mask.shape).masked_fill(~mask, torch.nan)
 

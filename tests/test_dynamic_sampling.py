@@ -77,7 +77,7 @@ def test_more_than_enough_is_left_lying() -> None:
     assert full.finish().batch.prompt_index.tolist() == [0, 1, 4, 5, 102, 103]
 
 
-def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
+def test_dropped_groups_of_the_last_round_are_masked() -> None:
     full = RefillBuffer(3, PAD)
     full.add(draw(0, [False, True, False], 1))
     full.add(draw(1, [False, False, False], 2))
@@ -86,7 +86,7 @@ def test_dropped_groups_of_the_last_draw_stand_in_and_train_nothing() -> None:
     assert whole.batch.keep_mask.tolist() == [True, True, False, False, False, False]
 
 
-def test_images_cannot_be_told_apart() -> None:
+def test_images_are_rejected() -> None:
     with pytest.raises(RecipeError, match="`refill` does not support prompts with images"):
         SamplingRound({"num_images": [1]}, draw(0, [True], 1).batch, {})
 
@@ -159,7 +159,7 @@ def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
     assert all(torch.equal(p, weights(plain)[name]) for name, p in weights(full).items())
 
 
-def test_the_batch_is_full_of_groups_that_teach(tmp_path: Path) -> None:
+def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
     shown: list[Any] = []
     made = refilling(
         tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
@@ -195,7 +195,7 @@ def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptur
     assert logged(one, "grad_norm") == pytest.approx(logged(without, "grad_norm"), rel=1e-4)
 
 
-def test_the_least_bound_counts_and_only_filters_that_refill_are_asked(tmp_path: Path) -> None:
+def test_smallest_limit_of_refilling_filters_is_used(tmp_path: Path) -> None:
     made = refilling(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
     made.train()
     assert logged(made, "dynamic_sampling/rounds") == [2.0]

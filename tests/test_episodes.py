@@ -84,7 +84,7 @@ def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -
 # ------------------------------------------------------------------ what stands on a row
 
 
-def test_the_world_speaks_between_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observations_follow_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = speaking(tmp_path, fixtures_environments.environment_spec(chat=True))
     scripted(made, ["1", "x", "2"], monkeypatch)
     out, rows = generated(made)
@@ -123,7 +123,7 @@ def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
         assert row.episode.truncated == (row.completion_ids[-1] != words.eos_token_id or len(row.episode.turn_ends) < 3)
 
 
-def test_rewards_see_the_words_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewards_get_generated_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def look(prompts, completions, completion_ids, completion_messages, environments, episodes):  # type: ignore[no-untyped-def]
@@ -165,16 +165,19 @@ room; a critic."""
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
-def test_what_is_read_at_the_words_of_the_world_changes_nothing(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a number there: log-probability, entropy and value. Every weight and every metric is the same, to the bit."""
     runs = []
     for poisoned in (False, True):
         torch.manual_seed(0)
         pieces = {"critic": fixtures_critic.critic()} if name == "critic" else {}
         made = playing(
-            tmp_path / str(poisoned), fixtures_environments.environment_spec(), EQUATIONS[name](), pieces=pieces, beta=0.1, max_steps=1
+            tmp_path / str(poisoned),
+            fixtures_environments.environment_spec(),
+            EQUATIONS[name](),
+            pieces=pieces,
+            beta=0.1,
+            max_steps=1,
         )
         if poisoned:
             poison(made, monkeypatch)
@@ -214,7 +217,7 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "batch", looked_at)
 
 
-def test_short_cuts_read_the_words_of_the_world(tmp_path: Path) -> None:
+def test_fast_paths_include_observations(tmp_path: Path) -> None:
     """Packed rows give the same first step."""
     speeds = {"plain": Speed(), "packed": Speed(padding_free=True, skip_zero_advantage=True, group_micro_batches=True)}
     norms = {}
@@ -283,7 +286,7 @@ def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ judging, resuming
 
 
-def test_held_out_rows_are_played_as_in_training(tmp_path: Path) -> None:
+def test_evaluation_plays_episodes_as_in_training(tmp_path: Path) -> None:
     model, tokenizer = fixtures_environments.scratch()
     environment_spec = fixtures_environments.environment_spec(chat=True)
     rewards = [Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))]
@@ -363,9 +366,7 @@ def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.M
     return made
 
 
-def test_a_world_that_fails_ends_its_episode_and_the_recipe_says_what_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_environment_ends_its_episode_by_on_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Fault) as caught:
         generated(failing(tmp_path, Fragile, "stop", monkeypatch))
     for word in ("Fragile", "`step` failed in turn 2 after '1'", "KeyError: 'board'", "reward 'it'"):
@@ -388,7 +389,7 @@ def test_a_world_that_fails_ends_its_episode_and_the_recipe_says_what_then(
         (Unsure, r"it returned \('\+', 1.0, 'False'\)"),
     ],
 )
-def test_a_world_that_hangs_or_answers_oddly(
+def test_hanging_or_invalid_environment_is_a_fault(
     tmp_path: Path, environment: Any, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Fault, match=word):
@@ -416,7 +417,7 @@ class Slow(fixtures_environments.Multiplies):
         return str(a * b)
 
 
-def test_what_comes_too_late_is_not_of_the_episode() -> None:
+def test_late_call_does_not_change_the_episode() -> None:
     """The thread of a tool cannot be ended: whatever it still does, nobody who asks the episode sees."""
     tokenizer = fixtures_environments.scratch(tools=True)[1]
     written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
@@ -445,8 +446,10 @@ class Numpy(Environment):
         return "", np.float32(0.5), np.bool_(True)
 
 
-def test_what_a_world_pays_may_be_a_number_of_numpy() -> None:
-    table = EpisodeRunner(fixtures_environments.environment_spec(Numpy), tiny.tokenizer(), end_token_ids=[1], max_completion_length=9)
+def test_environment_reward_may_be_a_numpy_number() -> None:
+    table = EpisodeRunner(
+        fixtures_environments.environment_spec(Numpy), tiny.tokenizer(), end_token_ids=[1], max_completion_length=9
+    )
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
     assert (row.episode.rewards, row.episode.done) == ([0.5], True)
     assert type(row.episode.turn_rewards[0]) is float
@@ -463,9 +466,7 @@ class Absent(Fragile):
             raise OSError("no board")
 
 
-def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_constructor_is_a_fault_of_its_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, rows = generated(failing(tmp_path, Absent, "zero", monkeypatch))
     assert "the environment: `__init__` failed in turn 0: OSError: no board" in str(rows[0].episode.fault)
     assert not out["mask"].any()
@@ -473,9 +474,13 @@ def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
 
 
 @pytest.mark.parametrize(("room", "positions", "written"), [(3, None, 3), (99, 12, 5), (99, 9, 3), (99, 4, 0)])
-def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, written: int) -> None:
+def test_completions_respect_the_length_limits(room: int, positions: int | None, written: int) -> None:
     table = EpisodeRunner(
-        fixtures_environments.environment_spec(), tiny.tokenizer(), end_token_ids=[1], max_completion_length=room, max_length=positions
+        fixtures_environments.environment_spec(),
+        tiny.tokenizer(),
+        end_token_ids=[1],
+        max_completion_length=room,
+        max_length=positions,
     )
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 6, 7, 8, 1] for _ in ids], None))
     assert row.episode.truncated
@@ -483,8 +488,10 @@ def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, w
     assert len(row.completion_ids) == len(row.mask) == written
 
 
-def test_what_no_reward_would_meet_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = speaking(tmp_path, fixtures_environments.environment_spec(Fragile, chat=True), score=lambda completions: [0.0] * 8)
+def test_fault_is_raised_if_no_reward_requires_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = speaking(
+        tmp_path, fixtures_environments.environment_spec(Fragile, chat=True), score=lambda completions: [0.0] * 8
+    )
     scripted(made, ["1"], monkeypatch)
     with pytest.raises(Fault, match="environment Fragile") as caught:
         generated(made)
@@ -535,7 +542,7 @@ def test_an_environment_is_looked_at_before(environment: Any, words: list[str]) 
         assert word in str(caught.value)
 
 
-def test_only_a_world_that_answers_has_turns() -> None:
+def test_only_multi_turn_environments_have_turns() -> None:
     silent, reward = (
         fixtures_environments.environment_spec(None),
         Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({})),

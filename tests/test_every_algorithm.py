@@ -75,7 +75,7 @@ def same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) ->
 
 
 @every_row()
-def test_every_row_learns_from_some_batch(name: str) -> None:
+def test_every_algorithm_has_a_gradient_on_some_batch(name: str) -> None:
     """So that the rest says something."""
     assert any(lesson(name, number)[1].any() for number in range(len(BATCHES)))
 
@@ -95,7 +95,7 @@ def test_padding_changes_nothing_and_learns_nothing(name: str) -> None:
 
 
 @every_row(but={"gfpo": "of rows that tie the first ones are kept"})
-def test_the_order_of_the_rows_changes_nothing(name: str) -> None:
+def test_order_of_completions_does_not_matter(name: str) -> None:
     made = row(name)
     for number, batch in enumerate(BATCHES):
         order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
@@ -126,7 +126,7 @@ def test_micro_batches_add_up_to_the_whole(name: str) -> None:
 
 
 @every_row()
-def test_an_empty_row_that_nobody_scored_changes_nothing(name: str) -> None:
+def test_empty_unscored_completion_changes_nothing(name: str) -> None:
     made = row(name)
     for number, batch in enumerate(BATCHES):
         more = with_empty_completion(batch)
@@ -178,7 +178,7 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "vapo": "right rows are imitated as well",
     }
 )
-def test_on_policy_every_row_has_the_gradient_of_reinforce(name: str) -> None:
+def test_on_policy_gradient_equals_reinforce(name: str) -> None:
     """With the row's own advantages and its own sum: ratio, surrogate, weights and penalties say nothing yet."""
     made = row(name)
     loss = part("rlm_policy_losses", policy_losses.reinforce)

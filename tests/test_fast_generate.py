@@ -139,7 +139,7 @@ def test_training_mode_is_no_difference() -> None:
 # ------------------------------------------------------------------ less work
 
 
-def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their keys and values are gone as soon as room is made for further tokens."""
     monkeypatch.setattr(kv_cache, "BLOCK", 4)
     model, read, held = fixtures_models.model("Llama").eval(), [], []
@@ -162,7 +162,7 @@ def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: 
     assert held[-1] <= (ids.shape[1] + 4) * alive[-6] < (ids.shape[1] - 1) * len(ids) / 2
 
 
-def test_what_is_kept_is_what_transformers_keeps() -> None:
+def test_kv_cache_equals_that_of_transformers() -> None:
     """The same keys and values after many tokens, and after rows were picked."""
     draw = torch.Generator().manual_seed(0)
     usual, roomy = DynamicLayer(), PreallocatedLayer()
@@ -183,7 +183,7 @@ def test_what_is_kept_is_what_transformers_keeps() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_whoever_is_not_done_survives(done: list[bool]) -> None:
+def test_unfinished_sequences_survive_eviction(done: list[bool]) -> None:
     """Once each, the first of them where they stood, and who moves comes from behind."""
     places = surviving_indices(torch.tensor(done)).tolist()
     assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
@@ -248,7 +248,7 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
         assert len(fast.fast_generate(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
 
 
-def test_who_wants_no_copies_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even while the loop is tried."""
 
     def refuse(_: Any) -> None:
@@ -283,7 +283,7 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
-def test_what_it_does_not_do_is_written_by_transformers(
+def test_unsupported_options_fall_back_to_transformers(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With one line in the log, however often."""
@@ -298,7 +298,7 @@ def test_what_it_does_not_do_is_written_by_transformers(
 
 
 @pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
-def test_what_it_does_not_do_is_known_before_there_are_weights(
+def test_unsupported_options_are_known_before_loading(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str
 ) -> None:
     made = fixtures_models.model(family, **model).to("meta").train()
@@ -325,11 +325,11 @@ def test_the_copies_are_counted_before_there_are_weights(
     assert dry_run(model.to(torch.bfloat16), config()) == (None, 0)
 
 
-def test_layers_without_attention_are_written_by_transformers() -> None:
+def test_layers_without_attention_fall_back_to_transformers() -> None:
     same(fixtures_models.model("Mamba", state_size=4).eval(), prompts(4, 4, times=2), config())
 
 
-def test_virtual_tokens_are_written_by_transformers() -> None:
+def test_virtual_tokens_fall_back_to_transformers() -> None:
     virtual = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
     model = peft.get_peft_model(fixtures_models.model("Llama"), virtual).eval()
     reason = why_unsupported_model(model)
@@ -338,7 +338,7 @@ def test_virtual_tokens_are_written_by_transformers() -> None:
     same(model, prompts(4, times=2), config())
 
 
-def test_what_draws_numbers_only_while_it_trains_is_written_by_transformers_only_then() -> None:
+def test_dropout_falls_back_to_transformers_in_training_only() -> None:
     """OPT drops without a module for it. The trial takes nothing from the numbers after it (`both` asks for them)."""
     sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
     model, given = fixtures_models.model("OPT", **sizes), prompts(4, 3, times=2)
@@ -349,7 +349,7 @@ def test_what_draws_numbers_only_while_it_trains_is_written_by_transformers_only
     assert why_self_check_fails(model, model.generate) == USES_RNG
 
 
-def test_weights_that_are_spread_are_written_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_models_fall_back_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """There every process must read as often as the others."""
     monkeypatch.setattr(compatibility, "is_fsdp_managed_module", lambda _: True)
     assert "sharded" in (why_unsupported_model(fixtures_models.model("Llama")) or "")
@@ -373,7 +373,7 @@ def remembering(model: Any, *, falls: bool = False) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("what", ["other tokens", "fails"])
-def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
+def test_model_with_hidden_state_fails_the_self_check(
     what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those of its rows that are dropped shift what it adds, or make it fall."""
@@ -386,7 +386,7 @@ def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
 
 
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
-def test_what_is_rounded_otherwise_in_half_precision_is_no_reason(family: str) -> None:
+def test_half_precision_rounding_passes_the_self_check(family: str) -> None:
     model = fixtures_models.adapted(fixtures_models.model(family, dtype=torch.bfloat16)).eval()
     assert why_self_check_fails(model, model.generate) is None
 
@@ -415,7 +415,7 @@ def test_a_model_that_ends_at_once_is_tried_too() -> None:
     assert why_self_check_fails(model, model.generate) is None
 
 
-def test_a_model_whose_own_settings_forbid_the_trial_is_written_by_transformers(
+def test_unsupported_generation_config_falls_back_to_transformers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fast._log_fallback.cache_clear()
@@ -437,7 +437,7 @@ def test_a_trial_that_was_not_made_is_not_passed() -> None:
     assert "other tokens" in str(why_self_check_fails(model, model.generate))
 
 
-def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
+def test_broken_policy_raises_the_error_of_transformers() -> None:
     model = fixtures_models.model("Llama").eval()
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
@@ -450,7 +450,7 @@ def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
 
 
 @pytest.mark.parametrize("as_inverse", [True, False])
-def test_noise_of_all_rows_is_the_multinomial_of_all_rows(monkeypatch: pytest.MonkeyPatch, as_inverse: bool) -> None:
+def test_noise_equals_multinomial(monkeypatch: pytest.MonkeyPatch, as_inverse: bool) -> None:
     monkeypatch.setattr(sampling, "exponential_is_inverse", lambda: as_inverse and exponential_is_inverse())
     scores = torch.randn(6, 50) * 3
     torch.manual_seed(1)
@@ -470,7 +470,7 @@ def test_noise_is_that_of_torch_to_the_bit() -> None:
     assert torch.equal(torch.rand(3), after)
 
 
-def test_a_build_that_draws_noise_otherwise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_multinomial_fails_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """And whoever asks leaves the random numbers as they were."""
     here = exponential_is_inverse()
     for power, same_bits in ((1, True), (2, False)):
@@ -502,7 +502,7 @@ def test_the_largest_is_where_torch_finds_it(words: int) -> None:
     assert torch.equal(sampling.argmax(x[:, :128]), x[:, :128].argmax(-1))
 
 
-def test_the_inverse_draws_the_same_distribution() -> None:
+def test_inverse_sampling_has_the_same_distribution() -> None:
     """10⁵ draws, χ² of 7 degrees of freedom: 24.3 is exceeded once in a thousand; what is impossible never comes."""
     scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
     torch.manual_seed(0)
@@ -526,7 +526,7 @@ def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pyt
     assert torch.equal(sample_inverse_cdf(scores.expand(64, -1), torch.arange(64), 64), words)
 
 
-def test_who_left_changes_nothing_for_the_inverse_either() -> None:
+def test_eviction_does_not_change_inverse_sampling() -> None:
     scores, rows = torch.randn(6, 50), torch.tensor([4, 1])
     torch.manual_seed(1)
     every = sample_inverse_cdf(scores, torch.arange(6), 6)
@@ -540,7 +540,7 @@ def test_who_left_changes_nothing_for_the_inverse_either() -> None:
 @pytest.mark.parametrize(
     "said", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
 )
-def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
+def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
     """Of the policy itself: a filter leaves less of it, and is not told."""
     model, inputs = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4)
     usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
@@ -558,7 +558,7 @@ def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
     assert torch.allclose(found.entropy * live, -(z.exp() * z).sum(-1) * live, atol=1e-5)
 
 
-def test_what_it_gives_can_be_learned_from() -> None:
+def test_outputs_allow_training() -> None:
     """Calls cost less where torch knows that nothing is learned; nothing that is made there gets out."""
     model, inputs, modes = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4), []
 
@@ -593,7 +593,7 @@ def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pyt
     assert not any(modes)
 
 
-def test_the_cache_of_transformers_is_what_we_think() -> None:
+def test_transformers_cache_has_the_expected_interface() -> None:
     """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
     empty = DynamicCache(config=fixtures_models.model("Llama").config)
     assert {type(layer) for layer in empty.layers} == {DynamicLayer}

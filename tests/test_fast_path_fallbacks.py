@@ -103,7 +103,7 @@ def apart(one: EquationTrainer, other: EquationTrainer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("make", "padded", "written"), KINDS.values(), ids=KINDS)
-def test_what_falls_back_is_stock(
+def test_fallback_equals_trl(
     make: Callable[[], Made], padded: str, written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fast._log_fallback.cache_clear()
@@ -119,7 +119,7 @@ def test_what_falls_back_is_stock(
     assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
 
 
-def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
+def test_model_cast_at_call_time_generates_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No weight is laid out for float32, no step written down: nothing is tried in vain, and nothing told."""
@@ -131,7 +131,7 @@ def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
     assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
 
 
-def test_a_trainer_that_fuses_nothing_undoes_what_another_has_fused(tmp_path: Path) -> None:
+def test_trainer_without_fusion_restores_fused_layers(tmp_path: Path) -> None:
     def layers(speed: Speed, **given: Any) -> tuple[Any, set[type]]:
         model = trainer(tmp_path, pieces={"speed": speed, **given}).model
         return model, {type(layer) for layer in model.modules() if isinstance(layer, Linear)}
@@ -143,7 +143,7 @@ def test_a_trainer_that_fuses_nothing_undoes_what_another_has_fused(tmp_path: Pa
 
 @pytest.mark.parametrize("settings", [{"steps_per_generation": 2}, {"num_iterations": 2}], ids=["parts", "again"])
 @pytest.mark.parametrize("kind", ["dropout", "random numbers that no module owns to"])
-def test_where_an_old_policy_might_be_recalled_dropout_is_stock(tmp_path: Path, kind: str, settings: Made) -> None:
+def test_dropout_disables_reuse_of_old_logprobs(tmp_path: Path, kind: str, settings: Made) -> None:
     """It has a pass of its own, which drops other numbers; what is tried before takes none from it."""
     make = KINDS[kind][0]
     slow, quick = (trained(tmp_path / str(quick), quick, make, **settings) for quick in (False, True))
@@ -207,7 +207,7 @@ def looked_at() -> Dataset:
 
 
 @pytest.mark.parametrize("regroup", [True, False])
-def test_who_sees_images_is_stock(tmp_path: Path, caplog: pytest.LogCaptureFixture, regroup: bool) -> None:
+def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureFixture, regroup: bool) -> None:
     fast._log_fallback.cache_clear()
 
     def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:

@@ -98,12 +98,12 @@ def compared(folder: Path, row: str, fast: Speed = ALL, **changes: Any) -> list[
 
 
 @pytest.mark.parametrize("row", ["dr_grpo", "gspo"])
-def test_rows_without_advantage_are_skipped(tmp_path: Path, row: str) -> None:
+def test_zero_advantage_completions_are_skipped(tmp_path: Path, row: str) -> None:
     assert any(0 < line["speed/skipped"] < 1 for line in compared(tmp_path, row))
 
 
 @pytest.mark.parametrize("row", ["grpo", "gfpo"])
-def test_a_term_that_sees_every_row_keeps_them(tmp_path: Path, row: str) -> None:
+def test_terms_over_all_completions_disable_skipping(tmp_path: Path, row: str) -> None:
     """KL to the reference, an entropy bonus: packed, and nothing skipped."""
     assert not any("speed/skipped" in line for line in compared(tmp_path, row))
 
@@ -145,7 +145,7 @@ def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monke
     assert before - (len(passes) - before) == generations
 
 
-def test_answers_that_are_cut_teach_nothing(tmp_path: Path) -> None:
+def test_truncated_completions_have_no_gradient(tmp_path: Path) -> None:
     compared(tmp_path, "dr_grpo", mask_truncated_completions=True, max_completion_length=6)
 
 
@@ -154,7 +154,7 @@ def test_checkpointing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_critic_reads_packed_rows_too(tmp_path: Path, kind: str) -> None:
+def test_critic_supports_padding_free_passes(tmp_path: Path, kind: str) -> None:
     logged = compared(tmp_path, "orz", critic=kind)
     assert not any("speed/skipped" in line for line in logged)
     assert any(line["critic/value"] for line in logged)
@@ -210,7 +210,7 @@ def gradient(batch: Batch, made: Equation) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_is_skipped_teaches_nothing(name: str) -> None:
+def test_skipped_completions_have_no_gradient(name: str) -> None:
     """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
     made = row_of(name)
     verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
@@ -223,19 +223,19 @@ def test_what_is_skipped_teaches_nothing(name: str) -> None:
         torch.testing.assert_close(left_out[~dead], read[~dead], rtol=0, atol=0)
 
 
-def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
+def test_algorithms_without_other_terms_skip_completions() -> None:
     for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
         assert zero_advantage_has_no_gradient(row_of(name), 0), name
 
 
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
-def test_a_term_of_right_rows_alone_sees_those_without_advantage(threshold: float) -> None:
+def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
     """A group in which every row is right has none, and is what it learns from."""
     imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
     assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
 
 
-def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
+def test_term_of_truncated_completions_disables_skipping() -> None:
     def regrets(logp: torch.Tensor, truncated: torch.Tensor) -> torch.Tensor:
         return logp * truncated.unsqueeze(1)
 
@@ -403,7 +403,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ),
     ],
 )
-def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
+def test_check_lists_the_active_fast_paths(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     fused = "`speed.fused_lora` is off" if said.startswith("speed") else "fused linear"
@@ -425,7 +425,7 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
         ("trainer.bf16=true", "half precision"),
     ],
 )
-def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: str) -> None:
+def test_check_explains_why_lora_is_not_fused(tmp_path: Path, said: str, told: str) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file, [said]), REGISTRY)
@@ -445,7 +445,7 @@ def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: 
         (MixtralConfig(**EXPERTS, router_aux_loss_coef=0.0), "0.1", True),
     ],
 )
-def test_a_check_knows_whether_the_loss_counts_experts(
+def test_check_accounts_for_expert_load_balancing(
     tmp_path: Path, config: MixtralConfig, said: str, balanced: bool
 ) -> None:
     """The recipe says how much that counts, else the model's config does."""
@@ -476,13 +476,13 @@ def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken:
 
 
 @pytest.mark.parametrize("section", ["speed", "generator"])
-def test_who_takes_none_otherwise_is_told_how(tmp_path: Path, section: str) -> None:
+def test_check_explains_how_to_enable_fast_paths(tmp_path: Path, section: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     with pytest.raises(RecipeError, match=rf"{section} (.|\n)*found false\n  allowed: a mapping or none$"):
         recipe.load(tmp_path / "recipe.yaml", [f"{section}=false"])
 
 
-def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
+def test_check_reports_no_fast_paths_if_disabled(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
@@ -493,7 +493,7 @@ def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_an_engine_with_a_loss_of_its_own_takes_none(tmp_path: Path) -> None:
+def test_trainer_with_its_own_loss_has_no_fast_paths(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(
         RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {padding_free: true}\n"

@@ -99,7 +99,7 @@ def test_where_products_are_cast_nothing_else_is(states: torch.dtype) -> None:
         assert (leaf.grad - wanted).norm() < 5e-3 * wanted.float().norm()
 
 
-def test_entropies_nobody_asks_for_are_zero() -> None:
+def test_entropies_are_zero_unless_requested() -> None:
     hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(WORDS, WIDTH)
     target = torch.randint(WORDS, (ROWS,))
     wanted = head.fused_logprobs(hidden, weight, None, target)[0]
@@ -118,7 +118,7 @@ def test_a_frozen_head_keeps_no_logits() -> None:
     assert max(size for size in sizes if size != weight.numel()) == hidden.numel()
 
 
-def test_no_rows_are_fine() -> None:
+def test_empty_batch_is_supported() -> None:
     hidden = torch.zeros(0, WIDTH, requires_grad=True)
     logp, entropy = head.fused_logprobs(hidden, torch.randn(WORDS, WIDTH), None, torch.zeros(0, dtype=torch.long))
     logp.sum().backward()

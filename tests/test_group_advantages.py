@@ -61,7 +61,7 @@ def test_the_baseline_has_the_least_variance_when_a_gradient_grows_with_the_root
 
 @quick
 @given(batches())
-def test_rows_of_one_length_have_the_plain_mean(batch: Batch) -> None:
+def test_equal_lengths_give_the_plain_mean(batch: Batch) -> None:
     found = optimal_baseline(batch.rewards, torch.ones_like(batch.mask), batch.group)
     torch.testing.assert_close(found, group_relative(batch.rewards, batch.group, scale="none"))
 
@@ -71,7 +71,7 @@ def test_rows_of_one_length_have_the_plain_mean(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_gpg_makes_up_for_rows_without_a_gradient(batch: Batch) -> None:
+def test_gpg_rescales_for_completions_without_gradient(batch: Batch) -> None:
     centred = group_relative(batch.rewards, batch.group, scale="none")
     silent = [len(set(batch.rewards[batch.group == g].tolist())) == 1 for g in batch.group]
     alpha = len(silent) / max(1, len(silent) - sum(silent))
@@ -96,7 +96,7 @@ def test_gpg_without_silent_groups_is_the_centred_reward() -> None:
     assert kept.advantages.squeeze(1).tolist() == [0.5, -0.5, 0.0, 0.0]
 
 
-def test_gpg_of_a_batch_that_teaches_nothing() -> None:
+def test_gpg_of_an_uninformative_batch_is_zero() -> None:
     assert not gpg(torch.full((6,), 0.3), torch.arange(6) // 3).any()
 
 
@@ -115,11 +115,11 @@ def by_enumeration(rewards: list[float], k: int) -> list[float]:
 
 @quick
 @given(one_group, st.integers(1, 8))
-def test_pass_at_k_is_the_mean_score_of_a_rows_teams(rewards: list[float], k: int) -> None:
+def test_pass_at_k_is_the_mean_over_subsets(rewards: list[float], k: int) -> None:
     assert pass_at_k(*alone(rewards), k=k).tolist() == pytest.approx(by_enumeration(rewards, k))
 
 
-def test_the_first_right_row_is_worth_more_than_the_fifth() -> None:
+def test_first_correct_completion_has_the_largest_advantage() -> None:
     praise = [float(pass_at_k(*alone([1.0] * right + [0.0] * (8 - right)), k=4)[0]) for right in range(1, 8)]
     assert praise == sorted(praise, reverse=True)
     assert praise[0] > 0
@@ -137,7 +137,7 @@ def test_rewards_that_are_not_binary_are_refused_in_words(other: float) -> None:
         pass_at_k(*alone([0.0, other, 1.0]))
 
 
-def test_with_a_threshold_a_row_is_right_from_that_reward_on() -> None:
+def test_threshold_decides_correctness() -> None:
     rewards, group = alone([1.1, 0.1, 1.0, -1.0])
     expected = pass_at_k(*alone([1.0, 0.0, 1.0, 0.0]), k=2)
     assert torch.equal(pass_at_k(rewards, group, k=2, threshold=1.0), expected)

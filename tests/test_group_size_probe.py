@@ -69,14 +69,14 @@ def test_the_least_group(target: Any, size: int, least: int) -> None:
     assert least_group(part(target), size, ["accuracy"]) == least
 
 
-def test_a_filter_says_something_where_it_keeps_a_row() -> None:
+def test_filter_is_informative_where_it_keeps_a_completion() -> None:
     def several(rewards: Any, group: Any) -> Any:
         return torch.stack([(group == g).sum() > 4 for g in group])
 
     assert [least_group(part(several, "rlm_filters"), size, []) for size in (1, 4, 5)] == [5, 5, 0]
 
 
-def test_who_was_asked_does_not_remember_and_nobodys_chance_is_changed() -> None:
+def test_probe_changes_neither_state_nor_rng() -> None:
     mine, before = part(Counting), torch.get_rng_state()
     assert speaks(mine, 2, [])
     assert speaks(part(random), 2, [])

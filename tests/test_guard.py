@@ -66,7 +66,7 @@ class Fails:
 
 
 @pytest.mark.parametrize("reward", [fails, fails_async, Fails])
-def test_what_raises_is_named_to_the_sample(reward: Any) -> None:
+def test_exception_names_the_sample(reward: Any) -> None:
     with pytest.raises(PartError, match=r"reward 'it' \(plugin 'guest', .*test_guard.py\), step 7: raised ValueError"):
         judged(reward)
     book = FaultLog()
@@ -94,7 +94,7 @@ def test_the_other_groups_keep_their_scores(reward: Any, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), 1e39, 10**400, "1", [1.0], {"a": 1}, 1j, torch.tensor([1.0, 2.0]), b"1"]
 )
-def test_one_impossible_value_costs_one_row(value: Any) -> None:
+def test_one_invalid_value_costs_one_completion(value: Any) -> None:
     def it(completions: list[str]) -> list[Any]:
         return [1.0, None, value, torch.tensor(0.5)]
 
@@ -161,7 +161,7 @@ class OfOne:
 
 
 @pytest.mark.parametrize("reward", [of_one, of_one_async, OfOne])
-def test_a_reward_of_one_completion_fails_for_one_row(reward: Any) -> None:
+def test_per_completion_reward_fails_for_one_completion(reward: Any) -> None:
     STARTED.clear()
     book = FaultLog()
     assert judged(reward, book, on_error="skip", timeout=60.0) == [1.0, None, None, 4.0]
@@ -172,7 +172,7 @@ def test_a_reward_of_one_completion_fails_for_one_row(reward: Any) -> None:
     assert (record["text"], record["columns"]["answer"]) == ("bad", 3)
 
 
-def test_a_reward_of_one_completion_that_fails_for_every_row_is_not_asked_twice() -> None:
+def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
     """Which sample it was is known."""
     asked: list[str] = []
 
@@ -206,7 +206,7 @@ def brief(completion: str, *, characters: int = 9) -> float:
 test_laws_of_one = conformance("rlm_rewards", brief)
 
 
-def test_what_has_a_memory_is_not_asked_twice() -> None:
+def test_stateful_reward_is_not_retried() -> None:
     class Counts:
         calls = 0
 
@@ -223,7 +223,7 @@ def test_what_has_a_memory_is_not_asked_twice() -> None:
     assert Counts.calls == 1
 
 
-def test_what_fails_once_and_not_again_stops_or_is_forgiven() -> None:
+def test_transient_failure_stops_or_is_tolerated() -> None:
     def flaky(times: list[int] | None = None) -> Callable[..., Any]:
         calls = times if times is not None else []
 
@@ -263,9 +263,7 @@ async def exits_on_one(completion: str) -> float:
 @pytest.mark.parametrize(("reward", "scores"), [(exits, [0.0] * 4), (exits_on_one, [1.0, 1.0, 0.0, 1.0])])
 @pytest.mark.parametrize("timeout", [None, 5.0])
 @pytest.mark.parametrize("ahead", [True, False])
-def test_nobody_ends_the_loop_on_which_a_run_waits(
-    reward: Any, scores: list[float], timeout: float | None, ahead: bool
-) -> None:
+def test_exit_does_not_end_the_event_loop(reward: Any, scores: list[float], timeout: float | None, ahead: bool) -> None:
     """A task that raises SystemExit ends its event loop, and TRL would wait for an answer forever."""
     part = Part("rlm_rewards", "it", "guest", reward).bind({})
     function = trl_reward(Reward("it", part, on_error="zero", timeout=timeout))
@@ -279,7 +277,7 @@ def test_nobody_ends_the_loop_on_which_a_run_waits(
     thread.join(10)
 
 
-def test_one_that_is_late_costs_its_row() -> None:
+def test_late_completion_costs_only_itself() -> None:
     async def it(completion: str) -> float:
         await asyncio.sleep(60 if completion == "bad" else 0)
         return 1.0
@@ -287,7 +285,7 @@ def test_one_that_is_late_costs_its_row() -> None:
     assert judged(it, timeout=0.2, on_error="zero") == [1.0, 1.0, 0.0, 1.0]
 
 
-def test_who_hangs_is_left_behind() -> None:
+def test_hanging_reward_is_abandoned() -> None:
     release, finished = threading.Event(), []
 
     def sync(completions: list[str]) -> list[float]:
@@ -309,7 +307,7 @@ def test_who_hangs_is_left_behind() -> None:
     assert judged(lambda completions: [1.0] * 4, timeout=30.0) == [1.0] * 4
 
 
-def test_it_cannot_change_what_the_trainer_goes_on_with() -> None:
+def test_reward_cannot_change_the_trainers_data() -> None:
     def trl_style(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
         prompts.clear()
         columns["answer"].clear()
@@ -397,7 +395,7 @@ def planned(folder: Path, beside: str) -> Reward:
     return resolve(load(file, []), Registry(), 0).rewards[0]
 
 
-def test_the_recipe_says_it(tmp_path: Path) -> None:
+def test_on_error_is_set_in_the_recipe(tmp_path: Path) -> None:
     reward = planned(tmp_path, "on_error: skip, timeout: 2.5")
     assert (reward.on_error, reward.timeout) == ("skip", 2.5)
     plain = planned(tmp_path, "weight: 1.0")

@@ -68,7 +68,7 @@ def test_a_command_answers_without_torch(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "train", "show"])
-def test_a_slip_is_told_without_torch(command: str) -> None:
+def test_typo_is_reported_without_torch(command: str) -> None:
     arguments = ["rlm", command, "recipes/lessons/01-addition.yaml", "environment.digit=3"]
     code = (
         "import sys, io, contextlib\n"

@@ -89,7 +89,7 @@ def test_small_weights_without_an_adapter_are_not_copied() -> None:
 
 @pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
 @torch.no_grad()
-def test_a_norm_is_the_models_whatever_the_size_of_what_it_reads(size: float) -> None:
+def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
     """Where x is small the ε decides."""
     module = fixtures_models.model("Qwen3").eval().model.norm
     module.weight.copy_(torch.randn_like(module.weight))
@@ -112,7 +112,7 @@ def test_layers_that_read_the_same_are_one_product_where_all_are_copied(target: 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_of_its_kind_is_written_with_it(family: str, read: list[int]) -> None:
+def test_supported_decoder_uses_the_fast_step(family: str, read: list[int]) -> None:
     """The samples of transformers, and no row that is done is read."""
     written = same(made(family), prompts(6, 3, times=6), config())
     alive = [int((written[:, 6 + t :] != 0).any(1).sum()) for t in range(1, written.shape[1] - 6)]
@@ -150,7 +150,7 @@ def another_piece(model: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [watched, waited_for, patched, another_product, another_piece])
-def test_who_was_changed_is_called_as_ever(change: Callable[[Any], None], read: list[int]) -> None:
+def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], read: list[int]) -> None:
     """Also where it had been tried before."""
     model = fixtures_models.model("Llama").eval()
     same(model, prompts(4, times=2), config())
@@ -171,7 +171,7 @@ def test_who_was_changed_is_called_as_ever(change: Callable[[Any], None], read: 
     ],
     ids=["words", "norm", "head", "words with an adapter"],
 )
-def test_what_is_trained_beside_the_adapter_is_not_taken_for_the_base(said: dict[str, Any], read: list[int]) -> None:
+def test_trained_base_weights_are_not_treated_as_frozen(said: dict[str, Any], read: list[int]) -> None:
     """Both are the same at the start, when it would be tried."""
     model = fixtures_models.adapted(fixtures_models.model("Llama"), **said).eval()
     same(model, prompts(4, times=2), config())
@@ -183,7 +183,7 @@ def test_what_is_trained_beside_the_adapter_is_not_taken_for_the_base(said: dict
     assert not read
 
 
-def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[int]) -> None:
+def test_inactive_hidden_state_hooks_are_allowed(read: list[int]) -> None:
     model = fixtures_models.model("Llama").eval()
     model(torch.tensor([[3, 4]]), output_hidden_states=True)
     assert any(module._forward_hooks for module in model.modules())
@@ -191,7 +191,7 @@ def test_hooks_that_wait_to_be_asked_for_hidden_states_are_no_matter(read: list[
     assert read
 
 
-def test_with_checkpointing_it_is_written_as_ever(read: list[int]) -> None:
+def test_gradient_checkpointing_falls_back(read: list[int]) -> None:
     """What lets gradients into frozen words is no matter to one who writes."""
     model = made("Llama")
     model.enable_input_require_grads()
@@ -199,9 +199,7 @@ def test_with_checkpointing_it_is_written_as_ever(read: list[int]) -> None:
     assert read
 
 
-def test_who_is_made_of_the_same_and_reads_otherwise_is_found_out(
-    read: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.LogCaptureFixture) -> None:
     """Granite multiplies what comes out of its layers."""
     model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
     with caplog.at_level(logging.WARNING, same_step.__name__):
@@ -235,7 +233,7 @@ def test_neither_half_precision_nor_an_adapter_that_cannot_be_added_is_its_work(
         LlamaStep(make())
 
 
-def test_who_reads_otherwise_is_not_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_decoder_falls_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
     assert verified_step(model) is None
     monkeypatch.setattr(same_step, "LlamaStep", None)

@@ -87,7 +87,7 @@ def test_its_recipe_passes_every_check(installed: Folders, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stands_in_the_package(packages: Folders, kind: str) -> None:
+def test_new_package_has_the_expected_files(packages: Folders, kind: str) -> None:
     written = [path for path in packages[kind].rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")]
     assert len(written) == 5
     for path in written:
@@ -165,7 +165,7 @@ def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert all(path.is_file() for path in files)
 
 
-def test_the_guest_of_this_repository_has_the_form_of_a_new_package(tmp_path: Path) -> None:
+def test_example_plugin_has_the_form_of_a_new_package(tmp_path: Path) -> None:
     def form(package: Path, module: str) -> set[str]:
         paths = [
             path.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")

@@ -31,7 +31,7 @@ def test_every_built_in_symbol_has_a_formula(part: Part) -> None:
 
 
 @pytest.mark.parametrize("part", [p for p in REGISTRY if p.hook == "rlm_aggregators"], ids=lambda p: p.name)
-def test_every_built_in_aggregator_begins_with_what_it_does(part: Part) -> None:
+def test_every_aggregator_docstring_starts_with_its_formula(part: Part) -> None:
     assert gist(part)
     assert "." not in gist(part)
 
@@ -53,7 +53,7 @@ def test_rows(name: str, expected: str) -> None:
     assert row(name) == expected
 
 
-def test_knobs_of_a_row_reach_the_legend() -> None:
+def test_knobs_of_an_algorithm_appear_in_the_legend() -> None:
     lines = legend(slots_of(REGISTRY.find("rlm_algorithms", "rloo").target, REGISTRY))
     assert ("r′", "rₜ −= 0.03 (log π_old − log π_ref)", "kl_in_reward(beta=0.03)") in lines
 
@@ -122,6 +122,6 @@ def test_a_call_spells_values_as_a_recipe_does() -> None:
     assert call(bound(silent)) == "silent"
 
 
-def test_a_row_that_names_nobody_is_an_error() -> None:
+def test_algorithm_with_unknown_part_is_an_error() -> None:
     with pytest.raises(Exception, match="no part for 'advantage'"):
         slots_of(Algorithm(about="", source="", advantage="nobody"), REGISTRY)

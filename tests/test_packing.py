@@ -110,14 +110,14 @@ def test_attention_looks_at_few_pairs_in_vain() -> None:
     ]
 
 
-def test_rows_that_are_not_live_are_left_out() -> None:
+def test_inactive_sequences_are_left_out() -> None:
     live = [bool(i % 2) for i in range(len(RAGGED[0]))]
     logp, _ = packed(adapted("Qwen2"), RAGGED, live=live)
     wanted, _ = fixtures_models.padded(adapted("Qwen2"), *RAGGED)
     torch.testing.assert_close(logp, wanted * torch.tensor(live).unsqueeze(1), rtol=1e-5, atol=3e-6)
 
 
-def test_where_nothing_is_asked_every_weight_has_a_gradient_of_zero() -> None:
+def test_empty_selection_has_zero_gradients() -> None:
     """Data parallelism waits for every weight on every process."""
     logp, entropy = packed(adapted("Qwen2"), RAGGED, live=[False] * len(RAGGED[0]))
     assert not logp.any()
@@ -181,7 +181,7 @@ def test_passes_without_a_layout_stay_as_they_were() -> None:
         ([0, 0, 0, 1, 1, 1], False),  # no prompt
     ],
 )
-def test_what_surrounds_a_row_may_be_left_out(there: list[int], packable: bool) -> None:
+def test_padding_around_a_sequence_is_removed(there: list[int], packable: bool) -> None:
     assert is_packable(torch.tensor([there]), 3) is packable
 
 
@@ -208,7 +208,7 @@ def test_known_families_pass_the_trial(family: str) -> None:
         ("OPT", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}),  # counts positions by the mask
     ],
 )
-def test_what_reads_otherwise_is_found_out(family: str, changes: dict[str, Any]) -> None:
+def test_model_with_another_result_fails_the_self_check(family: str, changes: dict[str, Any]) -> None:
     made = fixtures_models.model(family, **changes)
     assert "packed forward pass" in str(fits.prepare(made, reader(made), temperature=1.0))
     assert not made.config._attn_implementation.startswith("rlm_")
@@ -224,12 +224,12 @@ def test_what_reads_otherwise_is_found_out(family: str, changes: dict[str, Any])
         (partial(fixtures_models.model, "Llama", attn_implementation="flex_attention"), "flex_attention"),
     ],
 )
-def test_what_needs_padding_is_said_in_words(make: Any, reason: str) -> None:
+def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
     made = make()
     assert reason in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
-def test_a_head_somebody_has_a_hand_on_is_left_to_them() -> None:
+def test_modified_heads_are_not_fused() -> None:
     """Say accelerate, which carries its input to another device: the packed pass would take its forward away."""
     made, seen = fixtures_models.model("Llama"), []
     made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
@@ -250,7 +250,7 @@ def test_virtual_tokens_need_padding() -> None:
     assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
-def test_what_bends_the_scores_is_found_out_before_it_matters() -> None:
+def test_modified_attention_scores_are_detected_at_start() -> None:
     """At its start a model's scores are small, and a soft cap leaves them as they are: no trial sees it."""
     made = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
     assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0))

@@ -78,14 +78,16 @@ def check(folder: Path, *said: str) -> str:
 
 
 @pytest.mark.parametrize(("said", "place", "words"), WRONG.values(), ids=WRONG)
-def test_what_does_not_suit(tmp_path: Path, said: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsuitable_knobs_are_rejected(
+    tmp_path: Path, said: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     told = check(tmp_path, f"stages.1.{said}")
     assert told.startswith(f"error: {HERE}{place}: "), told
     assert words in told
 
 
-def test_what_suits(tmp_path: Path) -> None:
+def test_suitable_knobs_are_accepted(tmp_path: Path) -> None:
     suits = ["{name: overlong, cache: 15}", "{name: overlong, max_length: 20, cache: 19}"]
     shapers = f"stages.1.algorithm.shapers=[{', '.join(suits)}]"
     told = check(tmp_path, shapers, "stages.1.algorithm.filters=[{name: keep_k, k: 3}]", "--json")

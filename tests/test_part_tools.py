@@ -51,7 +51,7 @@ def everything(
     return rewards - rewards.mean()
 
 
-def test_every_word_of_the_rows(tmp_path: Path) -> None:
+def test_scoring_parts_get_all_text_data(tmp_path: Path) -> None:
     made = trainer(tmp_path, clipped(advantage=advantage(everything)), max_steps=1)
     made.train()
     seen, rows = SEEN, range(8)
@@ -93,7 +93,7 @@ def test_scores_of_other_completions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "zero"])
-def test_a_reward_that_fails_on_what_was_tried(tmp_path: Path, policy: str) -> None:
+def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> None:
     def touchy(completions: list[str]) -> list[float]:
         if "777" in completions:
             raise ValueError("not this one")
@@ -129,7 +129,7 @@ def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
         made.train()
 
 
-def test_shares_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_slices_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     class State:
         num_processes, process_index = 3, 0
 
@@ -171,7 +171,7 @@ class Reads(Guest):
         self.met += [policy, tokenizer]
 
 
-def test_who_names_the_tokenizer_is_given_it() -> None:
+def test_setup_gets_the_tokenizer_if_requested() -> None:
     part, policy, tokenizer = advantage(Reads), tiny.model(), tiny.tokenizer()
     setup_parts([part], policy, {}, tokenizer)
     assert part.target.met[-2:] == [policy, tokenizer]

@@ -97,7 +97,7 @@ def test_weighing_by_importance_is_a_product() -> None:
     torch.testing.assert_close(kl(logp, ref, ratio).detach(), k3)  # the ratio alone changes nothing
 
 
-def test_weighing_by_a_ratio_nobody_computes_is_refused() -> None:
+def test_weight_by_a_missing_ratio_is_rejected() -> None:
     with pytest.raises(RecipeError, match="choose an `importance`"):
         kl(torch.zeros(1, 1), torch.zeros(1, 1), importance_weighted=True)
 
@@ -153,7 +153,7 @@ def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: 
         assert slope[place].item() == (distance[place].sign().item() if place in paying else 0.0)
 
 
-def test_without_covariance_nobody_pays() -> None:
+def test_zero_covariance_has_zero_penalty() -> None:
     logp, old = torch.tensor([[-1.0, -2.0], [-3.0, -1.5]]), torch.zeros(2, 2)
     mask, rows = torch.ones(2, 2, dtype=torch.bool), torch.arange(2)
     equal = Batch(logp=logp, advantages=torch.zeros(2, 1), mask=mask)

@@ -49,14 +49,14 @@ def test_scores_are_added_up_and_measured_in_the_std_of_the_batch(batch: Batch) 
 
 @quick
 @given(batches())
-def test_over_tokens_long_rows_weigh_more(batch: Batch) -> None:
+def test_token_average_weights_long_completions_more(batch: Batch) -> None:
     total = torch.tensor(summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-6), dtype=torch.float64)
     knobs = {"weights": {"format": 0.5}, "over": "tokens", "eps": 1e-6}
     found = per_reward(batch.named_rewards, batch.group, batch.mask, **knobs)
     torch.testing.assert_close(found, whiten(total.unsqueeze(1).expand(batch.mask.shape), batch.mask))
 
 
-def test_it_tells_apart_what_a_comparison_of_sums_confuses() -> None:
+def test_per_reward_separates_equal_sums() -> None:
     """Better in two things or in one: the standard score of the sum is the same."""
     right, tidy = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 0.0])
     group, mask = torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool)
@@ -90,7 +90,7 @@ def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: f
     assert not per_reward(named, group, mask, over=over, eps=eps).any()
 
 
-def test_a_weight_for_a_reward_nobody_gives_is_refused() -> None:
+def test_weight_of_an_unknown_reward_is_rejected() -> None:
     with pytest.raises(RecipeError, match=r"per_reward\.weights: no reward is called 'acuracy'(.|\n)*'accuracy'"):
         per_reward(
             {"accuracy": torch.ones(2)}, torch.zeros(2).long(), torch.ones(2, 1).bool(), weights={"acuracy": 2.0}

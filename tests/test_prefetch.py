@@ -68,7 +68,7 @@ def reward(**beside: Any) -> Any:
     return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", waits).bind({}), **beside))
 
 
-def test_an_asker_answers_what_has_come_up_at_once() -> None:
+def test_request_thread_sends_all_queued_requests() -> None:
     piles: list[list[int]] = []
     first = threading.Event()
 
@@ -87,14 +87,14 @@ def test_an_asker_answers_what_has_come_up_at_once() -> None:
     assert piles == [[1], [2, 3]]
 
 
-def test_what_is_raised_is_every_askers_and_it_goes_on() -> None:
+def test_exception_reaches_every_request_and_the_thread_continues() -> None:
     asker = RequestThread(lambda these: [1 / x for x in these.take()])
     with pytest.raises(ZeroDivisionError):
         asker.begin(0).result(60)
     assert asker.begin(2).result(60) == 0.5
 
 
-def test_what_was_begun_is_asked_once(loop: Any) -> None:
+def test_prefetched_request_is_sent_once(loop: Any) -> None:
     function = reward()
     function.begin(BATCH, loop)
     assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
@@ -103,7 +103,7 @@ def test_what_was_begun_is_asked_once(loop: Any) -> None:
     assert LOG[2:] == ["asked 1234"]
 
 
-def test_who_answers_at_once_is_not_asked_ahead_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cheap_reward_is_not_prefetched_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cheap is measured batch by batch, of those begun early and of those that were not."""
     function = reward()
     for cheap, asked in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
@@ -114,7 +114,7 @@ def test_who_answers_at_once_is_not_asked_ahead_again(loop: Any, monkeypatch: py
         assert len(LOG) == asked
 
 
-def test_who_compares_over_the_whole_batch_says_so() -> None:
+def test_prefetch_can_be_disabled() -> None:
     """Beside the reward, in the recipe: then nobody can begin, and TRL's call is the one question."""
     assert not hasattr(reward(prefetch=False), "begin")
     assert asyncio.run(reward(prefetch=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
@@ -131,12 +131,12 @@ class Asks:
         return [0.0] * len(completions)
 
 
-def test_who_works_with_the_policy_waits_for_it() -> None:
+def test_reward_that_uses_the_policy_is_not_prefetched() -> None:
     """Asked early, it could switch off adapters in the middle of a pass of the trainer's."""
     assert not hasattr(trl_reward(Reward("asks", Part("rlm_rewards", "asks", "guest", Asks).bind({}))), "begin")
 
 
-def test_what_was_not_begun_is_asked_with_the_rest(loop: Any) -> None:
+def test_remaining_requests_are_sent_together(loop: Any) -> None:
     function = reward()
     function.begin({name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}, loop)
     assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
@@ -150,7 +150,7 @@ def test_an_answer_to_another_question_is_not_taken(loop: Any) -> None:
     assert called(function, loop, other) == [4 / 8, 3 / 8, 2 / 8, 1 / 8]
 
 
-def test_what_fails_ahead_is_a_fault_of_its_sample(loop: Any) -> None:
+def test_prefetched_failure_is_a_fault_of_its_sample(loop: Any) -> None:
     function, wrong = reward(), {**BATCH, "completions": ["1", "2", "bad", "4"]}
     function.begin(wrong, loop)
     with pytest.raises(RlmError, match=r"raised ValueError: no for sample 2"):
@@ -182,7 +182,7 @@ def heavy(folder: Path) -> Reward:
     return Reward("heavy", bound, timeout=60.0, processes=1)
 
 
-def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
+def test_processes_get_one_group_per_request(tmp_path: Path) -> None:
     """Whose groups were begun are not asked again."""
     function = trl_reward(heavy(tmp_path))
     first = {name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}
@@ -191,7 +191,7 @@ def test_processes_are_asked_group_by_group(tmp_path: Path) -> None:
     assert sorted((tmp_path / "calls").read_text().split()) == ["1+2", "3+4"]
 
 
-def test_a_run_whose_rewards_all_have_processes(tmp_path: Path) -> None:
+def test_run_with_multiprocess_rewards_only(tmp_path: Path) -> None:
     """Nothing is asynchronous, so TRL has no event loop; each group is asked about once."""
     reward = heavy(tmp_path)
     pieces = {"speed": Speed(prefetch_rewards=True), "generator": REGISTRY.find("rlm_generators", "fast").bind({})}
@@ -200,7 +200,7 @@ def test_a_run_whose_rewards_all_have_processes(tmp_path: Path) -> None:
     assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
 
 
-def test_a_process_that_is_free_takes_what_comes_up_meanwhile(tmp_path: Path) -> None:
+def test_idle_process_takes_later_requests(tmp_path: Path) -> None:
     """The first group waits for the second, which another process must answer before."""
     (tmp_path / "patient.py").write_text(
         f"""
@@ -250,7 +250,7 @@ def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) ->
 
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_a_run_asks_before_it_reads(
+def test_run_prefetches_before_the_forward_pass(
     generator: str | None, overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Group by group while the others are written, where the generator says who is done; else before the reading."""

@@ -21,7 +21,7 @@ def test_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["clock"]["without"][0] > 8 * 4 * 0.005 / 4, "four rows are asked about at a time, at most"
 
 
-def test_what_is_committed_is_what_was_measured() -> None:
+def test_committed_page_equals_the_results() -> None:
     found = json.loads((RESULTS / "overlap.json").read_text())
     assert (RESULTS / "overlap.md").read_text() == overlap.page(found)
     assert [(each["kind"], each["seconds"]) for each in found["measured"]] == [

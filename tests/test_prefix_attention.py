@@ -148,7 +148,7 @@ def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
         assert cache.get_seq_length() == (5 if times > 1 else 0), "its own tokens alone"
 
 
-def test_who_has_few_rows_of_a_prompt_copies_it() -> None:
+def test_small_groups_copy_the_prompt_cache() -> None:
     keys = torch.empty(2, 2, 112, 64)
     assert sharing_pays(torch.arange(2).repeat(8), keys)
     assert not sharing_pays(torch.arange(2).repeat(2), keys)

@@ -40,7 +40,7 @@ def test_an_epoch_depends_on_its_number_only() -> None:
     assert list(walked) == list(fresh)
 
 
-def test_a_sampler_may_visit_a_part_of_the_rows() -> None:
+def test_sampler_may_return_a_subset() -> None:
     sampler = PromptSampler(lambda epoch: [4, 2], size=6, prompts=2, generations=2, repeats=2)
     assert list(sampler) == [4, 4, 2, 2] * 2
     assert torch.utils.data.DataLoader(list(range(6)), sampler=sampler, batch_size=4) is not None

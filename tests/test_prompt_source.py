@@ -38,7 +38,7 @@ def epochs() -> InOrder:
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 10])
-def test_in_order_is_what_the_data_loader_hands_out(count: int) -> None:
+def test_in_order_equals_the_data_loader(count: int) -> None:
     loader = PromptSampler(lambda epoch: SHUFFLED(10, epoch, 7), size=10, prompts=count, generations=1, repeats=1)
     desk = epochs()
     for epoch in range(3):
@@ -50,7 +50,7 @@ def test_in_order_is_what_the_data_loader_hands_out(count: int) -> None:
 
 @pytest.mark.parametrize("make", [epochs, lambda: OnDemand(sampler(by_draw), 10, 7)], ids=["in order", "on demand"])
 @pytest.mark.parametrize("done", range(8))
-def test_it_goes_on_where_it_stopped(make: Any, done: int) -> None:
+def test_prompt_source_resumes(make: Any, done: int) -> None:
     whole: PromptSource = make()
     taken = [whole.take(3) for _ in range(10)]
     again, first = make(), make()
@@ -76,12 +76,12 @@ def test_an_epoch_shorter_than_a_generation() -> None:
         ([0, 1, "a"], "returned index 'a' for 5"),
     ],
 )
-def test_a_choice_that_is_none(indices: list[Any], words: str) -> None:
+def test_invalid_selection_is_rejected(indices: list[Any], words: str) -> None:
     with pytest.raises(RecipeError, match=f"(?s){words}"):
         OnDemand(sampler(chosen(indices)), 5, 0).take(3)
 
 
-def test_a_sampler_that_fails_is_named() -> None:
+def test_failing_sampler_is_named() -> None:
     def broken(count: int) -> list[int]:
         raise ValueError("no")
 
@@ -98,7 +98,7 @@ def test_a_sampler_that_fails_is_named() -> None:
         ([2, 1, 1], "'it' returned index 1 more than once in epoch 0"),
     ],
 )
-def test_an_order_that_is_none(indices: list[int], words: str) -> None:
+def test_invalid_order_is_rejected(indices: list[int], words: str) -> None:
     def order(size: int) -> list[int]:
         return indices
 
@@ -106,7 +106,7 @@ def test_an_order_that_is_none(indices: list[int], words: str) -> None:
         order_of(sampler(order))(3, 0, 0)
 
 
-def test_an_epoch_may_leave_rows_out() -> None:
+def test_epoch_may_leave_examples_out() -> None:
     def order(size: int, epoch: int) -> list[int]:
         return list(range(size))[: epoch + 1]
 
@@ -139,7 +139,7 @@ class Learning:
     def update(self, prompt_index: Any) -> None: ...
 
 
-def test_who_needs_a_desk() -> None:
+def test_reason_for_a_prompt_source() -> None:
     assert reason([sampler(SHUFFLED), sieve()]) == ""
     assert reason([sieve(refill=3)]) == "the filter 'nonzero_std' refills the batch"
     assert reason([sampler(by_draw)]) == "the sampler 'it' is called before every generation"
@@ -147,7 +147,7 @@ def test_who_needs_a_desk() -> None:
         assert reason([Part("rlm_advantages", "mine", "guest", target).bind({})]) == "'mine' requires `prompt_index`"
 
 
-def test_which_desk() -> None:
+def test_prompt_source_by_sampler() -> None:
     orders = order_of(None)
     assert prompt_source_for(None, [sieve()], orders, size=9, seed=0) is None
     found = prompt_source_for(None, [sieve(refill=2)], orders, size=9, seed=4)

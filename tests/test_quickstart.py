@@ -15,7 +15,7 @@ from launch_runs import LESSON, launch
 pytestmark = pytest.mark.slow
 
 
-def test_reinforcement_teaches_the_carry(tmp_path: Path) -> None:
+def test_grpo_learns_the_carry(tmp_path: Path) -> None:
     folder = launch(LESSON, tmp_path / "run", 1)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["held_out_rows"] == 256

@@ -26,7 +26,7 @@ def rlm(*arguments: str) -> Result:
 
 
 @pytest.mark.slow
-def test_first_a_reward_from_somebody_else(tmp_path: Path) -> None:
+def test_journey_one_third_party_reward(tmp_path: Path) -> None:
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*install, str(site), str(ROOT / "plugins" / "rlm-example")], check=True, timeout=300)

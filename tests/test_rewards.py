@@ -22,7 +22,7 @@ def one(text: str, answer: object, **knobs: Any) -> float | None:
 
 
 @pytest.mark.parametrize("answer", ["632", 632, 632.0, " 632 ", Decimal(632)])
-def test_a_right_answer_scores_however_the_data_set_writes_it(answer: object) -> None:
+def test_correct_answer_scores_in_any_spelling(answer: object) -> None:
     assert one("<think>7+5+0=12</think><answer>632</answer>", answer) == 1.0
 
 
@@ -94,14 +94,16 @@ def test_tolerance() -> None:
 
 @pytest.mark.parametrize("answer", [None, "", "  ", math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
-def test_a_row_without_an_answer_is_not_scored(answer: object, mode: Any) -> None:
+def test_example_without_an_answer_is_not_scored(answer: object, mode: Any) -> None:
     assert one("<answer>nan</answer>", answer, mode=mode) is None
     assert one("<answer></answer>", answer, mode=mode) is None
     assert one("inf", answer, mode=mode) is None
 
 
 def test_an_answer_that_is_no_number_is_named() -> None:
-    with pytest.raises(PartError, match=r"sample 1: expected a number as the data set's answer, got '2x'\n  hint: mode: auto"):
+    with pytest.raises(
+        PartError, match=r"sample 1: expected a number as the data set's answer, got '2x'\n  hint: mode: auto"
+    ):
         accuracy(["1", "2x"], ["1", "2x"], mode="numeric")
 
 
@@ -110,7 +112,7 @@ def test_an_answer_that_is_a_list_is_named() -> None:
         accuracy(["4"], [["4", "four"]])
 
 
-def test_rows_are_scored_alone() -> None:
+def test_completions_are_scored_independently() -> None:
     assert accuracy(["<answer>1</answer>", "<answer>1</answer>", "x"], ["1", "2", None]) == [1.0, 0.0, None]
 
 

@@ -43,7 +43,7 @@ def test_opening(tmp_path: Path) -> None:
     assert run.name == "run"
 
 
-def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
+def test_metrics_log_is_json_with_non_finite_numbers(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.log(stage="s", step=1, loss=float("inf"), nested={"x": [float("nan"), 1.0]})
     run.log(stage="s", step=2, loss=0.5)
@@ -53,7 +53,7 @@ def test_ledger_is_json_even_of_numbers_that_are_none(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_resumed_stage_does_again_is_taken_out_of_the_ledgers(tmp_path: Path) -> None:
+def test_repeated_steps_are_removed_from_the_metrics_log(tmp_path: Path) -> None:
     run, again = Run(tmp_path), stage()
     other = {"stage": "00-sft", "step": 9, "loss": 1.0}
     run.log(**other)
@@ -88,7 +88,7 @@ def test_samples_show_each_rewards_share(tmp_path: Path) -> None:
     assert (second["advantage"], second["step"], second["stage"]) == (-1.0, 3, "01-x")
 
 
-def test_only_the_main_process_writes(tmp_path: Path) -> None:
+def test_only_the_main_process_writes_files(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", main=False)
     run.open({}, {})
     run.log(step=1)

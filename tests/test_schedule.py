@@ -83,7 +83,7 @@ def test_whole_numbers_stay_whole() -> None:
         ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "no knob 'epsilonn'", "epsilonn"),
     ],
 )
-def test_mistakes_are_told_where_they_are(said: dict[str, Any], problem: str, place: str) -> None:
+def test_errors_name_their_place(said: dict[str, Any], problem: str, place: str) -> None:
     with pytest.raises(RecipeError, match=problem) as caught:
         REGISTRY.find("rlm_policy_losses", "clip").bind(said, where="algorithm.policy_loss")
     assert caught.value.where == f"algorithm.policy_loss.{place}"
@@ -97,7 +97,7 @@ def test_mistakes_are_told_where_they_are(said: dict[str, Any], problem: str, pl
         ("rlm_rewards", "length", "target", "rewards stands outside"),
     ],
 )
-def test_what_stands_outside_the_steps_takes_none(hook: str, name: str, knob: str, why: str) -> None:
+def test_step_outside_the_schedule_is_clamped(hook: str, name: str, knob: str, why: str) -> None:
     found = REGISTRY.find(hook, name)
     moving = next((k for k in found.knobs.model_fields if k == knob), None) or next(
         k for k, field in found.knobs.model_fields.items() if schedule.numbers(field.annotation)
@@ -183,7 +183,7 @@ trainer:
 """
 
 
-def test_a_recipe_means_the_same_when_it_is_written_out(tmp_path: Path) -> None:
+def test_schedule_round_trips_through_yaml(tmp_path: Path) -> None:
     file = tmp_path / "moving.yaml"
     file.write_text(RECIPE)
     recipe = load(file)
@@ -201,7 +201,7 @@ def test_a_recipe_means_the_same_when_it_is_written_out(tmp_path: Path) -> None:
     assert "(0.1→0)" in line
 
 
-def test_the_editor_knows() -> None:
+def test_schema_contains_schedules() -> None:
     knows = recipe_schema(REGISTRY)
     assert accepts(knows, RECIPE)
     assert not accepts(knows, RECIPE.replace("over: 2", "over: 0"))

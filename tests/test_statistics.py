@@ -31,7 +31,7 @@ def test_a_table_of_groups_holds_every_number_once(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_a_column_of_a_table_reaches_every_row_of_its_group(batch: Batch) -> None:
+def test_group_statistic_is_broadcast_to_its_completions(batch: Batch) -> None:
     groups = Groups(batch.rewards, batch.group)
     spread = groups.flatten(groups.has_spread())
     for row, label in enumerate(batch.group):

@@ -78,7 +78,9 @@ def test_the_ratio_of_the_whole_step_is_known() -> None:
     batch = replace(with_own_step_batch(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
     batch.step_batch.old_logp = batch.old_logp
     parts = made("clip_cov")
-    objective(select_in_order(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)]))
+    objective(
+        select_in_order(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)])
+    )
     torch.testing.assert_close(seen[0], torch.tensor([[1.0, 1.0], [torch.e, 1.0]]))  # padding: 1
     assert seen[1].tolist() == seen[0][1:].tolist()
 
@@ -96,7 +98,7 @@ def _small() -> Batch:
     )
 
 
-def test_nobody_supplies_a_window_by_himself() -> None:
+def test_step_batch_must_come_from_the_trainer() -> None:
     """A micro-batch is not taken for the whole step by mistake."""
     with pytest.raises(PartError, match="requires `step_batch`, which this configuration does not provide"):
         objective(_small(), made("clip_cov"))
@@ -205,7 +207,7 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_window_holds(tmp_path: Path) -> None:
+def test_contents_of_a_step_batch(tmp_path: Path) -> None:
     """One generation in two optimiser steps of two micro-batches: each step is a window; its rows are read once."""
     trainer = train(tmp_path, made("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
     (first, mine), (same, rest), (second, _), _ = trainer.seen

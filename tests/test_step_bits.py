@@ -102,10 +102,12 @@ def test_advantages_are_trls_bit_by_bit(scale: str, generations: int) -> None:
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
-def test_with_unscored_rows_advantages_are_trls_up_to_rounding(scale: str) -> None:
+def test_advantages_with_unscored_completions_equal_trl_up_to_rounding(scale: str) -> None:
     """TRL adds NaN as 0 in its place, we leave the row out: the same sum, perhaps in another order."""
     for seed in range(10):
         noise = torch.Generator().manual_seed(seed)
         rewards = torch.rand(64, generator=noise)
         rewards[torch.rand(64, generator=noise) < 0.2] = torch.nan
-        torch.testing.assert_close(scored(rewards, 8, scale), trl_formulas.advantages(rewards, 8, scale), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            scored(rewards, 8, scale), trl_formulas.advantages(rewards, 8, scale), rtol=1e-5, atol=1e-6
+        )

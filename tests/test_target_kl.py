@@ -76,7 +76,7 @@ HALVES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
 
 
 @pytest.mark.parametrize("pieces", [{}, HALVES], ids=["whole", "accumulated"])
-def test_what_is_measured_is_the_mean_over_the_update(tmp_path: Path, pieces: dict[str, int]) -> None:
+def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[str, int]) -> None:
     """And a policy that stays near enough takes the steps it would have taken."""
     free = plain(tmp_path / "a", max_steps=3, **THRICE, **pieces)
     free.train()

@@ -39,7 +39,7 @@ def test_a_group_that_is_too_large_is_parted_and_its_prompt_stands_in_both_parts
     assert sizes((2, [3]), (5, [4, 4, 4]), budget=15) == [2, 2], "what is begun is filled up"
 
 
-def test_rows_that_are_not_read_weigh_nothing() -> None:
+def test_skipped_sequences_have_no_weight() -> None:
     assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=14, dead=(1, 2)) == [6]
     assert sizes((5, [0, 1]), budget=7) == [2], "nor does an empty one, or the last token"
 
@@ -48,7 +48,7 @@ def test_rows_that_are_not_read_weigh_nothing() -> None:
     st.lists(st.tuples(st.integers(1, 6), st.lists(st.integers(0, 6), min_size=1, max_size=5)), min_size=1, max_size=5),
     st.integers(1, 40),
 )
-def test_every_row_stands_in_one_portion_and_none_is_too_large(
+def test_every_sequence_is_in_one_micro_batch_within_the_limit(
     groups: list[tuple[int, list[int]]], budget: int
 ) -> None:
     each = [(i, shown, max(0, written - 1)) for i, (shown, several) in enumerate(groups) for written in several]

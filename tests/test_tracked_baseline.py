@@ -46,7 +46,7 @@ def test_expected_is_a_mean_that_forgets_whatever_the_range_of_rewards() -> None
     assert tracker.values([0]).item() == pytest.approx(expected)
 
 
-def test_rows_of_one_problem_are_one_visit_and_unscored_rows_none() -> None:
+def test_completions_of_a_prompt_count_as_one_visit() -> None:
     tracker = ValueTracker(weight=2.0)
     tracker.update([1, 2, 1, 2], torch.tensor([1.0, math.nan, 0.0, math.nan]), torch.tensor([9.0, 9.0, 9.0, 9.0]))
     assert tracker.pairs == {1: (0.875 + 1, 0.875 + 1)}
@@ -76,13 +76,13 @@ def test_the_baseline_is_that_of_before_the_visit(seed: int) -> None:
     assert part(again, problems).tolist() == pytest.approx(expected)
 
 
-def test_problems_that_brought_the_same_have_no_advantage() -> None:
+def test_prompts_with_equal_rewards_have_no_advantage() -> None:
     part = TrackedBaseline()
     assert part(torch.full((3,), 0.3), torch.tensor([1, 2, 3])).tolist() == [0.0, 0.0, 0.0]
     assert part(torch.tensor([1.0]), torch.tensor([1])).tolist() == [0.0]
 
 
-def test_the_row_in_value_and_gradient() -> None:
+def test_algorithm_value_and_gradient() -> None:
     """Three answers to three problems, off policy: clip-higher, dual clip at 10, token mean."""
     generator = torch.Generator().manual_seed(0)
     mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
@@ -127,7 +127,7 @@ def test_the_row_in_value_and_gradient() -> None:
 # ------------------------------------------------------------------ samplers
 
 
-def test_prioritised_draws_by_the_weight() -> None:
+def test_prioritized_samples_by_weight() -> None:
     sampler = Prioritised(floor=0.05)
     sampler.tracker.pairs = {0: (1.0, 1.0), 1: (9.0, 1.0), 2: (1.0, 0.0), 3: (2.0, -0.4)}
     weights = [0.5 + 0.05, 0.3 + 0.05, 0.05, 0.05]
@@ -137,7 +137,7 @@ def test_prioritised_draws_by_the_weight() -> None:
 
 
 @pytest.mark.parametrize("sampler", [Prioritised(), Curriculum()], ids=["prioritised", "curriculum"])
-def test_a_draw_depends_on_seed_and_number_and_leaves_the_global_generator_alone(
+def test_sampling_depends_on_seed_and_round_only(
     sampler: Prioritised | Curriculum,
 ) -> None:
     before = torch.get_rng_state()
@@ -149,7 +149,7 @@ def test_a_draw_depends_on_seed_and_number_and_leaves_the_global_generator_alone
     torch.set_rng_state(before)
 
 
-def test_prioritised_forgets_faster_where_somebody_measures_how_far_the_policy_moved() -> None:
+def test_policy_drift_speeds_up_forgetting() -> None:
     one, other = Prioritised(), Prioritised()
     rewards = {"accuracy": torch.tensor([1.0])}
     one.update(torch.tensor([0]), rewards, torch.tensor([1.0]))
@@ -182,7 +182,7 @@ def test_curriculum_is_on_the_scale_of_its_reward(scale: float, from_: float) ->
         assert one(8, 8, draw, 0) == other(8, 8, draw, 0)
 
 
-def test_curriculum_looks_again_at_what_it_left_behind() -> None:
+def test_curriculum_revisits_skipped_prompts() -> None:
     sampler = Curriculum(target=0.5, band=0.1, explore=0.25)
     sampler.update(torch.arange(20), {"accuracy": torch.tensor([1.0] * 10 + [0.5] * 10)})
     left = Counter(problem < 10 for draw in range(200) for problem in sampler(20, 4, draw, 0))
@@ -196,6 +196,6 @@ def test_success_is_that_of_the_last_visits() -> None:
     assert sampler.tracker.values([3]).item() == pytest.approx(2 / 3)
 
 
-def test_a_reward_nobody_gives() -> None:
+def test_unknown_reward_is_rejected() -> None:
     with pytest.raises(RecipeError, match="no reward is called 'accuracy'"):
         Prioritised().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})

@@ -110,7 +110,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("values", "place", "words"), WRONG, ids=[str(values) for values, _, _ in WRONG])
-def test_wrong_settings_are_told(values: dict[str, Any], place: str, words: str) -> None:
+def test_invalid_settings_are_reported(values: dict[str, Any], place: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         check(Config, values, "trainer", refused={"secret": "say it elsewhere"})
     assert caught.value.where == place
@@ -210,7 +210,7 @@ BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("values", "place", "words"), BROKEN_GROUPS, ids=[str(v) for v, _, _ in BROKEN_GROUPS])
-def test_broken_groups_are_told_in_words(values: dict[str, Any], place: str, words: list[str]) -> None:
+def test_invalid_group_size_is_explained(values: dict[str, Any], place: str, words: list[str]) -> None:
     with pytest.raises(RecipeError) as caught:
         check(Grouped, values, "trainer")
     assert caught.value.where == place
@@ -218,7 +218,7 @@ def test_broken_groups_are_told_in_words(values: dict[str, Any], place: str, wor
         assert part in str(caught.value)
 
 
-def test_the_house_counts_where_the_recipe_says_nothing() -> None:
+def test_defaults_of_the_core_apply() -> None:
     with pytest.raises(RecipeError, match="which 6 completions"):
         check(Grouped, {}, "trainer", house={"per_device_train_batch_size": 6})
 
@@ -297,7 +297,7 @@ def test_trl_settings(values: dict[str, Any], place: str, words: str, grpo: Any)
     assert words in str(caught.value)
 
 
-def test_trl_accepts_what_is_right(grpo: Any) -> None:
+def test_trl_accepts_valid_settings(grpo: Any) -> None:
     values = {
         "learning_rate": 1e-6,
         "num_generations": 4,
@@ -351,7 +351,7 @@ def test_lora_settings(values: dict[str, Any], place: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_lora_accepts_what_is_right() -> None:
+def test_lora_accepts_valid_settings() -> None:
     from peft import LoraConfig
 
     for values in (
@@ -370,7 +370,7 @@ def test_lora_accepts_what_is_right() -> None:
         ({"report_to": ["tensorboard"]}, "trainer.report_to: 'tensorboard' is not installed"),
     ],
 )
-def test_what_a_config_asks_for_must_be_installed(
+def test_packages_required_by_a_config_must_be_installed(
     values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trl import GRPOConfig

@@ -39,7 +39,7 @@ def called(reward: Callable[..., Any], **more: Any) -> Any:
     return reward(**{**given, **more})
 
 
-def test_a_part_gets_what_it_names_as_text() -> None:
+def test_part_gets_requested_data_as_text() -> None:
     def it(completions, answer, prompts, *, bonus: float = 0.5):
         assert prompts == ["1+1", "1+1"]
         return [len(c) + bonus + len(a) for c, a in zip(completions, answer, strict=True)]
@@ -65,7 +65,7 @@ def test_optional_data_is_left_out_when_absent() -> None:
     assert called(made(it), hint=["x", "y"]) == [1.0, 1.0]
 
 
-def test_a_function_written_for_trl_gets_what_trl_passes() -> None:
+def test_trl_function_gets_all_arguments_of_trl() -> None:
     def it(completions, **kwargs):
         assert completions == CHAT
         assert kwargs["answer"] == ["2", "2"]
@@ -96,7 +96,7 @@ def test_a_class_keeps_its_memory() -> None:
     assert called(reward) == [4.0, 4.0]
 
 
-def test_changing_what_it_was_given_changes_nothing() -> None:
+def test_data_of_a_part_are_copies() -> None:
     ids = [[1, 2], [3]]
 
     def it(completions, completion_ids):

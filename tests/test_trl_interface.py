@@ -156,7 +156,7 @@ def test_our_columns_survive_the_buffer() -> None:
     )
 
 
-def test_sft_takes_what_we_give(tmp_path: Path) -> None:
+def test_sft_trainer_accepts_our_arguments(tmp_path: Path) -> None:
     names = inspect.signature(SFTTrainer.__init__).parameters
     assert {"model", "args", "train_dataset", "processing_class", "peft_config"} <= set(names)
 

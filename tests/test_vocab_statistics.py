@@ -36,9 +36,7 @@ def made(folder: Path, **changes: Any) -> EquationTrainer:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_pass_tells_all_of_it_whatever_the_padding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
-) -> None:
+def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
     features = replace(trainer.parts.context.features, speed=Speed(padding_free=packed))
@@ -69,7 +67,7 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
     assert not any(x[~here].any() for x in found.values())
 
 
-def test_a_shaper_is_handed_what_it_names(tmp_path: Path) -> None:
+def test_shaper_gets_requested_statistics(tmp_path: Path) -> None:
     HEARD.clear()
     made(tmp_path, max_steps=1).train()
     assert HEARD

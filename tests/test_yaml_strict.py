@@ -57,7 +57,7 @@ ODD_BUT_RIGHT = {
 
 
 @pytest.mark.parametrize("text", ODD_BUT_RIGHT, ids=repr)
-def test_scalars_mean_what_yaml_1_2_says(text: str, tmp_path: Path) -> None:
+def test_scalars_follow_yaml_1_2(text: str, tmp_path: Path) -> None:
     found = yaml_strict.read(write(tmp_path, text)).data["a"]
     assert found == ODD_BUT_RIGHT[text]
     assert type(found) is type(ODD_BUT_RIGHT[text])
@@ -175,7 +175,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
             yaml_strict.read(path)
 
 
-def test_every_value_knows_its_line(tmp_path: Path) -> None:
+def test_every_value_keeps_its_line(tmp_path: Path) -> None:
     document = yaml_strict.read(write(tmp_path, "a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n"))
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
     assert document.lines == {
@@ -275,7 +275,7 @@ words = st.sampled_from(["1e-6", "no", "010", "1_0", ".inf", "~", "", "0o7", "1:
         ),
     )
 )
-def test_what_is_dumped_reads_back(data: dict[str, object]) -> None:
+def test_dumped_recipes_round_trip(data: dict[str, object]) -> None:
     assert yaml_strict.parse(dump(data), "dumped").data == data
 
 
@@ -295,7 +295,7 @@ def test_a_plain_number_is_one_for_python_too(text: str) -> None:
         assert value == int(text)
 
 
-def test_pyyaml_is_not_asked_to_construct_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pyyaml_constructs_no_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("construct_document", "get_single_data", "construct_object"):
         monkeypatch.delattr(yaml.constructor.BaseConstructor, name)
     assert yaml_strict.read(write(tmp_path, "a: [1, {b: 2}]")).data == {"a": [1, {"b": 2}]}
