@@ -168,7 +168,7 @@ def bytes_of(document: Record) -> Record:
 
 def untouched(trainer: Any, load: Record) -> int:
     """Return the bytes of a float32 tile of logits beyond the vocabulary: TRL allocates its full width."""
-    tokens = load["micro_batch_size"] * (load["prompt_len"] + load["completion_len"] - 1)  # none after the last
+    tokens = load["micro_batch_size"] * (load["prompt_len"] + load["completion_len"] - 1)  # not the last
     spare = HEAD_VOCABULARY - trainer.model.config.vocab_size
     return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 

@@ -154,7 +154,7 @@ def test_above_its_target_nothing_is_paid() -> None:
 
 
 def test_bounds_that_contradict_each_other() -> None:
-    with pytest.raises(RecipeError, match=r"start \(0\.5\) must lie between least \(0\.0\) and most \(0\.1\)"):
+    with pytest.raises(RecipeError, match=r"expected least ≤ start ≤ most, got 0\.0, 0\.5, 0\.1"):
         part("rlm_penalties", AdaptiveEntropy, start=0.5, most=0.1)
 
 

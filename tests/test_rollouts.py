@@ -168,7 +168,7 @@ def test_each_row_gets_a_demonstration_of_its_own_or_is_left_open() -> None:
     assert shown(["a", "a", None, ""], [0, 1, 0, 0]) == [("p", "a"), None, None, None]
     assert shown([["a", "b"]] * 3, [0, 1, 2], column="solutions") == [("p", "a"), ("p", "b"), None]
     assert Demonstrations(column="solutions").columns == ("solutions",)
-    with pytest.raises(PartError, match="found int in the column 'demonstration'"):
+    with pytest.raises(PartError, match="got int in the column 'demonstration'"):
         shown([[3]], [0])
 
 
@@ -216,9 +216,9 @@ def test_replay_knows_what_is_good_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "knobs", "words"),
     [
-        (None, {}, "there is no pool"),
+        (None, {}, "the pool .* does not exist"),
         ([entry("a", "x", 0.5)], {}, "has a reward of 1 or more"),
-        ([entry("a", "x"), {"prompt": "a"}], {}, "line 2 .* is no entry of a pool: KeyError: 'completion'"),
+        ([entry("a", "x"), {"prompt": "a"}], {}, "line 2 .* is not an entry of a pool: KeyError: 'completion'"),
     ],
 )
 def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str) -> None:
@@ -229,9 +229,9 @@ def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str)
 
 def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
     part = Replay(path=pool(tmp_path, entry("2*2=", "4")))
-    with pytest.raises(RecipeError, match=r"no prompt of the training rows is in .*pool\.jsonl") as error:
+    with pytest.raises(RecipeError, match=r"no training prompt is in .*pool\.jsonl") as error:
         part.check(prompts=["2·2=", "3·3="])
-    assert "the first row asks '2·2=', the pool has '2*2='" in str(error.value)
+    assert "the first training prompt is '2·2=', the first of the pool '2*2='" in str(error.value)
     part.check(prompts=["3*3=", "2*2="])
     part.check(prompts=None)  # a stream
 
