@@ -95,7 +95,7 @@ def test_a_hook_or_key_in_front_chooses(name: str) -> None:
 def test_an_algorithm() -> None:
     row, _ = explain("grpo", REGISTRY)
     assert row["slots"]["policy_loss"] == {"name": "clip", "epsilon": 0.2}
-    assert Path(row["file"]).name == "algorithms.py"
+    assert Path(row["file"]).name == "algorithms_grpo.py"
     text = " ".join(render(row).split())
     for words in (
         row["about"],
