@@ -96,7 +96,7 @@ ENTRIES: tuple[tuple[str, str], ...] = (
     ("seq_mean_token_sum_norm length_bias length_normalization", "aggregator/fixed_length"),
     (
         "mask_truncated_completions overlong_filtering overlong_filter mask_truncated",
-        "token_weights/complete_rows filters/no_truncated_groups",
+        "token_weights/mask_truncated filters/no_truncated_groups",
     ),
     ("overlong_buffer overlong_penalty overlong_reward_shaping soft_overlong_punishment", "shapers/overlong"),
     ("length_penalty length_reward", "shapers/overlong rewards/length"),

@@ -97,7 +97,9 @@ def test_a_part_that_knows_what_is_wrong_speaks_for_itself() -> None:
 
 def test_a_part_whose_data_nobody_supplies_is_named() -> None:
     gae = equation(advantage=part("rlm_advantages", advantages.gae))
-    with pytest.raises(PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"):
+    with pytest.raises(
+        PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"
+    ):
         score(scoring([1.0, 2.0]), gae)
 
 
