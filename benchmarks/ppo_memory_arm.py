@@ -45,14 +45,14 @@ class Probe(TrainerCallback):
         self.seconds: list[float] = []
         self.gradients = self.peak = 0
         self._record: Any = None
-        if trainer._tutor is not None:
-            move = trainer._tutor.step
+        if trainer.parts.critic.optimizer is not None:
+            move = trainer.parts.critic.optimizer.step
 
             def seen(step: int) -> Any:
                 self._see_gradients()
                 return move(step)
 
-            trainer._tutor.step = seen
+            trainer.parts.critic.optimizer.step = seen
 
     def weights(self) -> list[torch.Tensor]:
         """Return every parameter once."""
@@ -62,7 +62,8 @@ class Probe(TrainerCallback):
 
     def optimizer(self) -> int:
         """Return the bytes of the moments of all optimizers."""
-        tutor = [] if self.trainer._tutor is None else [self.trainer._tutor._optimizer]
+        critic = self.trainer.parts.critic.optimizer
+        tutor = [] if critic is None else [critic._optimizer]
         states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")
 

@@ -154,7 +154,7 @@ def test_above_its_target_nothing_is_paid() -> None:
 
 
 def test_bounds_that_contradict_each_other() -> None:
-    with pytest.raises(RecipeError, match=r"start \(0\.5\) must lie between least \(0\.0\) and most \(0\.1\)"):
+    with pytest.raises(RecipeError, match=r"expected least ≤ start ≤ most, got 0\.0, 0\.5, 0\.1"):
         part("rlm_penalties", AdaptiveEntropy, start=0.5, most=0.1)
 
 
@@ -186,7 +186,7 @@ def adapting(folder: Path) -> EquationTrainer:
 @pytest.mark.slow
 def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, again = interrupted(tmp_path, [4], adapting)
-    shaper, kl_penalty, bonus = (p.state_dict() for p in whole._stateful().values())
+    shaper, kl_penalty, bonus = (p.state_dict() for p in whole.parts.states.by_name.values())
     assert shaper == kl_penalty, "they saw the same"
     assert abs(kl_penalty["factor"] - 1) > 0
     steps = [line for line in whole.state.log_history if "loss" in line]
@@ -200,7 +200,7 @@ def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path
     assert [line["penalties/entropy_coefficient"] for line in steps] == pytest.approx(paid)
     assert len(set(paid)) > 2, "it never moved"
     assert bonus["coefficient"] == pytest.approx(c)
-    assert [p.state_dict() for p in again[4]._stateful().values()] == [shaper, kl_penalty, bonus]
+    assert [p.state_dict() for p in again[4].parts.states.by_name.values()] == [shaper, kl_penalty, bonus]
 
 
 def _bound(**knobs: Any) -> Bound:

@@ -60,7 +60,7 @@ def test_numbers_that_are_not_finite_name_the_part_and_the_row() -> None:
     def impossible_returns(rewards, mask):
         return rewards, torch.full(mask.shape, torch.nan)
 
-    told = "returned a number that is not finite for row 0: "
+    told = "returned a number that is not finite for completion 0: "
     assert complaint("rlm_shapers", log_of_nothing) == told + "-inf"
     assert complaint("rlm_advantages", log_of_nothing) == told + "[-inf]"
     assert complaint("rlm_advantages", impossible_returns) == told + "[nan, nan]"
@@ -97,13 +97,13 @@ def test_a_part_that_knows_what_is_wrong_speaks_for_itself() -> None:
 
 def test_a_part_whose_data_nobody_supplies_is_named() -> None:
     gae = equation(advantage=part("rlm_advantages", advantages.gae))
-    with pytest.raises(PartError, match=r"part 'test/gae' .*: asks for 'values', which nothing supplies"):
+    with pytest.raises(PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"):
         score(scoring([1.0, 2.0]), gae)
 
 
 def test_an_infinite_reward_names_the_reward_and_the_row() -> None:
     named = {"format": torch.zeros(2), "speed": torch.tensor([0.0, torch.inf])}
-    with pytest.raises(PartError, match=r"reward 'speed': the reward of row 1 is inf"):
+    with pytest.raises(PartError, match=r"reward 'speed': the reward of completion 1 is inf"):
         score(scoring([1.0, torch.inf], named_rewards=named), equation())
 
 

@@ -88,7 +88,7 @@ def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
     assert grpo["answer"]["supplied_by"] == "column of addition"
     assert grpo["completion_ids"]["needed_by"] == ["length"]
     assert grpo["ratio"] == {"name": "ratio", "needed_by": ["clip", "kl"], "supplied_by": "the importance part"}
-    assert "one more pass" in grpo["ref_logp"]["supplied_by"]
+    assert "one more forward pass" in grpo["ref_logp"]["supplied_by"]
     assert "log" not in grpo
 
 
@@ -104,15 +104,15 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"num_tokens", "num_sequences", "num_sequences_all", "num_micro_batches"}
-    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step"}
-    rest |= {"keep_mask", "counts_for_refill", "step_batch_rows"}
+    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step", "step_batch_rows"}
+    masks = {"keep_mask", "counts_for_refill"}
     tokens = {"prompt_ids", "completion_ids", "tokenizer"}
-    assert from_the_trainer == counts | rest | tokens, "a new word of the vocabulary: who fills it?"
+    assert from_the_trainer == counts | rest | masks | tokens, "a new field of the batch needs a supplier"
 
 
 def test_the_objective_of_each_stage(examined: list[dict[str, Any]]) -> None:
     sft, grpo = examined
-    assert sft["objective"].startswith("that of its engine: Supervised fine-tuning")
+    assert sft["objective"].startswith("that of its trainer: Supervised fine-tuning")
     assert "0.04 Ω" in grpo["objective"]
     assert list(grpo["legend"][-1]) == ["r", "1 accuracy + 0.5 short", ""]
 
@@ -256,20 +256,20 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     assert "known at the start of the run (AttributeError" in examine(grpo, registry)["speed"][0]
 
 
-def test_what_a_refill_may_cost(tmp_path: Path) -> None:
+def test_the_cost_of_dynamic_sampling(tmp_path: Path) -> None:
     text = RECIPE.replace("reward: accuracy}]", "reward: accuracy, refill: 3}]")
     (_, grpo), registry = stages(tmp_path, text=text)
-    told = "up to 3 generations, 8 to 24 completions, for one batch: drawn until it is full of groups that"
-    assert examine(grpo, registry)["batch"][-1] == f"{told} nonzero_std keeps"
+    line = "dynamic sampling: up to 3 sampling rounds, 8 to 24 completions, until the batch is full of groups that"
+    assert examine(grpo, registry)["batch"][-1] == f"{line} nonzero_std keeps"
 
 
-def test_what_is_told(examined: list[dict[str, Any]]) -> None:
-    told = render(examined[1])
+def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
+    text = render(examined[1])
     for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):
-        assert words in told
-    assert "rlm_plugins/builtin/advantages.py" in told
+        assert words in text
+    assert "rlm_plugins/builtin/advantages.py" in text
     memory = examined[1]["memory"]
-    assert f"about {size(memory['peak'])} at its peak" in told
+    assert f"peak: about {size(memory['peak'])}" in text
     turns = (sum(memory[when].values()) for when in ("generation", "update", "critic_update"))
     assert memory["peak"] == sum(memory["always"].values()) + max(turns)
     assert memory["machine"] == machine_memory() > 2**30
@@ -294,6 +294,6 @@ def test_paths_elsewhere_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert short("/somewhere/b.py") == "/somewhere/b.py"
 
 
-def test_house_settings_let_a_config_be_made_without_an_accelerator(tmp_path: Path) -> None:
+def test_the_defaults_make_a_config_without_an_accelerator(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     assert isinstance(arguments(grpo), GRPOConfig)

@@ -372,7 +372,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", ["is not said here"]),
     (["algorithm=sleep", "trainer.bf16=true"], "trainer.bf16 (command line)", ["it sleeps in any precision"]),
     # parts that fail, and their worlds
-    (["model.hidden=7"], "model.hidden (command line)", ["7 hidden units do not divide"]),
+    (["model.hidden=7"], "model.hidden (command line)", ["expected `hidden` to be a multiple of 2 · `heads`"]),
     (
         ["environment={name: world, kind: raises}"],
         "environment (command line)",

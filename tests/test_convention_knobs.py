@@ -126,7 +126,7 @@ def test_rows_without_tokens_are_counted(aggregator: Any, given: Any, left_out: 
     assert [x.item() for x in found.values()] == pytest.approx([left_out / 2, left_out / 3])
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())
     torch.testing.assert_close(counted, out * 2 / 3)
-    with pytest.raises(PartError, match="takes `all_rows`"):
+    with pytest.raises(PartError, match="requires `num_sequences_all`"):
         aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_rows="counted")
 
 

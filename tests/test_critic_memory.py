@@ -32,10 +32,13 @@ SMALL: dict[str, Any] = {
 def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=1)
     always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
-    move, seen = made._tutor.step, []
-    made._tutor.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
+    optimizer = made.parts.critic.optimizer
+    move, seen = optimizer.step, []
+    optimizer.step = lambda step: (
+        seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
+    )
     made.train()
-    moments = (x for state in made._tutor._optimizer.state.values() for name, x in state.items() if name != "step")
+    moments = (x for state in optimizer._optimizer.state.values() for name, x in state.items() if name != "step")
     assert always["critic weights"] == size(made.critic.parameters())
     assert always["critic gradients"] == seen[0]
     assert always["critic optimizer state"] == size(moments)

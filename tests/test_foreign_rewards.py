@@ -169,7 +169,7 @@ def test_openrlhf(files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("verl", "score"), ("openrlhf", "rewards")])
 def test_a_mapping_without_its_number(name: str, key: str, files: dict[str, str]) -> None:
-    with pytest.raises(Fault, match=rf"it returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
+    with pytest.raises(Fault, match=rf"returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
         said(name, {"function": f"{files['scores']}:misnamed"}, answer=["4", "4"])
 
 

@@ -31,6 +31,7 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.generation import PolicyGeneration
 
 PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
 
@@ -90,7 +91,7 @@ def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) ->
 def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
     greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"num_completions": 1})]
     slow, fast = (
-        trained(tmp_path, generator, max_steps=1, pieces={"writers": RolloutCollector(greedy, 4)})
+        trained(tmp_path, generator, max_steps=1, pieces={"collector": RolloutCollector(greedy, 4)})
         for generator in (None, PORTABLE)
     )
     assert calls["written"] == 2, "greedily, and as ever"
@@ -105,7 +106,7 @@ def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, cal
     fast = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
     assert passes > 0
     assert calls["read"] == passes + 2, "of a made-up row, here and there"
-    assert fast._told
+    assert fast.parts.generation.recorded
     start = weights(trained(tmp_path, None, max_steps=1, learning_rate=0.0))
     moved = (weights(slow) - start).norm()
     assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved
@@ -153,7 +154,7 @@ def test_what_a_pass_would_read_otherwise_is_not_taken(
         data = {"train_dataset": prompts}
         told.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
     slow, fast = told
-    assert not fast._told
+    assert not fast.parts.generation.recorded
     assert torch.equal(weights(slow), weights(fast))
 
 
@@ -168,19 +169,19 @@ def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, in
     made = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
-    assert not made._told
+    assert not made.parts.generation.recorded
 
 
 def test_who_wrote_other_rows_has_told_nothing_of_these() -> None:
-    made = EquationTrainer.__new__(EquationTrainer)
-    made._told = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
+    made = PolicyGeneration.__new__(PolicyGeneration)
+    made.recorded = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
     ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
-    logp, entropy = made._as_written(ids, 3) or (ids, ids)
+    logp, entropy = made.recorded_logps(ids, 3) or (ids, ids)
     assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
     assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
-    assert made._as_written(ids.flip(0), 3) is None
-    assert made._as_written(ids[:1], 3) is None
-    assert made._as_written(ids[:, :2], 1) is None
+    assert made.recorded_logps(ids.flip(0), 3) is None
+    assert made.recorded_logps(ids[:1], 3) is None
+    assert made.recorded_logps(ids[:, :2], 1) is None
 
 
 # ------------------------------------------------------------------ judging

@@ -133,7 +133,7 @@ def test_a_group_of_no_more_than_k_learns_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("other", [0.1, -1.0, 1.1])
 def test_rewards_that_are_not_binary_are_refused_in_words(other: float) -> None:
-    with pytest.raises(PartError, match=rf"found the reward {other:g}\n  allowed: 0 or 1\n  hint: threshold: 1.0"):
+    with pytest.raises(PartError, match=rf"got the reward {other:g}\n  allowed: 0 or 1\n  hint: threshold: 1.0"):
         pass_at_k(*alone([0.0, other, 1.0]))
 
 

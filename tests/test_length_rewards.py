@@ -58,7 +58,7 @@ def test_rows_without_a_target_are_not_scored() -> None:
 @pytest.mark.parametrize("odd", ["100", -1, math.inf, True, [100]])
 def test_a_target_that_is_no_number_of_tokens_is_named(odd: object) -> None:
     for reward in (l1_exact, l1_max):
-        with pytest.raises(PartError, match="sample 1: the column target_length holds"):
+        with pytest.raises(PartError, match="sample 1: expected a number in the column target_length"):
             reward([[1], [1]], [1, odd])
 
 

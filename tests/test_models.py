@@ -153,7 +153,7 @@ def test_it_generates_and_stops() -> None:
 
 @pytest.mark.parametrize(("hidden", "heads"), [(128, 3), (12, 4)])
 def test_sizes_that_do_not_divide_are_refused(hidden: int, heads: int) -> None:
-    with pytest.raises(RecipeError, match=rf"model.hidden: {hidden} hidden .*\n  allowed: a multiple of {2 * heads}"):
+    with pytest.raises(RecipeError, match=rf"model.hidden: expected .* got {hidden} .*\n  allowed: a multiple of {2 * heads}"):
         scratch(hidden=hidden, heads=heads)
 
 

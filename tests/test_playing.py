@@ -48,7 +48,7 @@ def playing(
     """A trainer whose rows are episodes of `world`."""
     said = {
         "environment_spec": environment_spec,
-        "writers": RolloutCollector((), tiny.settings()["num_generations"], plays=True),
+        "collector": RolloutCollector((), tiny.settings()["num_generations"], plays=True),
         **(pieces or {}),
     }
     changes = {"max_steps": 2, "max_completion_length": 24, **changes}
@@ -65,8 +65,8 @@ def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = Fals
 def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
     """TRL's dictionary of one generation, and its episodes."""
     out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
-    assert made._played is not None
-    return out, made._played
+    assert made.parts.rollout.episodes is not None
+    return out, made.parts.rollout.episodes
 
 
 def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,8 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_observation.any()
         return x if x is None else x.masked_fill(is_observation, math.nan)
 
-    read, values, scoring = made._read, made._values, made._scoring_batch
+    logprobs, critic, scoring = made.parts.logprobs, made.parts.critic, made.parts.scoring
+    read, values, batch = logprobs.of, critic.values, scoring.batch
 
     def reading(model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
         logp, entropy, aux = read(model, inputs, *rest, **options)
@@ -205,11 +206,11 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_at(out: dict[str, Any]) -> Any:
         for name in ("ref_per_token_logps", "old_per_token_logps"):
             out |= {name: spoiled(out[name], out)} if name in out else {}
-        return scoring(out)
+        return batch(out)
 
-    monkeypatch.setattr(made, "_read", reading)
-    monkeypatch.setattr(made, "_values", lambda inputs, *rows: spoiled(values(inputs, *rows), inputs))
-    monkeypatch.setattr(made, "_scoring_batch", looked_at)
+    monkeypatch.setattr(logprobs, "of", reading)
+    monkeypatch.setattr(critic, "values", lambda inputs, *rows: spoiled(values(inputs, *rows), inputs))
+    monkeypatch.setattr(scoring, "batch", looked_at)
 
 
 def test_short_cuts_read_the_words_of_the_world(tmp_path: Path) -> None:
@@ -291,7 +292,7 @@ def test_held_out_rows_are_played_as_in_training(tmp_path: Path) -> None:
     ]
     assert reports[0] == reports[1], "whoever is in the batch"
     made = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
-    with made._sampling(greedy=True):
+    with made.parts.generation.mode(greedy=True):
         _, rows = generated(made)
     sampled = [sample["completion"] for sample in reports[0].samples[:2]]
     assert [rows[0].episode.transcript, rows[4].episode.transcript] == sampled

@@ -23,7 +23,7 @@ from trl import RewardConfig, RewardTrainer
 from rlm_plugins import metrics, recipe
 from rlm_plugins.builtin import environments, gist
 from rlm_plugins.builtin import reward_model_score as learned_reward
-from rlm_plugins.cli.evaluate import trial
+from rlm_plugins.cli.evaluate import evaluate
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
 from rlm_plugins.models import reward_model_io as reward_files
@@ -227,7 +227,7 @@ def test_both_are_judged_again_from_the_folder(done: Path) -> None:
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
         logged = [r for r in records if r["stage"].endswith(stage) and "held_out/rows" in r][-1]
-        chosen, report = trial(done, stage=stage)
+        chosen, report = evaluate(done, stage=stage)
         assert report.score == pytest.approx(logged[f"held_out/{metric}"], abs=1e-6)
         assert chosen.source.origin.endswith("adapter")
         for label, mean in report.rewards.items():

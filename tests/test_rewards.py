@@ -101,12 +101,12 @@ def test_a_row_without_an_answer_is_not_scored(answer: object, mode: Any) -> Non
 
 
 def test_an_answer_that_is_no_number_is_named() -> None:
-    with pytest.raises(PartError, match=r"sample 1: the data set's answer '2x' is no number\n  hint: mode: auto"):
+    with pytest.raises(PartError, match=r"sample 1: expected a number as the data set's answer, got '2x'\n  hint: mode: auto"):
         accuracy(["1", "2x"], ["1", "2x"], mode="numeric")
 
 
 def test_an_answer_that_is_a_list_is_named() -> None:
-    with pytest.raises(PartError, match="sample 0: the data set's answer is a list"):
+    with pytest.raises(PartError, match="sample 0: the data set's answer is of type list"):
         accuracy(["4"], [["4", "four"]])
 
 

@@ -13,10 +13,8 @@ from by_hand import part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
-from rlm_plugins.builtin import algorithms_by_source as by_source
 from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
@@ -139,9 +137,8 @@ PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft":
 
 
 def test_every_row_here_is_offered_and_has_its_formula() -> None:
-    here = {name for name, row in vars(by_source).items() if isinstance(row, Algorithm)}
-    assert here == set(PAPERS) == set(FORMULAS)
-    assert all(algorithms.rlm_algorithms()[name] is getattr(by_source, name) for name in here)
+    with_sources = {name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.rollouts}
+    assert with_sources == set(PAPERS) == set(FORMULAS)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -167,7 +164,7 @@ FORMULAS = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_row_composes_its_formula(name: str) -> None:
-    assert formula(slots_of(getattr(by_source, name), REGISTRY)) == FORMULAS[name]
+    assert formula(slots_of(algorithms.ALGORITHMS[name], REGISTRY)) == FORMULAS[name]
 
 
 # ------------------------------------------------------------------ identities

@@ -92,7 +92,7 @@ def test_only_the_main_process_writes(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", main=False)
     run.open({}, {})
     run.log(step=1)
-    run.summarise(x=1)
+    run.summarize(x=1)
     run.finish(stage())
     assert not run.folder.exists()
 
@@ -117,5 +117,5 @@ def test_a_fresh_folder_is_fresh(tmp_path: Path) -> None:
     assert fresh_folder(wanted).name == "demo-3"
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(RlmError, match="this is a file"):
+    with pytest.raises(RlmError, match="expected a folder, got a file"):
         fresh_folder(file)

@@ -121,16 +121,16 @@ def test_a_package_alone_runs_its_tests_without_being_installed(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("My-Reward", "'My-Reward' cannot be a name"),
+        ("My-Reward", "'My-Reward' is not a valid name"),
         ("my reward", "hint: my_reward?"),
-        ("../evil", "cannot be a name"),
+        ("../evil", "is not a valid name"),
         ("2nd", "beginning with a letter"),
-        ("class", "cannot be a name"),
-        ("", "cannot be a name"),
-        ("max", "a word that the part itself uses"),
-        ("completions", "a word that the part itself uses"),
-        ("accuracy", "'accuracy' is built in"),
-        ("builtin", "a plugin is called 'builtin' already: rlm-plugins"),
+        ("class", "is not a valid name"),
+        ("", "is not a valid name"),
+        ("max", "a name that the example itself uses"),
+        ("completions", "a name that the example itself uses"),
+        ("accuracy", "'accuracy' is the reserved name of a built-in part"),
+        ("builtin", "the plugin 'builtin' is installed already: rlm-plugins"),
     ],
 )
 def test_a_name_that_cannot_be(tmp_path: Path, name: str, expected: str) -> None:

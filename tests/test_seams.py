@@ -14,7 +14,7 @@ import trl
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
-from rlm_plugins.trainer.rollout_sources import reading_temperature
+from rlm_plugins.trainer.logprobs import temperature_cell
 
 GENERATING = {
     "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],
@@ -142,7 +142,7 @@ def test_a_beta_of_zero_skips_the_reference(trainer: GRPOTrainer) -> None:
 
 
 def test_the_reading_pass_keeps_its_temperature_in_a_cell(trainer: GRPOTrainer) -> None:
-    assert reading_temperature(trainer.model).cell_contents == trainer.temperature
+    assert temperature_cell(trainer.model).cell_contents == trainer.temperature
 
 
 def test_our_columns_survive_the_buffer() -> None:

@@ -77,11 +77,11 @@ REFUSED = {
         r"algorithm.rollouts\[0\].*'demonstrations' writes from the column 'demonstrations', which the rows of",
         "did you mean 'demonstration'",
     ),
-    "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: there is no pool 'successes.jsonl'", "keep_successes"),
+    "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: the pool 'successes.jsonl' does not exist", "keep_successes"),
     "a pool for other prompts": (
         "{name: grpo, rollouts: [{name: replay, num_completions: 1, path: other.jsonl}]}",
-        r"algorithm.rollouts\[0\].path.*: no prompt of the training rows is in other.jsonl",
-        "letter for letter",
+        r"algorithm.rollouts\[0\].path.*: no training prompt is in other.jsonl",
+        "must match exactly",
     ),
     "an engine without groups": (
         "{name: sft, rollouts: [greedy]}",

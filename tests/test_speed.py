@@ -20,7 +20,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.packing import zero_advantage_has_no_gradient
+from rlm_plugins.packing import token_budget, zero_advantage_has_no_gradient
 from rlm_plugins.packing.features import LOAD_BALANCING
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -30,7 +30,6 @@ from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer import micro_batches as dealing
 
 REGISTRY = Registry()
 ALL = Speed(
@@ -122,7 +121,7 @@ def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("products", [0, 2**30])
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     """None of a step, and all."""
-    monkeypatch.setattr(dealing, "PRODUCTS", products)
+    monkeypatch.setattr(token_budget, "PRODUCTS", products)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
 

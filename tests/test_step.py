@@ -361,7 +361,7 @@ def test_a_loss_without_gradient_is_refused() -> None:
     def loss(logp, advantages):
         return logp.detach() * advantages
 
-    assert "nothing in it depends on the policy now" in lost(policy_loss=part("rlm_policy_losses", loss))
+    assert "it does not depend on the current policy" in lost(policy_loss=part("rlm_policy_losses", loss))
 
 
 def test_whole_numbers_are_as_good_as_others() -> None:

@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "at the end of a schedule": (
         "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
         "algorithm.shapers[0].cache (command line)",
-        "found 20",
+        "got 20",
     ),
     "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (row gfpo)", "allowed: less than 4"),
     "paid for drifting": (

@@ -16,6 +16,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import Faults
 from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
+from rlm_plugins.stage import Reward
 
 
 def advantage(target: Any) -> Any:
@@ -104,10 +105,11 @@ def test_a_reward_that_fails_on_what_was_tried(tmp_path: Path, policy: str) -> N
         found.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
         return rewards
 
-    made, book, told = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, max_steps=1), Faults(), []
-    (reward,) = made._rewards
-    reward = type(reward)(**{**vars(reward), "on_error": policy})
-    made._faults, made._note, made.reward_funcs = book, told.extend, [trl_reward(reward, book)]
+    book, told = Faults(), []
+    reward = Reward("touchy", Part("rlm_rewards", "touchy", "test", touchy).bind({}), on_error=policy)
+    functions = [trl_reward(reward, book)]
+    pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "note": told.extend}
+    made = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, pieces=pieces, max_steps=1)
     if policy == "stop":
         with pytest.raises(Fault, match="not this one"):
             made.train()
@@ -135,7 +137,7 @@ def test_shares_are_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in range(8):
         found = []
         for State.process_index in range(3):
-            found += list(range(count))[processes.share(count)]
+            found += list(range(count))[processes.rank_slice(count)]
         assert found == list(range(count))
 
 

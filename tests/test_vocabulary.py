@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.kernels import chunk_sizes as sizes
+from rlm_plugins.packing.vocab_statistics import tell
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.logprobs import padded_rows
+from rlm_plugins.trainer.logprobs import prompt_completion
 
 HEARD: list[tuple[torch.Size, ...]] = []
 
@@ -39,15 +41,16 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
 ) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    trainer._speed = Speed(padding_free=packed)
-    assert trainer._reads_packed(*padded_rows(critical.rows(trainer))) is packed
+    features = replace(trainer.parts.context.features, speed=Speed(padding_free=packed))
+    trainer.parts.logprobs.context = replace(trainer.parts.context, features=features)
+    assert trainer.parts.logprobs.is_padding_free(*prompt_completion(critical.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):
         monkeypatch.setattr(sizes, name, 1)  # one at a time
     out |= critical.rows(trainer)
-    stock, entropy, _ = trainer._read(trainer.model, out, compute_entropy=True)
+    stock, entropy, _ = trainer.parts.logprobs.of(trainer.model, out, compute_entropy=True)
     passes = []
     handle = trainer.model.register_forward_hook(lambda *_: passes.append(1))
-    found = trainer._read_before(out)
+    found = trainer.parts.old_logprobs.for_scoring(out)
     handle.remove()
     assert len(passes) == 1
     here = out["completion_mask"].bool()
@@ -62,7 +65,7 @@ def test_one_pass_tells_all_of_it_whatever_the_padding(
             found["self_certainty"][row][here[row]], kl_divergence(uniform, step), rtol=1e-4, atol=1e-5
         )
         first, second = step.probs.sort(descending=True).values[:, :2].unbind(1)
-        torch.testing.assert_close(found["margin"][row][here[row]], first - second, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found["top2_margin"][row][here[row]], first - second, rtol=1e-4, atol=1e-5)
     assert not any(x[~here].any() for x in found.values())
 
 
@@ -76,11 +79,11 @@ def test_a_shaper_is_handed_what_it_names(tmp_path: Path) -> None:
 def test_images_are_refused(tmp_path: Path) -> None:
     trainer = made(tmp_path)
     with pytest.raises(Exception, match="read of text only"):
-        trainer._read_before({**critical.rows(trainer), "pixel_values": torch.zeros(1)})
+        trainer.parts.old_logprobs.for_scoring({**critical.rows(trainer), "pixel_values": torch.zeros(1)})
 
 
 def test_a_token_that_is_ruled_out_makes_nothing_infinite() -> None:
     told = tell(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
     assert all(x.isfinite().all() for x in told.values())
-    assert told["margin"].item() == 1.0
+    assert told["top2_margin"].item() == 1.0
     assert told["entropy"].item() == 0.0

@@ -27,7 +27,7 @@ from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
 from rlm_plugins.testing import batches
 from rlm_plugins.testing.batch_transforms import reordered
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -98,7 +98,7 @@ def _small() -> Batch:
 
 def test_nobody_supplies_a_window_by_himself() -> None:
     """A micro-batch is not taken for the whole step by mistake."""
-    with pytest.raises(PartError, match="asks for 'step_batch', which nothing supplies"):
+    with pytest.raises(PartError, match="requires `step_batch`, which this configuration does not provide"):
         objective(_small(), made("clip_cov"))
 
 
@@ -135,26 +135,30 @@ def eighths(completions: list[str]) -> list[float]:
 
 
 class Seeing(EquationTrainer):
-    """Keeps the loss of every micro-batch and the windows it was computed in."""
+    """Keeps the loss of every micro-batch and the step batches it was computed in."""
 
-    def __init__(self, **pieces: Any) -> None:
+    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         self.losses: list[float] = []
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
-        super().__init__(**pieces)
+        super().__init__(options, **trl)
+        loss, logprobs = self.parts.loss, self.parts.logprobs
+        step_batch, of = loss.step_batch, logprobs.of
+
+        def watched(batch: Batch, inputs: Any) -> Any:
+            self.seen.append(step_batch(batch, inputs))
+            return self.seen[-1]
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.reads += 1
+            return of(*args, **options)
+
+        loss.step_batch, logprobs.of = watched, counted  # type: ignore[method-assign]
 
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         self.losses.append(loss.item())
         return loss
-
-    def _window(self, batch: Batch, inputs: Any) -> Any:
-        self.seen.append(super()._window(batch, inputs))
-        return self.seen[-1]
-
-    def _read(self, *args: Any, **options: Any) -> Any:
-        self.reads += 1
-        return super()._read(*args, **options)
 
 
 def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
@@ -162,9 +166,11 @@ def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
     reward: Bound = type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", "eighths", "test", eighths).bind({})
     rewards = [Reward("eighths", reward)]
     made = Seeing(
-        equation=parts,
-        rewards=rewards,
-        order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        TrainerOptions(
+            equation=parts,
+            rewards=rewards,
+            order=REGISTRY.find("rlm_samplers", "shuffled").target,
+        ),
         reward_funcs=[trl_reward(reward) for reward in rewards],
         args=GRPOConfig(**tiny.settings(output_dir=str(folder), max_grad_norm=0.0, **changes)),
         model=tiny.model(),

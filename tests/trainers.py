@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty, checkpoints
 from rlm_plugins.trainer.config import GRPOConfig
 
@@ -70,7 +71,7 @@ def trainer(
         "equation": equation,
         "rewards": [reward],
         "order": order,
-        "desk": prompt_source_for(sampler, equation.parts(), order, size=len(data), seed=args.seed),
+        "prompt_source": prompt_source_for(sampler, equation.parts(), order, size=len(data), seed=args.seed),
         "model": pieces.get("model") or tiny.model(),  # one alone: to make it draws random numbers
         "args": args,
         "reward_funcs": [trl_reward(reward)],
@@ -78,7 +79,9 @@ def trainer(
         "processing_class": tiny.tokenizer(),
         "peft_config": tiny.lora(),
     }
-    made = EquationTrainer(**usual | pieces)
+    usual |= pieces
+    options = TrainerOptions(**{f.name: usual.pop(f.name) for f in fields(TrainerOptions) if f.name in usual})
+    made = EquationTrainer(options, **usual)
     micro = args.steps_per_generation * args.num_iterations
     made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
     return made

@@ -76,7 +76,8 @@ class AuxiliaryLM:
 
         Args:
             logprobs_of: `Batch.logprobs_of`.
-            prompts, completions: Token ids.
+            prompts: Token ids of the prompts.
+            completions: Token ids of the completions.
             width: Number of columns of the result.
         """
         parts = [torch.zeros(0, width, device="cpu")]
@@ -91,7 +92,10 @@ class AuxiliaryLM:
         """Take one optimizer step on the sum of `loss` over all sequences.
 
         Args:
-            logprobs_of, prompts, completions, width: As for `logp`.
+            logprobs_of: `Batch.logprobs_of`.
+            prompts: Token ids of the prompts.
+            completions: Token ids of the completions.
+            width: Number of columns that `loss` receives.
             loss: Called for every sequence on exactly one rank.
             step: Number of optimizer steps of the policy done.
 

@@ -77,7 +77,7 @@ class RolloutCollector:
             mine = [i for i in range(n) if self.owners[in_group[i]] == number]
             given = {
                 **_given(trainer),
-                "generate": guarded(source, trainer.write, vocabulary),
+                "generate": guarded(source, trainer.generate, vocabulary),
                 "prompts": [prompts[i] for i in mine],
                 "inputs": [inputs[i] for i in mine],
                 "source_index": [self._places[in_group[i]] for i in mine],
@@ -92,7 +92,7 @@ class RolloutCollector:
         if self._plays:
             found: Mapping[str, list[Any]] = trainer.play(prompts, inputs)
             return found
-        ids, logprobs = trainer.write(prompts)
+        ids, logprobs = trainer.generate(prompts)
         return {"completion_ids": ids, "logprobs": logprobs or [None] * len(prompts)}
 
 

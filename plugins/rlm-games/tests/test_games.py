@@ -162,8 +162,8 @@ def test_evasive_number_is_found_by_bisection_only() -> None:
         for first in range(row["low"], row["high"] + 1):
             for second in range(row["low"], row["high"] + 1):
                 game = start_game(environment_spec, row)
-                told, paid, _ = game.step(str(first))
-                right = first == row["low"] + 1 and second == first + (1 if told == "+" else -1)
+                hint, paid, _ = game.step(str(first))
+                right = first == row["low"] + 1 and second == first + (1 if hint == "+" else -1)
                 assert paid + game.step(str(second))[1] == float(right)
     halves = {
         row["secret"]: start_game(environment_spec, row).step(str(row["low"] + 1))[0] for row in environment_spec.test

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch.nn.functional import linear
 
 from rlm_plugins.kernels.fused_logprob_head import chunks
-from rlm_plugins.packing.forward import through
+from rlm_plugins.packing.forward import forward_with_head
 from rlm_plugins.packing.layout import Layout
 
 TOLD = ("self_certainty", "top2_margin")
@@ -76,8 +76,8 @@ def read_packed(
     found = dict.fromkeys(NAMES, torch.zeros(()))
     with torch.no_grad():
         for layout in parts:
-            told = through(model, layout, partial(head, target=layout.target))
-            found = {name: found[name].to(x.device) + layout.padded(x) for name, x in zip(NAMES, told, strict=True)}
+            told = forward_with_head(model, layout, partial(head, target=layout.target))
+            found = {name: found[name].to(x.device) + layout.unpack(x) for name, x in zip(NAMES, told, strict=True)}
     return found
 
 

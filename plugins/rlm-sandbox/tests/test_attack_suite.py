@@ -1,4 +1,4 @@
-"""Every attack, as whoever runs the tests and as an ordinary user; and that the attacks are attacks."""
+"""The attack suite, as the current and as an ordinary user; and that the attacks are effective."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 from rlm_sandbox import Limits, Local, Program
-from rlm_sandbox.crew import Crew
-from rlm_sandbox.keeper import PACKAGE, Zygote, interpreter
+from rlm_sandbox.measured.attack_suite import ATTACKS, CHECK, run_attacks
 from rlm_sandbox.measured.attacks_on_the_machine import ONE_LINERS
-from rlm_sandbox.measured.siege import ATTACKS, CHECK, besiege
+from rlm_sandbox.zygote_handle import PACKAGE, Zygote, interpreter
+from rlm_sandbox.zygote_pool import ZygotePool
 
 NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 def readable_python() -> str | None:
-    """A Python that any user may run: ours, or the system's."""
+    """Return a Python that any user may run: this one, or the system's."""
     for path in (interpreter(), shutil.which("python3", path="/usr/bin:/usr/local/bin")):
         check = "import sys; sys.exit(sys.version_info < (3, 11))"
         with suppress(OSError):
@@ -34,20 +34,20 @@ def readable_python() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def sieges() -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """A siege by whoever runs the tests, and by an ordinary user with all that depends on the user."""
+def suites() -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Run the suite as the current user, and as an ordinary user the attacks that depend on the user."""
     with tempfile.TemporaryDirectory() as folder:  # a checkout may lie where nobody may read
         Path(folder).chmod(0o755)
         shutil.copytree(PACKAGE, Path(folder) / "rlm_sandbox")
-        command, environment = ["-m", "rlm_sandbox.measured.siege", "tests"], {"PYTHONPATH": folder}
+        command, environment = ["-m", "rlm_sandbox.measured.attack_suite", "tests"], {"PYTHONPATH": folder}
         running = {"self": begun([sys.executable, *command], env=environment)}
         python = readable_python() if os.getuid() == 0 else None
         if python:
             running["nobody"] = begun([python, *command, "machine"], env=environment, **NOBODY)
         yield running
-        for siege in running.values():
-            siege.kill()
-            siege.communicate()
+        for suite in running.values():
+            suite.kill()
+            suite.communicate()
 
 
 def begun(command: list[str], **more: Any) -> subprocess.Popen[str]:
@@ -56,11 +56,11 @@ def begun(command: list[str], **more: Any) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("user", ["self", "nobody"])
-def test_none_succeeds(user: str, sieges: dict[str, subprocess.Popen[str]]) -> None:
-    if user not in sieges:
+def test_no_attack_succeeds(user: str, suites: dict[str, subprocess.Popen[str]]) -> None:
+    if user not in suites:
         pytest.skip("is an ordinary user already, or there is no Python 3.11 that user nobody may run")
-    said, complaints = sieges[user].communicate(timeout=600)
-    assert said, complaints[-2000:]
+    said, errors = suites[user].communicate(timeout=600)
+    assert said, errors[-2000:]
     report = json.loads(said)
     assert report["succeeded"] == []
     assert report["sandboxed"]
@@ -68,18 +68,18 @@ def test_none_succeeds(user: str, sieges: dict[str, subprocess.Popen[str]]) -> N
     assert report["attacks"] == len(ATTACKS if user == "self" else ONE_LINERS) >= 60
 
 
-def test_they_succeed_where_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without seccomp, and with Landlock and the ordinary user still there, what they do not cover gets through."""
+def test_attacks_succeed_without_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without seccomp, attacks succeed that Landlock and the ordinary user do not cover."""
     sandbox = Local(1)
-    monkeypatch.setattr(sandbox, "_crew", Crew(1, lambda: Zygote((), [], unlocked=True)))
+    monkeypatch.setattr(sandbox, "_pool", ZygotePool(1, lambda: Zygote((), [], unlocked=True)))
     harmless = ["stat_home", "udp_loopback", "memfd", "machine_code", "socketpair", "outlive", "host_facts", "fork"]
-    got = besiege(sandbox, harmless, ways=("tests", "calls"))
+    got = run_attacks(sandbox, harmless, ways=("tests", "calls"))
     sandbox.close()
     assert {line.split()[0] for line in got} == set(harmless), got
 
 
-def test_the_attacks_are_programs() -> None:
-    """An attack that breaks before it begins would prove nothing: they load, and get as far as being refused."""
+def test_attacks_load_and_run() -> None:
+    """The attacks load and run up to the rejected operation; a broken attack would prove nothing."""
     sandbox = Local(1)
     for name in ONE_LINERS:
         program = ATTACKS[name]
