@@ -139,6 +139,12 @@ def test_a_field_of_the_batch_is_explained(name: str) -> None:
     assert batch.MEANINGS[name] in render(field)
 
 
+def test_the_data_of_rewards_is_explained() -> None:
+    for name, meaning in {**batch.SAMPLE, **batch.PER_COMPLETION}.items():
+        (field,) = [entry for entry in explain(name, REGISTRY) if entry["kind"] == "batch"]
+        assert batch.MEANINGS.get(name, meaning) in render(field)
+
+
 def test_a_kind_in_front_selects() -> None:
     assert [entry["kind"] for entry in explain("batch:entropy", REGISTRY)] == ["batch"]
     assert [entry["kind"] for entry in explain("metric:entropy", REGISTRY)] == ["metric"]

@@ -36,7 +36,7 @@ def addition(
     slip: Share = 0.0,
     thinking: bool = True,
 ) -> EnvironmentSpec:
-    """A task of adding two numbers of equal length column by column: ``347+285=?`` → 632.
+    """Addition of two numbers of equal length column by column: ``347+285=?`` → 632.
 
     Columns: ``prompt``, ``answer`` and ``demonstration``, by default with its chain of thought:
     ``<think>7+5+0=12;4+8+1=13;3+2+1=6</think><answer>632</answer>``; without `thinking` only the answer block.

@@ -1,4 +1,4 @@
-"""Rewards of multi-turn episodes, as one return or per turn. (Registered by `rewards` and `shapers`.)"""
+"""Rewards of multi-turn episodes, as one return or per turn; registered by `rewards` and `shapers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toy summarization task with simulated preferences. (Registered by `environments` and `rewards`.)"""
+"""A toy summarization task with simulated preferences; registered by `environments` and `rewards`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gist_environment(
     test_rows: Natural = 256,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """A task of summarizing a digit string by its frequent digits, ``7773727712?`` → ``72``, with preference pairs.
+    """Summaries of a digit string by its frequent digits, ``7773727712?`` → ``72``, with preference pairs.
 
     Columns: ``prompt``; ``demonstration``, three to eight digits drawn from the text with replacement; ``chosen`` and
     ``rejected``, two more such summaries with a simulated preference. The preference follows the reward `gist` (the

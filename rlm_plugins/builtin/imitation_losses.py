@@ -1,4 +1,4 @@
-"""Imitation terms, and a loss by correctness alone. (Registered by `penalties` and `policy_losses`.)
+"""Imitation terms, and a loss by correctness alone; registered by `penalties` and `policy_losses`.
 
 With the key `source` a term applies to that rollout source only: ``{name: nll, beta: 1.0, source: demonstrations}``.
 """

@@ -54,7 +54,7 @@ def sequence_sum(
 def sequence_token(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
 ) -> Float[torch.Tensor, "B T"]:
-    """The completion's ratio as value at every token, with the gradient of that token only (GSPO-token).
+    """Ratio of the completion as value at every token, with the gradient of that token only (GSPO-token).
 
     sᵢₜ = sg(sᵢ) · π(yₜ) / sg(π(yₜ)), with sᵢ of `sequence`. GSPO-token, arXiv 2507.18071 eq. 13–14: for advantages
     that differ between the tokens of a completion. If they do not, and its tokens have equal weights, this is

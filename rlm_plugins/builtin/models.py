@@ -30,7 +30,7 @@ def scratch(
     max_positions: Count = 512,
     seed: int = 0,
 ) -> ModelSpec:
-    """A tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
+    """Tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
 
     One token per character of `characters`, one for each of ``<think> </think> <answer> </answer>``; any other
     character becomes ``<|unk|>``. A chat template is included; with `tools` one with tool calls, as
@@ -72,7 +72,7 @@ def pretrained(
     load_in_4bit: bool = False,
     trust_remote_code: bool = False,
 ) -> ModelSpec:
-    """A checkpoint: a folder of ``save_pretrained``, or a name on the Hugging Face hub.
+    """Checkpoint: a folder of ``save_pretrained``, or a name on the Hugging Face hub.
 
     `dtype` is the type of the weights. "auto": as stored, but float32 on a machine without accelerator, where it is
     faster. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is lost to rounding.

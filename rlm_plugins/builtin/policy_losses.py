@@ -96,7 +96,7 @@ def gradient_preserving(
     beta_high: NonNegativeFloat = 1.0,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B #T"]:
-    """A clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
+    """Clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
 
     ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
     third where Â > 0 and w > 1+ε_high, sg(w) elsewhere, and where Â < 0 at most its fourth. Both betas 1: GPPO
@@ -130,7 +130,7 @@ def sapo(
     tau_positive: PositiveFloat = 1.0,
     tau_negative: PositiveFloat = 1.05,
 ) -> Float[torch.Tensor, "B #T"]:
-    """A soft clip: the gradient of a token decays smoothly with the distance of w from 1, without reaching 0 (SAPO).
+    """Soft clip: the gradient of a token decays smoothly with the distance of w from 1, without reaching 0 (SAPO).
 
     ℓ = −4/τ · σ(τ (w − 1)) · Â: τ is τ_positive where Â > 0 and τ_negative elsewhere. SAPO, arXiv 2511.20347. Its slope
     in w, −4 σ (1 − σ) Â, is steepest at w = 1 and there REINFORCE's (the value, −2/τ · Â, is not that of `clip`).

@@ -1,4 +1,4 @@
-"""Replay of completions of an earlier run, from a pool on disk. (Registered by `rollouts`.)"""
+"""Replay of completions of an earlier run, from a pool on disk; registered by `rollouts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The score of a trained reward model. (Registered by `rewards`.)"""
+"""The score of a trained reward model; registered by `rewards`."""
 
 from __future__ import annotations
 

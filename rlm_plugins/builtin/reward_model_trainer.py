@@ -1,4 +1,4 @@
-"""The trainer `reward_model`: a reward model from preference pairs. (Registered by `trainers`.)"""
+"""The trainer `reward_model`: a reward model from preference pairs; registered by `trainers`."""
 
 from __future__ import annotations
 

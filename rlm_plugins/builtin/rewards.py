@@ -33,11 +33,11 @@ def accuracy(
     tag: str = "answer",
     untagged: Untagged = "last_line",
 ) -> list[float | None]:
-    """1 if the final answer of the completion is right and unique, else 0.
+    r"""1 if the final answer of the completion is right and unique, else 0.
 
     The answer is the content of ``<answer>…</answer>`` (`tag` sets the name), after all thinking. Several blocks must
     all be right: two different answers are no answer. Without a block the last line must be the answer and nothing
-    else. `untagged` selects instead the content of the last ``\\boxed{…}`` ("boxed"), the last word with a digit
+    else. `untagged` selects instead the content of the last ``\boxed{…}`` ("boxed"), the last word with a digit
     ("last_number": lenient, it also takes "5 or 6" for 6), or none ("wrong"). LaTeX is compared as text.
 
     `mode` "exact" compares text (`casefold`: ignoring case), "numeric" numbers, exactly or up to an absolute

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: the trainers `sft` and `dft`. (Registered by `trainers`.)"""
+"""Supervised fine-tuning: the trainers `sft` and `dft`; registered by `trainers`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def overlong(
     cache: PositiveInt | None = None,
     factor: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
-    """A length penalty that grows linearly over the last `cache` tokens before the limit (DAPO).
+    """Length penalty that grows linearly over the last `cache` tokens before the limit (DAPO).
 
     r′ = r + factor · clip(((L − cache) − n) / cache, −1, 0). DAPO, arXiv 2503.14476 eq. 13.
 

@@ -1,4 +1,4 @@
-"""Tree rollouts: completions with shared prefixes. (Registered by `rollouts`; also used for sampled step values.)"""
+"""Tree rollouts: completions with shared prefixes; registered by `rollouts`; also used for sampled step values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def grow_trees(
     """Generate complete groups as trees: the first completions from the prompt, then the others as forks, in rounds.
 
     Args:
-        generate, prompts, source_index: As for a rollout source.
+        generate: The function of that name that a rollout source receives.
+        prompts: One per completion.
+        source_index: Per completion, its index in its group.
         trunks: Completions of a group that are generated from the prompt.
         forks: Forks of each completion per round, until the group is full; None: as many as needed, in one round.
         fork_point: ``fork_point(index, tokens, prefix_length)`` → number of tokens that a fork keeps of a completion.

@@ -1,4 +1,4 @@
-"""Generalized advantage estimation and the value loss. (Registered by `advantages` and `penalties`.)"""
+"""Generalized advantage estimation and the value loss; registered by `advantages` and `penalties`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GROUP = {"states", "prompts", "completions", "answers", "tasks", "infos"}
 
 
 def verifiers(*, id: Address, options: Options = None) -> EnvironmentSpec:
-    """A single-turn environment of verifiers: its data set, and its evaluation data set (if any) as held-out examples.
+    """Single-turn environment of verifiers: its data set, and its evaluation data set (if any) as held-out examples.
 
     `id` is an installed environment (for ``verifiers.load_environment``), or the address of a function that returns one
     (``my_env:load_environment``, ``./my_env.py:load_environment``), called with `options`. Its rubric is the reward

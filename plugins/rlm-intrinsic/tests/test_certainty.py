@@ -14,8 +14,8 @@ from rlm_intrinsic import (
 from rlm_intrinsic.certainty import unified
 from torch.distributions import Categorical, kl_divergence
 
+from rlm_plugins.packing.vocab_statistics import tell
 from rlm_plugins.testing import conformance
-from rlm_plugins.trainer.vocab_statistics import tell
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
 test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)
