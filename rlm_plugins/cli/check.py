@@ -20,6 +20,7 @@ from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.checks.data_needs import unsupplied
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.run import trainer_setup as engine
 from rlm_plugins.stage import Stage
 
@@ -148,7 +149,7 @@ def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
 def _named(stage: Stage, slot: str, part: Part) -> list[str]:
     """The data a part is given here."""
     if slot == "trainer":
-        return list(getattr(part.target, "columns", ()))
+        return list(columns_of(part.target))
     if slot == "rewards":
         return [*part.needs, *part.welcomes]
     learns_from = [*part.update_needs, *part.update_welcomes]

@@ -13,6 +13,7 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.greedy import Answers, answer
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import agree
 from rlm_plugins.rewards.trl_adapter import answered, columns_of, introduce, text_of, trl_reward
@@ -53,7 +54,7 @@ def judged(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any, tokenize
     """The model of a stage, judged as the stage says: by its answers, or as its engine does."""
     how, settings = stage.evaluation, stage.settings
     assert how is not None
-    if hasattr(stage.engine, "evaluate"):
+    if isinstance(stage.engine, Evaluates):
         return stage.engine.evaluate(stage, rows, model)
     introduce((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
     return evaluate(
@@ -128,7 +129,7 @@ def evaluate(
 
 @contextmanager
 def _memory_kept(rewards: Sequence[Reward]) -> Iterator[None]:
-    parts: list[Any] = [reward.part.target for reward in rewards if hasattr(reward.part.target, "state_dict")]
+    parts: list[Any] = [reward.part.target for reward in rewards if isinstance(reward.part.target, Stateful)]
     memories = [copy.deepcopy(part.state_dict()) for part in parts]
     try:
         yield

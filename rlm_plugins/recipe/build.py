@@ -19,6 +19,7 @@ from rlm_plugins.recipe.checks.environment import check_environment, check_playi
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, columns_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 Made = TypeVar("Made")
@@ -41,9 +42,9 @@ def build_environment(plan: Plan, known: dict[str, EnvironmentSpec]) -> Environm
         check_rows(known[key], name, where)
         check_environment(known[key], name, where)
     engine: Any = plan.engine.target
-    check_engine_columns(known[key], getattr(engine, "columns", ()), name, where)
-    if plan.evaluation is not None and hasattr(engine, "evaluate"):  # it judges by what it learns from
-        check_engine_columns(known[key], engine.columns, name, where, held_out=True)
+    check_engine_columns(known[key], columns_of(engine), name, where)
+    if plan.evaluation is not None and isinstance(engine, Evaluates):  # it judges by what it learns from
+        check_engine_columns(known[key], columns_of(engine), name, where, held_out=True)
     if any(plan.slots.values()):
         check_playing(known[key], plan.slots, name, spell((*plan.place, "algorithm")))
     check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))

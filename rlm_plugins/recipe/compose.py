@@ -22,6 +22,7 @@ from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.trainer_settings import check, check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import needs_equation, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
@@ -82,7 +83,7 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.place)
-        if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
+        if any(_symbols(plan).values()) or needs_equation(plan.engine.target):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
             check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
         check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
@@ -164,7 +165,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         engine.config_class(),
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
-        refused=getattr(engine, "refused", {}),
+        refused=refused_by(engine),
         house=house_settings(),
     )
     check_rows_fit(plan.slots, config, plan.place)

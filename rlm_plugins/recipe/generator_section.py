@@ -8,6 +8,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, SetsTrainer
 
 USUAL, PLAIN = "fast", "transformers"
 """Who writes where a recipe says nothing, and where it says none."""
@@ -22,7 +23,9 @@ def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[s
     name = PLAIN if "generator" in said else USUAL
     bound, plain = finder.part("generator", said.get("generator") or {"name": name}, ("generator",))
     settings = dict(said.get("trainer") or {})
-    for name, value in getattr(bound.target, "trainer_settings", {}).items():
+    target: Any = bound.target
+    fixed = target.trainer_settings if isinstance(target, SetsTrainer) else {}
+    for name, value in fixed.items():
         if settings.setdefault(name, value) != value:
             problem = f"the generator '{bound.part.name}' needs `{name}: {value}`, and the recipe says {settings[name]}"
             where = finder.address("trainer", name)
@@ -33,4 +36,4 @@ def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[s
 
 def writes_answers(engine: Bound) -> bool:
     """Whether a stage of this engine ever has its model write: to learn from it, or to be judged by it."""
-    return not hasattr(engine.target, "evaluate")
+    return not isinstance(engine.target, Evaluates)

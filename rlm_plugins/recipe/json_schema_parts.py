@@ -10,6 +10,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.binding import movable
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import refused_by
 from rlm_plugins.schedule import SHAPES
 
 _STEPS: Schema = {"type": "integer", "description": "in optimiser steps"}
@@ -125,7 +126,7 @@ class PartSchemas:
         """What an engine's config class takes."""
         if key_of(engine) not in self.defs:
             instance: Any = engine.bind({}).target
-            self.defs[key_of(engine)] = config_schema(instance.config_class(), getattr(instance, "refused", {}))
+            self.defs[key_of(engine)] = config_schema(instance.config_class(), refused_by(instance))
         found: Schema = self.defs[key_of(engine)]
         return found
 

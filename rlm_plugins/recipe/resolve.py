@@ -21,6 +21,7 @@ from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Measures
 from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Critic, Evaluation, Reward, Speed
 
@@ -173,7 +174,7 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
 
 def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
     """What a stage can be judged by: its rewards, or what its engine measures."""
-    own = list(getattr(engine.target, "metrics", ()))
+    own: list[str] = list(engine.target.metrics) if isinstance(engine.target, Measures) else []
     if own and rewards:
         problem = f"the engine '{engine.part.name}' learns from its columns alone, and has no use for rewards"
         hint = "say `rewards:` in the stages that use them, or `rewards: []` here"

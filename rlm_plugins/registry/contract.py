@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
+from rlm_plugins import renamed
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import PER_COMPLETION, SCORING, names
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.member_names import check_members
+from rlm_plugins.registry.protocols import Stateful, Updates
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ def check(part: Part) -> None:
     _check_one(part)
     _check_sampler(part)
     _check_memory(part)
+    check_members(part)
     _check_knobs(part)
 
 
@@ -80,12 +84,13 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
         raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
     known = names(room) if isinstance(room, str) else room
     knob_like = p.default is not p.empty and p.default is not None
+    knob_hint = "" if of else "is it a knob? put it behind `*,`"
     if known is not None and p.name not in known:
         raise PluginError(
             f"{of}asks for '{p.name}', which {'it' if of else HOOKS[part.hook].key} is never given",
             where=part.where,
             allowed=", ".join(known) or "no data, only knobs after the star",
-            hint=nearest(p.name, known) or ("" if of else "is it a knob? put it behind `*,`"),
+            hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, known) or knob_hint,
         )
     if knob_like and (of or not part.takes_everything):
         hint = "is it a knob? put it behind `*,`"
@@ -101,7 +106,8 @@ def _check_one(part: Part) -> None:
 
 def _check_memory(part: Part) -> None:
     """What learns can be written into a checkpoint."""
-    if inspect.isclass(part.target) and hasattr(part.target, "update") and not hasattr(part.target, "state_dict"):
+    learns = inspect.isclass(part.target) and isinstance(part.target, Updates)
+    if learns and not isinstance(part.target, Stateful):
         hint = "write state_dict and load_state_dict: what it has learned goes into every checkpoint"
         raise PluginError("the class has `update` and would forget in a resumed run", where=part.where, hint=hint)
 

@@ -17,6 +17,7 @@ from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import binding as turning
 from rlm_plugins.registry import contract as signature_check
+from rlm_plugins.registry.protocols import UsesPolicy
 from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_of
 
 
@@ -199,7 +200,7 @@ class Bound:
     @property
     def setup_targets(self) -> list[Any]:
         """What of it has a method `setup`, and works with the policy: itself, or the value of a knob."""
-        return [each for each in (self.target, *self.knobs.values()) if hasattr(each, "setup")]
+        return [each for each in (self.target, *self.knobs.values()) if isinstance(each, UsesPolicy)]
 
     @property
     def stateful(self) -> bool:

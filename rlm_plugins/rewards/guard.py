@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import Faults
 from rlm_plugins.rewards.score_validation import listed, number
@@ -48,7 +49,7 @@ class Guard:
         """
         began = time.perf_counter()
         scores, faults = await self._answers(columns, range(len(texts)))
-        if not hasattr(self._reward.part.target, "state_dict"):  # asking again would go into its memory
+        if not isinstance(self._reward.part.target, Stateful):  # asking again would go into its memory
             if faults and faults[0].narrow and not (scores or self._is_sure(faults)):
                 scores, faults = await self._group_by_group(columns, faults[0])
             else:

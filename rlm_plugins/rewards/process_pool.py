@@ -14,6 +14,7 @@ import pydantic_core
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.prefetch import Asker, Begun
 from rlm_plugins.rewards.score_validation import allowed
@@ -111,7 +112,7 @@ def check_processes(part: Bound, where: str) -> None:
         RecipeError: It has a memory, is asynchronous, or needs the policy or something else that cannot be sent.
     """
     reason = ""
-    if hasattr(part.target, "state_dict"):
+    if isinstance(part.target, Stateful):
         reason = "it has a memory, which would be torn apart"
     elif part.setup_targets:
         reason = "it works with the policy, which stays here"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import NeedsWholeGroups, columns_of
 
 POLICY = "policy"
 """What rows go by that the policy wrote."""
@@ -63,7 +64,7 @@ def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> li
 
 def columns_read(sources: Sequence[Bound]) -> list[str]:
     """The columns of the data set that the sources say they read."""
-    return [column for source in sources for column in getattr(source.target, "columns", ())]
+    return [column for source in sources for column in columns_of(source.target)]
 
 
 def check_whole_groups(sources: Sequence[Bound], generations: int, share: int) -> None:
@@ -78,7 +79,7 @@ def check_whole_groups(sources: Sequence[Bound], generations: int, share: int) -
         RecipeError: Groups are cut.
     """
     for source in sources:
-        if getattr(source.target, "whole_groups", False) and share % generations:
+        if isinstance(source.target, NeedsWholeGroups) and source.target.whole_groups and share % generations:
             raise RecipeError(
                 f"'{source.part.name}' needs whole groups on every process; {share} rows are no whole groups of "
                 f"{generations}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.tokenizer_check import check_fit
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import checkpoints
@@ -143,7 +144,7 @@ def result_of(stage: Stage) -> ModelSpec:
 
     An engine that leaves something else (it says so by `leaves`) has left the policy as it was.
     """
-    if getattr(stage.engine, "produces", "policy") != "policy":
+    if product_of(stage.engine) != "policy":
         return stage.source
 
     def tokenizer() -> PreTrainedTokenizerBase:

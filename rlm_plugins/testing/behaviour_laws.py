@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.testing.batch_transforms import cast, copied, each
 from rlm_plugins.testing.evaluation import answers, equal, look, shown, sound, without
 from rlm_plugins.testing.law import LOSS, STEP, Draw, law
@@ -120,7 +121,7 @@ def memory(subject: Subject, draw: Draw) -> None:
     old, new = subject.fresh(), subject.fresh()
     old(copied(first))
     _learn(subject, old, first)
-    if hasattr(old.target, "state_dict"):
+    if isinstance(old.target, Stateful):
         remembering(new).load_state_dict(saved(remembering(old).state_dict()))
     for x, y in zip(_several(old(copied(second))), _several(new(copied(second))), strict=True):
         equal(subject, second, x, y, "the result after a checkpoint")

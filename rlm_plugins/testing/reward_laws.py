@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing.law import Draw, law
@@ -98,6 +99,6 @@ def memory(subject: Subject, draw: Draw) -> None:
     old, new = subject.fresh(), subject.fresh()
     going, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
     _said_by(going, first)
-    if hasattr(old.target, "state_dict"):
+    if isinstance(old.target, Stateful):
         remembering(new).load_state_dict(saved(remembering(old).state_dict()))
     _alike(second, _said_by(going, second), _said_by(resumed, second), "after a checkpoint")

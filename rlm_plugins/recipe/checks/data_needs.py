@@ -10,6 +10,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.registry.protocols import needs_equation
 
 _NO_RATIO = "comes from an importance part, and this algorithm has none"
 _NO_ENGINE = "comes from the engine that samples, and transformers reports none"
@@ -85,7 +86,7 @@ def check_takes_parts(row: Part, engine: Part, merged: Mapping[str, Any], where:
     Raises:
         RecipeError: It names the engine and the slot.
     """
-    if getattr(engine.target, "needs_equation", False) or any(row.target.slots().values()):
+    if needs_equation(engine.target) or any(row.target.slots().values()):
         return
     for slot in (slot for slot, said in merged.items() if said and slot != "rollouts"):
         problem = f"the engine '{engine.name}' has a loss of its own, and takes no {slot}"

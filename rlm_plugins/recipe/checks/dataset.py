@@ -13,6 +13,7 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import found
 from rlm_plugins.registry.import_path import called
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import ChecksItself, columns_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
@@ -149,10 +150,9 @@ def check_parts(
         RecipeError: What it lacks, and the address of its knob.
     """
     for part, where in parts:
-        check = getattr(part.target, "check", None)
-        if check is not None:
+        if isinstance(part.target, ChecksItself):
             with stands_at(where):
-                called(check, {"lora": lora, "columns": columns(environment_spec.train)})
+                called(part.target.check, {"lora": lora, "columns": columns(environment_spec.train)})
 
 
 def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
@@ -165,11 +165,11 @@ def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bo
     """
     names = columns(environment_spec.train)
     for number, source in enumerate(sources):
-        for need in (need for need in getattr(source.target, "columns", ()) if need not in names):
+        for need in (need for need in columns_of(source.target) if need not in names):
             problem = f"'{source.part.name}' writes from the column '{need}', which the rows of '{name}' do not have"
             allowed, hint = ", ".join(names), nearest(need, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
-        if hasattr(source.target, "check"):
+        if isinstance(source.target, ChecksItself):
             with stands_at(f"{where}[{number}]"):
                 _look(source.target.check, environment_spec)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.paths import spell
 from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.registry.protocols import Produces, product_of
 
 
 def check_earlier_stages(plans: Sequence[Plan]) -> None:
@@ -20,7 +22,7 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
     """
     for number, plan in enumerate(plans):
         for place, reward in enumerate(plan.rewards):
-            name, wanted = reward.part.knobs.get("stage"), getattr(reward.part.target, "produces", None)
+            name, wanted = reward.part.knobs.get("stage"), _wanted(reward.part.target)
             if name is None or wanted is None:
                 continue
             fit = {title for p in plans[:number] if _leaves(p) == wanted for title in (p.name, p.name[3:])}
@@ -36,4 +38,8 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
 
 
 def _leaves(plan: Plan) -> str:
-    return str(getattr(plan.engine.target, "produces", "policy"))
+    return product_of(plan.engine.target)
+
+
+def _wanted(reward: Any) -> str | None:
+    return reward.produces if isinstance(reward, Produces) else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import stands_at
+from rlm_plugins.registry.protocols import ValidatesConfig
 from rlm_plugins.schedule import Schedule
 
 
@@ -23,7 +24,7 @@ def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
     """
     for _, bound, address in standing(slots, where):
         target: Any = bound.target
-        for end in ("start", "end") if hasattr(target, "validate") else ():
+        for end in ("start", "end") if isinstance(target, ValidatesConfig) else ():
             knobs = {name: getattr(x, end) if isinstance(x, Schedule) else x for name, x in bound.knobs.items()}
             with stands_at(address):
                 target.validate(config, **knobs)
