@@ -16,11 +16,11 @@ from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from rlm_plugins.recipe.trainer_settings import default_settings
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
-from rlm_plugins.run.trainer_setup import house_settings
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
@@ -78,7 +78,7 @@ def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -
     """The trainer of an arm, not yet started; ours takes any reward."""
     rows = workload.other_rows if arm.other_rows else workload.rows
     settings: dict[str, Any] = {
-        **house_settings(),
+        **default_settings(),
         "output_dir": folder,
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": workload.rows * workload.accumulation // rows,

@@ -10,13 +10,12 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Protocol
+
+from pydantic import WithJsonSchema, WrapValidator
 
 from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.messages import found
-
-if TYPE_CHECKING:
-    from rlm_plugins.registry.part import Bound
+from rlm_plugins.messages import expected
 
 KEYS = ("from", "to", "over", "after", "shape")
 SHAPES = ("linear", "cosine")
@@ -67,6 +66,14 @@ class Schedule:
         return f"{self.start:g}→{self.end:g} in steps {self.after}–{self.after + self.over}"
 
 
+ScheduledNumber = Annotated[
+    float | Schedule,
+    WrapValidator(lambda value, validate: value if isinstance(value, Mapping) else validate(value)),
+    WithJsonSchema({"type": "number"}),
+]
+"""A number of a recipe, or a mapping that :func:`read` takes."""
+
+
 def at(value: Any, step: int | None) -> Any:
     """What a knob is worth at a step; what is no schedule is always itself.
 
@@ -99,7 +106,7 @@ def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedu
     for key in value:
         if key not in KEYS:
             hint = nearest(str(key), KEYS)
-            raise RecipeError(f"a schedule has no key '{key}'", where=where, allowed=", ".join(KEYS), hint=hint)
+            raise RecipeError(f"unknown key '{key}' of a schedule", where=where, allowed=", ".join(KEYS), hint=hint)
     for key in KEYS[:3]:
         if key not in value:
             hint = "a schedule is `{from: 1.0, to: 0.6, over: 200}`, `over` in optimiser steps"
@@ -117,9 +124,9 @@ def _is_number(value: Any, kind: Any = (int, float)) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _must(right: bool, value: Any, where: str, allowed: str) -> None:
+def _must(right: bool, value: Any, where: str, wanted: str) -> None:
     if not right:
-        raise RecipeError(f"found {found(value)}", where=where, allowed=allowed)
+        raise RecipeError(expected(wanted, value), where=where)
 
 
 def numbers(annotation: Any) -> set[type]:
@@ -135,7 +142,23 @@ def numbers(annotation: Any) -> set[type]:
     return {annotation} & {int, float}
 
 
-def named(keyed: Iterable[tuple[str, Bound]]) -> dict[str, Schedule]:
+class HasKnobs(Protocol):
+    """Knobs of a part, and its keys beside them."""
+
+    @property
+    def part(self) -> Any:
+        """The part, which has a `name`."""
+
+    @property
+    def knobs(self) -> Mapping[str, Any]:
+        """Knob → value or schedule."""
+
+    @property
+    def beside(self) -> Mapping[str, Any]:
+        """Key of its hook → value or schedule."""
+
+
+def named(keyed: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
     """Every schedule of some parts, by the name it is logged under.
 
     Args:

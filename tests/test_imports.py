@@ -20,7 +20,7 @@ LIGHT = {
         "from rlm_plugins.registry import Registry\n"
         "for part in Registry(): part.check(); part.file; part.hook == 'rlm_algorithms' or (part.knobs, part.needs)"
     ),
-    "the recipe": "from rlm_plugins.recipe import compose, document, resolve, settings",
+    "the recipe": "from rlm_plugins.recipe import compose, document, resolve, trainer_settings",
     "a recipe, read": (
         "from rlm_plugins import recipe\nfrom rlm_plugins.registry import Registry\n"
         "from rlm_plugins.recipe.resolve import resolve\n"

@@ -115,7 +115,9 @@ def test_every_part_of_the_tree_passes() -> None:
 
 
 def test_every_optional_member_belongs_to_a_protocol_and_every_protocol_has_a_sentence() -> None:
-    declared = {value for value in vars(protocols).values() if inspect.isclass(value) and hasattr(value, "_is_protocol")}
+    declared = {
+        value for value in vars(protocols).values() if inspect.isclass(value) and hasattr(value, "_is_protocol")
+    }
     assert {kind for kind in declared if kind.__module__ == protocols.__name__} == set(MEMBERS.values())
     for name, protocol in MEMBERS.items():
         assert name in {**vars(protocol), **protocol.__annotations__}

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "of a limit of its own": (
         "algorithm.shapers=[{name: overlong, max_length: 9, cache: 12}]",
         "algorithm.shapers[0].cache (command line)",
-        "allowed: less than 9",
+        "expected less than 9",
     ),
     "at the end of a schedule": (
         "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
@@ -40,7 +40,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "paid for drifting": (
         "algorithm.shapers=[{name: kl_in_reward, beta: -1}]",
         "algorithm.shapers[0].beta (command line)",
-        "greater than or equal to 0",
+        "expected 0 or more",
     ),
     "taught twice": (
         "algorithm.penalties=[{name: value_loss, beta: 1.0}, {name: value_loss, beta: 0.5, epsilon: 0.4}]",

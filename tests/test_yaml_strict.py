@@ -112,9 +112,9 @@ HOSTILE: list[tuple[str | bytes, int, str]] = [
     ("", 1, "the recipe is empty"),
     ("# nothing\n", 1, "the recipe is empty"),
     ("null", 1, "the recipe is empty"),
-    ("- a\n- b", 1, "found a list"),
-    ("grpo", 1, "found the text 'grpo'"),
-    ("42", 1, "found the number 42"),
+    ("- a\n- b", 1, "got a list"),
+    ("grpo", 1, "got the string 'grpo'"),
+    ("42", 1, "got the number 42"),
     ("a: 1\n---\nb: 2", 2, "a second document"),
     ("a: 1\n---\n", 2, "a second document"),
     # size and depth

@@ -19,25 +19,18 @@ from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.recipe.resolve import Plan, resolve
-from rlm_plugins.recipe.trainer_settings import check, check_installed
+from rlm_plugins.recipe.trainer_settings import (
+    NOT_IN_A_CRITIC,
+    NOT_IN_A_RECIPE,
+    check,
+    check_installed,
+    default_settings,
+)
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import needs_equation, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
-
-NOT_IN_A_RECIPE = {
-    "peft_type": "an adapter of a recipe is LoRA",
-    "inference_mode": "the engine trains the adapter",
-    "base_model_name_or_path": "the base is the model beside it",
-}
-"""Fields of LoraConfig that the machine fills."""
-NOT_IN_A_CRITIC = {
-    **NOT_IN_A_RECIPE,
-    "bias": "the base it shares stays frozen",
-    "modules_to_save": "its value head is always trained and saved; the base it shares stays frozen",
-}
-"""Those that would also train the base of a shared critic."""
 
 
 def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = True) -> list[Stage]:
@@ -150,8 +143,6 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
     """The third wall; returns the engine's config, made once."""
-    from rlm_plugins.run.trainer_setup import house_settings
-
     engine: Any = plan.engine.target
     if lora := plan.body["model"].get("lora"):
         from peft import LoraConfig
@@ -166,7 +157,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
         refused=refused_by(engine),
-        house=house_settings(),
+        house=default_settings(),
     )
     check_rows_fit(plan.slots, config, plan.place)
     check_suits(plan.slots, config, spell((*plan.place, "algorithm")))

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pydantic
+
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.recipe.json_schema_fields import Schema, an_object, keys_of, or_null
 from rlm_plugins.recipe.json_schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
 from rlm_plugins.recipe.part_lookup import HOOK_OF
-from rlm_plugins.recipe.sections import FOLDER, MANY, Critic, Evaluation, Plugins, Speed
+from rlm_plugins.recipe.sections import FOLDER, MANY, Algorithm, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.stage import Critic, Evaluation, Speed
 
 _UNNAMED = {"type": "object", "not": {"required": ["name"]}}
 
@@ -45,7 +48,7 @@ def recipe_schema(registry: Registry) -> Schema:
 def _sections(parts: PartSchemas) -> Schema:
     """The keys of a stage."""
     fields = {k: v for engine in parts.offers("trainer") for k, v in parts.config(engine)["properties"].items()}
-    return {
+    schemas: Schema = {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
         **{key: or_null(parts.part(key)) for key in ("environment", "generator")},
@@ -53,9 +56,15 @@ def _sections(parts: PartSchemas) -> Schema:
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
         "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
-        "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
+        "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
     }
+    return {key: _described(Body, key, schema) for key, schema in schemas.items()}
+
+
+def _described(section: type[pydantic.BaseModel], key: str, schema: Schema) -> Schema:
+    """Return the schema of a key with its description."""
+    return {**schema, "description": section.model_fields[key].description}
 
 
 def _model(parts: PartSchemas) -> Schema:
@@ -71,14 +80,18 @@ def _model(parts: PartSchemas) -> Schema:
 def _critic(parts: PartSchemas) -> Schema:
     """Its keys, by the grammar; its learning rate may move, and its adapter is PEFT's."""
     section = keys_of(Critic)
-    rate = {"anyOf": [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}], "default": None}
-    section["properties"] |= {"lora": or_null(parts.lora()), "learning_rate": rate}
+    keys = section["properties"]
+    keys["lora"] = {**or_null(parts.lora()), "description": keys["lora"]["description"]}
+    keys["learning_rate"]["anyOf"] = [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}]
     return section
 
 
 def _algorithm(parts: PartSchemas) -> Schema:
     """A row of the table, by name or with what is different from it."""
-    slots = {slot: or_null(_several(parts, slot) if slot in MANY else _slot(parts, slot)) for slot in SLOTS}
+    slots: Schema = {}
+    for slot in SLOTS:
+        schema = _several(parts, slot) if slot in MANY else _slot(parts, slot)
+        slots[slot] = _described(Algorithm, slot, or_null(schema))
     rows = [when_named(row, {"properties": _tuned(parts, row)}) for row in parts.offers("algorithm")]
     table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": rows}
     return {"anyOf": [parts.name("algorithm"), table]}

@@ -69,8 +69,8 @@ def _plain(schema: Any) -> Any:
     return {key: _plain(x) for key, x in schema.items() if not (key == "title" and isinstance(x, str))}
 
 
-def keys_of(model: type[pydantic.BaseModel]) -> Schema:
-    """A section of the recipe's own grammar that contains no parts."""
-    schema: Schema = _plain(model.model_json_schema())
+def keys_of(model: Any) -> Schema:
+    """Return the schema of a section of a recipe that contains no parts."""
+    schema: Schema = _plain(pydantic.TypeAdapter(model).json_schema())
     schema.pop("description", None)
     return schema

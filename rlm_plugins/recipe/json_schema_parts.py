@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, knob_schema, or_null
+from rlm_plugins.recipe import sections
+from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, keys_of, knob_schema, or_null
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.binding import movable
+from rlm_plugins.registry.binding import takes_schedule
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import refused_by
 from rlm_plugins.schedule import SHAPES
@@ -28,49 +29,22 @@ SCHEDULE: Schema = {
     "description": "a number that moves with the optimiser steps done",
 }
 SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
-_SOURCE: Schema = {"source": {"type": "string", "description": "the rollout source on whose rows it counts"}}
-_BESIDE_KNOBS: dict[str, Schema] = {
-    "rewards": {
-        "as": {"type": "string", "description": "the label it is logged under; default: its name"},
-        "weight": {"type": "number", "default": 1.0, "description": "its coefficient in the sum of rewards"},
-        "on_error": {
-            "enum": ["stop", "zero", "skip"],
-            "default": "stop",
-            "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
-        },
-        "timeout": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "seconds one call may take, with all rows; with those of a group where it has `processes`, "
-            "with one where it is asynchronous and of one completion; default: any",
-        },
-        "processes": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "processes of its own, killed when they are late",
-        },
-        "prefetch": {
-            "type": "boolean",
-            "default": True,
-            "description": "false: asked about the whole batch, at its end",
-        },
-    },
-    "rollouts": {
-        "num_completions": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "rows of a group it writes; default: all that are left",
-        },
-        "as": {"type": "string", "description": "what its rows go by; default: its name"},
-    },
-    "filters": {"refill": {"type": "integer", "minimum": 1, "description": "most draws until the batch is full"}},
-    "policy_loss": _SOURCE,
-    "token_weights": _SOURCE,
-    "penalties": {
-        "beta": {"anyOf": [{"type": "number"}, SCHEDULED], "description": "its coefficient in the loss"},
-        **_SOURCE,
-    },
+_ENTRIES: dict[str, type[sections.Keys]] = {
+    "rewards": sections.Reward,
+    "rollouts": sections.Source,
+    "filters": sections.Filter,
+    "policy_loss": sections.Sourced,
+    "token_weights": sections.Sourced,
+    "penalties": sections.Penalty,
 }
+
+
+def _beside_knobs(key: str) -> Schema:
+    """Return the schemas of the keys beside the knobs of a part."""
+    beside: Schema = keys_of(_ENTRIES[key])["properties"] if key in _ENTRIES else {}
+    if "beta" in beside:
+        beside["beta"] = {"anyOf": [{"type": "number"}, SCHEDULED], "description": beside["beta"]["description"]}
+    return {name: schema for name, schema in beside.items() if name != "name"}
 
 
 class PartSchemas:
@@ -94,8 +68,8 @@ class PartSchemas:
         """Its knobs, and what may stand beside them."""
         key = HOOKS[part.hook].key
         knobs, self._required[key_of(part)], inner = knob_schema(part)
-        knobs = {name: _or_schedule(schema) if movable(part, name) else schema for name, schema in knobs.items()}
-        beside = {"lora": or_null(self.lora())} if key == "model" else _BESIDE_KNOBS.get(key, {})
+        knobs = {name: _or_schedule(schema) if takes_schedule(part, name) else schema for name, schema in knobs.items()}
+        beside = {"lora": or_null(self.lora())} if key == "model" else _beside_knobs(key)
         self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **beside, **knobs}), **_about(part)}
         self.defs.update(inner)
 
@@ -135,7 +109,7 @@ class PartSchemas:
         if "lora" not in self.defs:
             from peft import LoraConfig
 
-            from rlm_plugins.recipe.compose import NOT_IN_A_RECIPE
+            from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
 
             self.defs["lora"] = config_schema(LoraConfig, NOT_IN_A_RECIPE)
         return ref("lora")

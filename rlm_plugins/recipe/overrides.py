@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import found
+from rlm_plugins.messages import describe
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import inherited
@@ -79,7 +79,7 @@ def _key(draft: Draft, here: Any, step: str, path: Path) -> str | int:
     if isinstance(here, dict):
         return step
     if not isinstance(here, list):
-        raise draft.error(f"is {found(here)}: there is no '{step}' in it", path)
+        raise draft.error(f"is {describe(here)}: there is no '{step}' in it", path)
     try:
         return position(here, step)
     except RecipeError as error:

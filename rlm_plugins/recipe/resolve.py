@@ -6,7 +6,7 @@ The second of the three walls: names, knobs, and what parts need against what th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
@@ -23,7 +23,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Measures
 from rlm_plugins.rewards.process_pool import check_processes
-from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Critic, Evaluation, Reward, Speed
 
 
 @dataclass
@@ -108,7 +108,7 @@ def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, A
     """The short cuts, and the same as the recipe's section; nothing where no equation is trained. None: none."""
     if slots.get("policy_loss") is None:
         return NO_SPEED, {}
-    speed = NO_SPEED if said is None else replace(EVERY_SHORTCUT, **said)
+    speed = NO_SPEED if said is None else Speed(**said)
     finder.note(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import found
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe.yaml_events import Document, Reader
 
 LARGEST = 256_000
@@ -40,7 +40,7 @@ def read(path: Path) -> Document:
         raise RecipeError("this is not UTF-8 text", where=f"{path} line {line}") from None
     document = parse(text, str(path))
     if not isinstance(document.data, dict):
-        problem = "the recipe is empty" if document.data is None else f"found {found(document.data)}"
+        problem = "the recipe is empty" if document.data is None else expected("a mapping", document.data)
         raise RecipeError(problem, where=f"{path} line 1", allowed="`key: value` lines, as in `algorithm: grpo`")
     return document
 

@@ -16,6 +16,7 @@ from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.member_names import check_members
 from rlm_plugins.registry.protocols import Stateful, Updates
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
+from rlm_plugins.registry.validation_errors import first_complaint
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
@@ -137,11 +138,12 @@ def _check_knobs(part: Part) -> None:
     try:
         part.knobs.model_validate(defaults)
     except pydantic.ValidationError as error:
-        for wrong in error.errors():
-            if wrong["type"] != "missing":  # a knob without default: the recipe gives it
-                name = str(wrong["loc"][0])
-                problem = f"knob '{name}' has the default {defaults[name]!r}: {wrong['msg']}"
-                hint = "annotate it `… | None`" if defaults[name] is None else ""
-                raise PluginError(problem, where=part.where, hint=hint) from None
+        wrong = [each for each in error.errors() if each["type"] != "missing"]  # a recipe must give those
+        if wrong:
+            complaint = first_complaint(wrong, defaults)
+            name = str(complaint.address[0])
+            problem = f"the default of knob '{name}' does not fit its annotation: {complaint.problem}"
+            hint = "annotate it `… | None`" if defaults[name] is None else ""
+            raise PluginError(problem, where=part.where, hint=hint) from None
     except TypeError as error:
         raise PluginError(f"the constraint of a knob does not fit its type: {error}", where=part.where) from error

@@ -15,8 +15,8 @@ from rlm_plugins import schedule
 from rlm_plugins.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry import binding as turning
 from rlm_plugins.registry import contract as signature_check
+from rlm_plugins.registry.binding import bound_knobs
 from rlm_plugins.registry.protocols import UsesPolicy
 from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_of
 
@@ -121,7 +121,7 @@ class Part:
             RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
         """
         where = where or self.full_name
-        knobs = turning.turned(self, settings, where)
+        knobs = bound_knobs(self, settings, where)
         return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
 
     def _made(self, knobs: Mapping[str, Any], where: str) -> Any:

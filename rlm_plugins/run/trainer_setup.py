@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.tokenizer_check import check_fit
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.trainer_settings import default_settings
 from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from rlm_plugins.estimate.plan import Forecast
 
 _LOG = logging.getLogger(__name__)
-
-
-def house_settings() -> dict[str, Any]:
-    """What we set where a recipe says nothing: quiet, and in float32 on a machine without accelerator.
-
-    TRL's own default, bf16 autocast, is slower than float32 on most CPUs.
-    """
-    import torch
-
-    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
-    return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
 
 
 def arguments(stage: Stage, **machine: Any) -> Any:
@@ -47,7 +37,7 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
     from rlm_plugins.estimate.plan import KEY, Forecast
 
     config = stage.engine.config_class()
-    said = {**house_settings(), **stage.settings, "output_dir": str(stage.folder), **machine}
+    said = {**default_settings(), **stage.settings, "output_dir": str(stage.folder), **machine}
     found = Forecast(stage, config(**said))
     if KEY not in stage.settings and not found.needs_checkpointing():
         found.args = config(**said, **{KEY: False})

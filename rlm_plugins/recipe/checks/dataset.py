@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import found
+from rlm_plugins.messages import expected
 from rlm_plugins.registry.import_path import called
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import ChecksItself, columns_of
@@ -56,9 +56,7 @@ def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
             raise RecipeError(f"{row} has an empty prompt: {prompt!r}", where=where)
         if not isinstance(prompt, str) and not _is_chat(prompt):
             raise RecipeError(
-                f"{row}: its prompt is {found(prompt)}",
-                where=where,
-                allowed="text, or a list of messages with 'role' and 'content'",
+                f"{row}: {expected('a string or a list of messages with `role` and `content`', prompt)}", where=where
             )
         if type(prompt) is not (kind := kind or type(prompt)):
             raise RecipeError(f"{row}: text among conversations, or the other way round", where=where)
