@@ -1,24 +1,24 @@
-# Two commands on a fresh machine; each does all of its own set-up, and nothing twice.
-#   make demo   trains the quickstart and shows what it learned
+# Two commands on a fresh machine; each does its own set-up, and nothing twice:
+#   make demo   trains the quickstart and prints what it learned
 #   make test   lints, checks types, runs every test
-# and one that takes about half an hour on two cores:
-#   make bench-rows   measures the rows of the algorithm table that have not been measured yet
-# and two that say how much faster than stock TRL a step is: a minute, and a quarter of an hour with every table written anew
+# one that takes about half an hour on two cores:
+#   make bench-rows   trains the algorithms that have no result yet
+# two that measure a step against stock TRL: a minute, and a quarter of an hour including every table
 #   make bench        make bench-full
-# and one, minutes long, that says what it saves to ask slow rewards while the model writes
+# one, minutes long, that measures what prefetching slow rewards saves
 #   make bench-overlap
-# After a part was added or renamed:
-#   make tables   writes the tables of rewards and worlds anew, in README.md and plugins/README.md
-# and two that take minutes, most of them for pip:
+# after a part was added or renamed:
+#   make tables   updates the tables of rewards and environments in plugins/README.md
+# two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
-#   make test-guests     installs verl, OpenRLHF and verifiers beside the core: do their rewards score what they score at home?
+#   make test-guests     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process rlm-games
-# reasoning-gym needs pycosat, which pip builds; without a C compiler everything else is made all the same
-NO_GYM := 'rlm-gym stays out, and its tests are skipped: is there a C compiler (gcc or clang)?'
+# reasoning-gym requires pycosat, which pip compiles; without a C compiler everything else is installed
+NO_GYM := 'rlm-gym is not installed and its tests are skipped: it requires a C compiler (gcc or clang)'
 
 # Small models are faster on one thread per process, and results do not depend on the number of cores.
 export OMP_NUM_THREADS ?= 1
@@ -53,7 +53,7 @@ bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py
 
 tables: $(READY)
-	$(BIN)/python plugins/catalogue.py
+	$(BIN)/python plugins/catalog.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -68,7 +68,7 @@ clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt $(PLUGINS:%=plugins/%/pyproject.toml) plugins/rlm-gym/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; say make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)

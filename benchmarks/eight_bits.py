@@ -1,7 +1,7 @@
-"""A second engine for `flash_rl`: it writes with the policy's weights rounded to eight bits, as FlashRL's engines do.
+"""An inference engine for `flash_rl`: it samples with the policy's weights rounded to eight bits, as FlashRL does.
 
-A plugin file: the part `eight_bits` of the hook ``rlm_rollouts`` reports how likely the rounded policy was to write
-each token, which is not quite how likely the policy itself was.
+A plugin file: the part `eight_bits` of the hook ``rlm_rollouts`` returns the log-probs of the rounded policy, which
+differ slightly from those of the policy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlm_plugins import hookimpl
 
 
 def eight_bits(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-    """The policy with every tensor rounded to float8 (e4m3, one scale per tensor) while it writes."""
+    """Sample from the policy with every tensor rounded to float8 (e4m3, one scale per tensor)."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     with rounded(model), torch.no_grad():
         rows, _ = trainer.write(prompts)
@@ -26,7 +26,7 @@ def eight_bits(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
 
 @contextmanager
 def rounded(model: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, the weights are what eight bits can hold."""
+    """Round the weights to eight bits within the context."""
     weights = [(weight, weight.detach().clone()) for weight in model.parameters()]
     largest = torch.finfo(torch.float8_e4m3fn).max
     try:
@@ -42,7 +42,7 @@ def rounded(model: torch.nn.Module) -> Iterator[None]:
 def logprobs(
     model: torch.nn.Module, prompts: Sequence[list[int]], rows: Sequence[list[int]], temperature: float
 ) -> list[list[float]]:
-    """log π of every token of the rows, each after its prompt; nats."""
+    """Return log π of every completion token, in nats."""
     texts = [torch.tensor([*prompt, *row]) for prompt, row in zip(prompts, rows, strict=True)]
     ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
     seen = torch.nn.utils.rnn.pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)

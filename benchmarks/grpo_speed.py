@@ -1,16 +1,16 @@
-"""How much faster than stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (a quarter of an hour).
+"""Time of a step against stock TRL: ``python benchmarks/grpo_speed.py`` (a minute), ``--full`` (a quarter of an hour).
 
-Arms that differ in nothing but who trains (`speed_arms.py`) take the same steps of the same workloads
-(`speed_workloads.py`) in one process, in rounds whose order turns. First comes the gate (`speed_gate.py`): samples,
-gradients and weights must be stock's, or nothing is timed; and every timed run is held to the same again. Seconds are
-those of the process's CPU on one thread, memory is of a process per arm.
+Arms that differ only in the trainer (`speed_arms.py`) take the same steps of the same workloads
+(`speed_workloads.py`) in one process, in rotating order. First the gate (`speed_gate.py`): samples, gradients and
+weights must equal those of stock TRL, or nothing is timed. Every timed run is checked again. Seconds are CPU time on
+one thread; memory is measured in one process per arm.
 
-``--full`` writes, and README's table with them::
+``--full`` writes these files, and a sentence in README::
 
     benchmarks/results/
       grpo_speed.json   every number
       grpo_speed.md     the tables
-      grpo_speed.png    the same as a picture
+      grpo_speed.png    the same as a figure
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go back to the machine: RSS says what is held
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors return to the system: RSS is what is in use
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
@@ -55,14 +55,14 @@ PLAN: dict[str, tuple[Sequence[str], int]] = {
     "U0": (MAIN, 2),
     **{f"U{25 * dead}": ((DEFAULT, OURS), 2) for dead in range(1, 4)},
 }
-"""Workload → its arms, and how many rounds of them `--full` takes."""
+"""Workload → its arms, and the number of rounds of `--full`."""
 QUICK = ("B1", "B1d")
 
 
 def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machine: Machine) -> Record:
-    """What the arms of a workload took, round by round; all of them are stock, or nothing is returned.
+    """Return the measurements of a workload's arms, round by round, after checking that all equal stock TRL.
 
-    Of the two micro-batches of stock the slower one is not measured again, unless ours with all off is held to it.
+    Stock TRL runs with two micro-batch sizes. The slower is measured once, unless "ours, all off" is compared with it.
     """
     names = list(arms)
     found: list[dict[str, Run]] = []
@@ -91,17 +91,17 @@ def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machi
 
 
 def memory() -> dict[str, int]:
-    """Arm → bytes, each measured in a process of its own, two at a time."""
+    """Return arm → bytes, each measured in its own process, two at a time."""
     with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
         return dict(zip(HELD, pool.map(held, HELD, chunksize=1), strict=True))
 
 
 def measure(names: Iterable[str], most: int | None = None) -> Record:
-    """The gate, and then the rounds of workloads.
+    """Run the gate, then the rounds of the workloads.
 
     Args:
-        names: Of `PLAN`.
-        most: Rounds of each at most; None: as many as planned.
+        names: Keys of `PLAN`.
+        most: Maximum number of rounds; None: as many as planned.
     """
     passed, machine = gate(), probe()
     packages = {name: version(name) for name in ("torch", "transformers", "trl", "peft")}
@@ -114,7 +114,7 @@ def measure(names: Iterable[str], most: int | None = None) -> Record:
 
 
 def write(found: Record, folder: Path, readme: Path) -> None:
-    """All files; README has the table between its marks."""
+    """Write all files, and the sentence between the markers of README."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "grpo_speed.json").write_text(json.dumps(found, indent=1) + "\n")
     (folder / "grpo_speed.md").write_text(page(found))
@@ -123,12 +123,12 @@ def write(found: Record, folder: Path, readme: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, prints, and with `--full` writes."""
+    """Measure, print, and with `--full` write the files."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--full", action="store_true", help="every workload, and memory; writes the files")
-    parser.add_argument("--only", choices=PLAN, action="append", help="these workloads; nothing is written")
+    parser.add_argument("--full", action="store_true", help="every workload, and memory; write the files")
+    parser.add_argument("--only", choices=PLAN, action="append", help="only these workloads; write no files")
     asked = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of what TRL 1.16 still calls by its old name
+    warnings.filterwarnings("ignore", category=FutureWarning)  # TRL 1.16 uses deprecated names
     chosen = asked.only or (PLAN if asked.full else QUICK)
     found = measure(chosen, None if asked.full else 1)
     if asked.full and not asked.only:

@@ -1,7 +1,7 @@
-"""What GRPO and PPO take for models of usual sizes, on paper: ``python benchmarks/model_memory.py``.
+"""Estimated memory of GRPO and PPO for models of common sizes: ``python benchmarks/model_memory.py``.
 
-Nothing is loaded or measured: it is the estimate that `rlm check` prints (`rlm_plugins/commands/estimate.py`), for the
-public sizes of Qwen2.5. How far that estimate is from measured bytes stands in ``ppo_memory.md``.
+Nothing is loaded or measured: it is the estimate that `rlm check` prints (`rlm_plugins/estimate/memory.py`), for the
+public sizes of Qwen2.5. ``ppo_memory.md`` compares that estimate with measured bytes.
 
 ::
 
@@ -17,11 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.estimate.memory import Estimate, Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import Estimate, estimate
 from rlm_plugins.stage import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 2**30
+PHASES = {"always": "always", "generation": "generation", "update": "update", "critic_update": "critic update"}
+"""Field of `Estimate` → its name on the page."""
 CARDS = (24, 80)
 """GiB of memory."""
 SIZES: dict[str, dict[str, Any]] = {
@@ -41,33 +44,35 @@ CRITICS = {
     "PPO, shared": Critic("shared", lora=LORA),
     "PPO, separate": Critic("separate"),
 }
-LOAD = Load(rows=32, prompt=512, completion=1024, micro_rows=4, checkpointing=True, half=True, fused=True)
+LOAD = Load(
+    generated=32, prompt_len=512, completion_len=1024, micro_batch_size=4, checkpointing=True, half=True, triton=True
+)
 
 
-HEADING = f"""# GRPO and PPO on one card, on paper
+HEADING = f"""# GRPO and PPO on one card, estimated
 
-`python benchmarks/model_memory.py`: what `rlm check` estimates for the sizes of Qwen2.5, in GiB. Prompts of
-{LOAD.prompt} tokens, completions of {LOAD.completion}, {LOAD.rows} rows written at once, {LOAD.micro_rows} learned from
-at once; weights in bfloat16 (or 4-bit NormalFloat) under autocast, LoRA of rank {LORA["r"]} on every linear layer, in
-float32 like its gradients and AdamW's moments; the reference is the base with its adapters off. No card was at hand:
-against bytes measured on a CPU see [ppo_memory](ppo_memory.md).
+`python benchmarks/model_memory.py`: the estimate of `rlm check` for the sizes of Qwen2.5, in GiB. Prompts of
+{LOAD.prompt_len} tokens, completions of {LOAD.completion_len}. {LOAD.generated} completions are generated at a time, and
+{LOAD.micro_batch_size} are in a micro-batch. Weights are in bfloat16 (or 4-bit NormalFloat) under autocast. LoRA of rank
+{LORA["r"]} on every linear layer is in float32, like its gradients and AdamW's moments. The reference is the base with
+its adapters off. No GPU was available: [ppo_memory](ppo_memory.md) compares the estimate with bytes measured on a CPU.
 
-    peak     = always + max(writing, learning, valuing)
-    always   = base + 16 k + critic          k trained weights: weight, gradient, two moments, 4 bytes each
-    critic   = 16 (D + 1)                    a value head on D hidden units
-             + 16 k   shared: a second adapter
-             + 16 N   separate: N weights of its own, in float32
-    writing  = rows (P + C) · 2 L v b        keys and values (v units, b bytes) of L layers; one layer; probabilities
-    learning = T a L + logits                T tokens of a micro-batch, a bytes per token and layer
-               T b D L + max(logits, T a)    with gradient checkpointing (`estimate/transformer.py`)
-    valuing  = the same without logits       of a critic with a trunk, once the policy's activations are gone
+    peak       = always + max(generation, update, critic update)
+    always     = base + 16 k + critic          k trained parameters: weight, gradient, two moments, 4 bytes each
+    critic     = 16 (D + 1)                    a value head on D hidden units
+               + 16 k   shared: a second adapter
+               + 16 N   separate: N parameters of its own, in float32
+    generation = B (P + C) · 2 L v b           KV cache (v units, b bytes, L layers); one layer; probabilities
+    update     = T a L + logits                T tokens of a micro-batch, a bytes per token and layer
+                 T b D L + max(logits, T a)    with gradient checkpointing (`estimate/transformer.py`)
+    critic update = the same without logits   of a critic with a trunk, after the policy's activations are freed
 
-**Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither: a card must have
-1.1 × peak + 1 GiB, for fragmentation and CUDA's context. A four-bit base cannot be copied and trained: –."""
+**Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither. A card must have 1.1 × peak +
+1 GiB, for fragmentation and CUDA's context. A 4-bit base cannot be copied and trained: –."""
 
 
 def config(model: str, four_bit: bool) -> Any:
-    """The config of a Qwen2.5, in bfloat16."""
+    """Return the config of a Qwen2.5, in bfloat16."""
     from transformers import Qwen2Config
 
     made = Qwen2Config(**SIZES[model], **REST[model])
@@ -78,12 +83,12 @@ def config(model: str, four_bit: bool) -> Any:
 
 
 def needed(found: Estimate) -> float:
-    """GiB a card must have: a tenth more than the peak, and CUDA's context."""
+    """Return the GiB a card must have: 1.1 × the peak, and CUDA's context."""
     return 1.1 * found.peak / GIB + 1
 
 
 def found_for(model: str, four_bit: bool, arm: str, checkpointing: bool) -> Estimate | None:
-    """The estimate; None where there is no such thing: four-bit weights cannot be copied and trained."""
+    """Return the estimate, or None for a trained copy of 4-bit weights, which is impossible."""
     critic = CRITICS[arm]
     if four_bit and critic is not None and critic.kind == "separate":
         return None
@@ -91,7 +96,7 @@ def found_for(model: str, four_bit: bool, arm: str, checkpointing: bool) -> Esti
 
 
 def report(models: Sequence[str] = tuple(SIZES)) -> str:
-    """The text of ``model_memory.md``; the last model is told term by term."""
+    """Return the text of ``model_memory.md``; the last model term by term."""
     return "\n\n".join([HEADING, *(_table(models, on) for on in (True, False)), _terms(models[-1])]) + "\n"
 
 
@@ -108,7 +113,7 @@ def _table(models: Sequence[str], checkpointing: bool) -> str:
 
 
 def line(model: str, four_bit: bool, checkpointing: bool) -> str:
-    """The line of a model."""
+    """Return the table row of a model."""
     cells = [_cell(found_for(model, four_bit, arm, checkpointing)) for arm in CRITICS]
     return f"| {model} | {'4-bit' if four_bit else 'bf16'} | {' | '.join(cells)} |"
 
@@ -128,16 +133,16 @@ def _terms(model: str) -> str:
         f"| | {' | '.join(made)} |",
         f"|---|{'--:|' * len(made)}",
     ]
-    for when in ("always", "writing", "learning", "valuing"):
+    for when, title in PHASES.items():
         for name in dict.fromkeys(name for found in made.values() for name in getattr(found, when)):
             held = [getattr(found, when).get(name, 0) for found in made.values()]
             if any(held):
-                lines.append(f"| {when}: {name} | {' | '.join(f'{x / GIB:.2f}' if x else '' for x in held)} |")
+                lines.append(f"| {title}: {name} | {' | '.join(f'{x / GIB:.2f}' if x else '' for x in held)} |")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the page."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/model_memory.md")
     text = report()

@@ -1,10 +1,10 @@
-"""What it saves to ask rewards while the model writes: ``python benchmarks/overlap.py``.
+"""Time saved by computing rewards during generation: ``python benchmarks/overlap.py``.
 
-Two arms, with `speed.prefetch_rewards` and without, train the same steps in one process, in rounds whose order turns,
-on groups of four that end at different times. They must have learned the same weights to the bit. Rewards
-(`overlap_rewards.py`) take 0, 20 or 200 ms a row: one is asynchronous and waits for a server that answers four
-questions at a time, one has two processes. Neither takes a core from the model. Waiting is measured by the clock, so
-the machine should have nothing else to do; what overlap itself costs, by the CPU.
+Two arms, with `speed.prefetch_rewards` and without, train the same steps in one process, in alternating order, on
+groups of four that end at different times. Their weights must be equal bit for bit. Rewards (`overlap_rewards.py`)
+take 0, 20 or 200 ms per completion: one is asynchronous, with a server that handles four requests at a time, one has
+two processes. Neither uses a core of the model. Waiting is wall-clock time, so the machine should be idle otherwise.
+The overhead of prefetching is CPU time.
 
 ::
 
@@ -47,7 +47,7 @@ HERE = Path(__file__).parent
 REGISTRY = Registry([HERE / "overlap_rewards.py"])
 WORKLOAD = replace(
     WORKLOADS["B1"],
-    about="0.75 M weights, prompts of 16–32 tokens, 8 groups of 4, completions of 16 tokens on average and 96 at most",
+    about="0.75 M parameters, prompts of 16–32 tokens, 8 groups of 4, completions of 16 tokens on average, 96 at most",
     completion=96, mean=16, generations=4, steps=4,
 )  # fmt: skip
 LAG: Arm = replace(ARMS[OURS], speed={**(ARMS[OURS].speed or {}), "prefetch_rewards": False})
@@ -57,7 +57,7 @@ TIMES = (0.0, 0.02, 0.2)
 
 
 class Clock(TrainerCallback):
-    """Seconds of every step: of the clock, and of this process's CPU."""
+    """Wall-clock and CPU seconds of every step."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[float, float]] = []
@@ -72,9 +72,9 @@ class Clock(TrainerCallback):
 
 
 def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float, float, torch.Tensor]:
-    """Seconds of a step, of the clock and of CPU, and the weights at the end.
+    """Return wall-clock and CPU seconds per step, and the weights at the end.
 
-    Means over all steps but the first, in which things are tried.
+    Means over all steps but the first, which has the self-checks.
     """
     said = KINDS[kind]
     bound = REGISTRY.find("rlm_rewards", said["name"]).bind({"seconds": seconds})
@@ -91,10 +91,10 @@ def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float
 
 
 def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] = TIMES) -> list[Record]:
-    """Per kind of reward and time it takes: arm → round → seconds of a step, of the clock and of CPU.
+    """Return per kind and duration of the reward: arm → round → wall-clock and CPU seconds per step.
 
     Raises:
-        SystemExit: The arms learned different weights.
+        SystemExit: The weights of the arms differ.
     """
     found = []
     for kind in KINDS:
@@ -108,25 +108,25 @@ def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] =
                     clock[name].append(waited)
                     cpu[name].append(worked)
                 if not torch.equal(*learned.values()):
-                    sys.exit(f"'{kind}' with {seconds} s a row: the weights are not the same")
-                print(f"{kind}, {seconds} s a row, round {number + 1}: {clock}", file=sys.stderr, flush=True)
+                    sys.exit(f"'{kind}' with {seconds} s per completion: the weights of the arms differ")
+                print(f"{kind}, {seconds} s per completion, round {number + 1}: {clock}", file=sys.stderr, flush=True)
             found.append({"kind": kind, "seconds": seconds, "clock": clock, "cpu": cpu})
     return found
 
 
 def page(found: Record) -> str:
-    """The table."""
+    """Return the text of ``overlap.md``."""
     lines = [
-        "# Rewards while the model writes",
+        "# Rewards during generation",
         "",
-        f"`python benchmarks/overlap.py`: seconds of the clock for a step, median of {found['rounds']} rounds;",
-        "the ratio is that of the two arms in the same round, its median and its range. Both learned the same weights",
-        "to the bit. CPU is that of the process that trains.",
-        f"The machine had {found['cores']} cores and a load of {found['load'][0]:.0f} before it began, "
-        f"of {found['load'][1]:.0f} at the end: what exceeds 1 was somebody else's.",
-        f"A step: {found['about']}.",
+        f"`python benchmarks/overlap.py`: wall-clock seconds per step, median of {found['rounds']} rounds. The ratio",
+        "is that of the two arms in the same round, its median and its range. Their weights are equal bit for bit. CPU",
+        "is that of the training process.",
+        f"The machine had {found['cores']} cores and a load of {found['load'][0]:.0f} before the start, "
+        f"of {found['load'][1]:.0f} at the end; a load above 1 is due to other processes.",
+        f"A step: {found['about'].replace('weights', 'parameters')}.",
         "",
-        "| the reward | a row | without overlap | with | × | range | CPU without | with |",
+        "| reward | per completion | without prefetch | with | × | range | CPU without | with |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for each in found["measured"]:
@@ -141,9 +141,9 @@ def page(found: Record) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, and writes both files."""
+    """Measure, and write both files."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each reward (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each reward (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)

@@ -1,4 +1,4 @@
-"""Rewards of `overlap.py` that take their time: one waits for a server, one for what it has started."""
+"""Slow rewards for `overlap.py`: one waits for a server, one for a subprocess."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from rlm_plugins import hookimpl
 
 AT_ONCE = 4
-"""Questions that the server answers at a time."""
+"""Requests that the server handles at a time."""
 
 
 def _eighths(ids: Sequence[int]) -> float:
-    """Differs between answers, and is exact in binary."""
+    """Return a score that differs between completions and is exact in binary."""
     return sum(ids) % 8 / 8
 
 
 class Asked:
-    """Each row is a question to a server, which takes `seconds` for it and answers four at a time."""
+    """A reward with one server request per completion, which takes `seconds`; four run at a time."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds, self._server = seconds, asyncio.Semaphore(AT_ONCE)
@@ -33,7 +33,7 @@ class Asked:
 
 
 def run(completion_ids: Sequence[Sequence[int]], *, seconds: float) -> list[float]:
-    """Each row keeps its process busy for `seconds`, as a program does that is started and waited for."""
+    """Block the process for `seconds` per completion, like a program that is started and awaited."""
     for _ in completion_ids:
         time.sleep(seconds)
     return [_eighths(ids) for ids in completion_ids]

@@ -1,9 +1,9 @@
-"""What PPO costs beside GRPO, in bytes and in seconds: ``python benchmarks/ppo_memory.py``.
+"""Memory and time of PPO beside GRPO: ``python benchmarks/ppo_memory.py``.
 
-Four arms on one transformer of 36 million random weights with LoRA: the row `grpo`, and the row `ppo` with each kind
-of critic. Their recipes differ in nothing else. Bytes are measured in a process per arm, with and without gradient
-checkpointing; seconds in one process, arm after arm, in rounds whose order turns. Beside them, four models as classic
-PPO holds them. `ppo_memory_arm.py` says how each number comes about.
+Four arms on one transformer of 36 million random parameters with LoRA: the algorithm `grpo`, and `ppo` with each kind
+of critic. Their recipes differ in nothing else. Bytes are measured in one process per arm, with and without gradient
+checkpointing; seconds in one process, in rotating order. For comparison, the four models of classic PPO are measured
+too. `ppo_memory_arm.py` documents how each number is measured.
 
 ::
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors go back to the machine: RSS says what is held
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors return to the system: RSS is what is in use
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "0")
 
 from ppo_memory_report import report
@@ -52,7 +52,7 @@ TRAINER = {
     "save_strategy": "no",
 }
 TIMED = {"max_steps": 2, "max_completion_length": 48}
-"""What differs where seconds are measured: the second step is."""
+"""Overrides for timing; the second step is timed."""
 
 
 AS_TRL = {
@@ -70,13 +70,13 @@ AS_TRL = {
         False,
     ),
 }
-"""What the page was measured with: rows read padded and written by transformers, for GRPO and every kind of critic."""
+"""The settings of the measurement: padded forward passes and `transformers.generate`, for every arm."""
 
 
 def document(
     arm: str, checkpointing: bool, sizes: Record = SIZES, vocabulary: int = VOCABULARY, **trainer: Any
 ) -> Record:
-    """The recipe of an arm."""
+    """Return the recipe of an arm."""
     words = CHARACTERS + "".join(map(chr, range(0x4E00, 0x4E00 + vocabulary)))
     return {
         "model": {"name": "scratch", **sizes, "characters": words[: vocabulary - 9], "lora": LORA},  # 9 special tokens
@@ -101,13 +101,13 @@ def _four(recipe: Record) -> Record:
 
 
 def apart(task: Callable[[Record], Record], recipe: Record) -> Record:
-    """What a task returns that has a process to itself."""
+    """Run a task in its own process and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(task, (recipe,))
 
 
 def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[float]]:
-    """Arm → seconds of each round."""
+    """Return arm → seconds of each round."""
     from ppo_memory_arm import seconds_of
 
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
@@ -115,12 +115,12 @@ def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[floa
     for number in range(rounds):
         for arm in names[number % len(names) :] + names[: number % len(names)]:
             found[arm].append(seconds_of(document(arm, checkpointing, **TIMED, **model)))
-            print(f"round {number + 1}, {arm}: {found[arm][-1]:.2f} s a step", flush=True)
+            print(f"round {number + 1}, {arm}: {found[arm][-1]:.2f} s per step", flush=True)
     return found
 
 
 def bytes_of_arms(checkpointing: bool, **model: Any) -> dict[str, Record]:
-    """Arm → its bytes, each measured in a process of its own."""
+    """Return arm → its bytes, each measured in its own process."""
     found = {}
     for arm in ARMS:
         found[arm] = apart(_bytes_of, document(arm, checkpointing, **model))
@@ -134,15 +134,15 @@ PARTS: dict[str, Callable[[int], Record]] = {
     "four models": lambda _: apart(_four, document("ppo, shared", False)),
     "rounds": lambda rounds: timed(rounds, False),
 }
-"""What is measured; the argument is the number of rounds."""
+"""Name → measurement; the argument is the number of rounds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, and writes both files."""
+    """Measure, and write both files."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=2, help="of the timing (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of the timing (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
-    parser.add_argument("--part", choices=PARTS, action="append", help="measure only this and keep the rest")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure only this part and keep the others")
     asked = parser.parse_args(arguments)
     file = asked.out / "ppo_memory.json"
     measured = {part: PARTS[part](asked.rounds) for part in asked.part or PARTS}

@@ -1,10 +1,9 @@
-"""One arm of `ppo_memory.py`: trains a few steps and tells what they took in bytes and in seconds.
+"""One arm of `ppo_memory.py`: trains a few steps and measures their bytes and seconds.
 
-Bytes are counted three ways. *At rest*: every weight, gradient and moment of an optimiser, tensor by tensor. *Peak*:
-what is at rest when a step begins, and on top the most that PyTorch's allocator has handed out during it, by the
-allocator's own record (`torch.profiler`, `profile_memory`), less the part of TRL's tile of logits that no vocabulary
-fills and no machine holds (`untouched`). *RSS*: the most the process had in memory, less what it had before the weights
-were made; malloc's spare room is in it.
+Bytes are measured in three ways. *At rest*: every weight, gradient and optimizer moment, tensor by tensor. *Peak*: the
+bytes at rest when a step begins, and the maximum that PyTorch's allocator adds during it, according to `torch.profiler`
+(`profile_memory`). From that the unused part of TRL's tile of logits is subtracted (`untouched`). *RSS*: the maximum
+resident memory of the process minus that before the weights were created; it includes malloc's overhead.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Probe(TrainerCallback):
 
     Args:
         trainer: Not yet started.
-        profiled: The step whose peak is recorded, counted from 0; None: none is, it would cost time.
+        profiled: The step whose peak is recorded, from 0; None: no recording, which would cost time.
     """
 
     def __init__(self, trainer: Any, profiled: int | None) -> None:
@@ -56,13 +55,13 @@ class Probe(TrainerCallback):
             trainer._tutor.step = seen
 
     def weights(self) -> list[torch.Tensor]:
-        """Every weight there is, each once."""
+        """Return every parameter once."""
         critic = [] if self.trainer.critic is None else self.trainer.critic.parameters()
         own = [*self.trainer.model.parameters(), *critic]
         return list({id(x): x for x in own}.values())
 
-    def optimiser(self) -> int:
-        """Bytes of the moments of all optimisers."""
+    def optimizer(self) -> int:
+        """Return the bytes of the moments of all optimizers."""
         tutor = [] if self.trainer._tutor is None else [self.trainer._tutor._optimizer]
         states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")
@@ -76,7 +75,7 @@ class Probe(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         gc.collect()
         if state.global_step == self.profiled:
-            self.rest = size(self.weights()) + self.optimiser()
+            self.rest = size(self.weights()) + self.optimizer()
             self._record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
             self._record.start()
         self._began = time.process_time()
@@ -91,12 +90,12 @@ class Probe(TrainerCallback):
 
 
 def size(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of tensors."""
+    """Return the bytes of tensors."""
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def highest(record: Any) -> int:
-    """The most that was allocated since a record began."""
+    """Return the maximum bytes allocated since a recording began."""
     level = most = 0
     for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
@@ -106,14 +105,14 @@ def highest(record: Any) -> int:
 
 
 def resident(field: str) -> int:
-    """Bytes of this process in memory: now (``VmRSS``) or at the most (``VmHWM``)."""
+    """Return the resident bytes of this process: now (``VmRSS``) or the maximum (``VmHWM``)."""
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(field))
     return int(line.split()[1]) * 1024
 
 
 @contextlib.contextmanager
 def probed(profiled: int | None) -> Iterator[list[Probe]]:
-    """While it lasts, an engine's trainer is measured and its result not saved."""
+    """Measure the trainer of a stage within the context, and do not save its result."""
     made: list[Probe] = []
 
     def run(trainer: Any, stage: Any) -> None:
@@ -132,7 +131,7 @@ def probed(profiled: int | None) -> Iterator[list[Probe]]:
 
 
 def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
-    """Trains the only stage of a recipe; the measurements, and what `rlm check` expected."""
+    """Train the only stage of a recipe; return the measurements and the estimate of `rlm check`."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "recipe.yaml"
@@ -146,33 +145,33 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
 
 
 def bytes_of(document: Record) -> Record:
-    """What the third step of an arm holds, and what `rlm check` says it would; in a fresh process."""
+    """Return the bytes of the third step of an arm and the estimate of `rlm check`; for a fresh process."""
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     probe, expected = train(document, profiled=2)
     said = expected["always"]
     return {
         "parameters": size(probe.weights()),
         "gradients": probe.gradients,
-        "optimiser": probe.optimiser(),
+        "optimizer": probe.optimizer(),
         "peak": probe.peak - untouched(probe.trainer, expected["load"]),
         "rss": probe.rss - before,
         "expected": {
             "parameters": sum(said[name] for name in said if "weights" in name),
             "gradients": sum(said[name] for name in said if "gradients" in name),
-            "optimiser": sum(said[name] for name in said if "optimiser" in name),
+            "optimizer": sum(said[name] for name in said if "optimizer" in name),
             "peak": expected["peak"],
         },
     }
 
 
 def untouched(trainer: Any, load: Record) -> int:
-    """Bytes of a float32 tile of logits beyond the vocabulary: TRL allocates it at full width."""
-    tokens = load["micro_rows"] * (load["prompt"] + load["completion"] - 1)  # nothing is read after the last token
+    """Return the bytes of a float32 tile of logits beyond the vocabulary: TRL allocates its full width."""
+    tokens = load["micro_batch_size"] * (load["prompt_len"] + load["completion_len"] - 1)  # no logits after the last token
     spare = HEAD_VOCABULARY - trainer.model.config.vocab_size
     return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 
 
 def seconds_of(document: Record) -> float:
-    """CPU seconds of the last step of an arm."""
+    """Return the CPU seconds of the last step of an arm."""
     return train(document, profiled=None)[0].seconds[-1]

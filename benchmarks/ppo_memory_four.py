@@ -1,4 +1,4 @@
-"""Policy, reference, critic and reward model held in three ways; every tensor is made, trained one step and counted."""
+"""Memory of policy, reference, critic and reward model in three arrangements, trained for one step each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Record = dict[str, Any]
 
 
 def four_models(model: Record) -> dict[str, Record]:
-    """How they are held → bytes of their weights, gradients and moments.
+    """Return arrangement → bytes of weights, gradients and moments.
 
     Args:
-        model: The section ``model:`` of a recipe, of the model `scratch`.
+        model: The section ``model:`` of a recipe with the model `scratch`.
     """
     torch.set_num_threads(1)
     said = {key: value for key, value in model.items() if key not in ("name", "lora")}
@@ -32,7 +32,7 @@ def four_models(model: Record) -> dict[str, Record]:
 
 
 def _full(said: Record) -> Record:
-    """Policy and critic are trained whole; reference and reward model are frozen."""
+    """Train all parameters of policy and critic; freeze reference and reward model."""
     policy, reference = _made(said), _made(said).requires_grad_(False)
     critic, judge = _made(said).base_model, _made(said).base_model.requires_grad_(False)
     heads = [_head(said), _head(said).requires_grad_(False)]
@@ -41,7 +41,7 @@ def _full(said: Record) -> Record:
 
 
 def _copies(said: Record, lora: Record) -> Record:
-    """Each has a base of its own; policy and critic train an adapter, the reward model keeps one that was trained."""
+    """Give each model its own base; policy and critic train an adapter, that of the reward model is frozen."""
     policy, critic, judge = (get_peft_model(_made(said), LoraConfig(**lora)) for _ in range(3))
     judge.requires_grad_(False)
     heads = [_head(said), _head(said).requires_grad_(False)]
@@ -50,13 +50,13 @@ def _copies(said: Record, lora: Record) -> Record:
 
 
 def _shared(said: Record, lora: Record) -> Record:
-    """The critic of ``critic: {kind: shared}``, and the reward model as a third adapter."""
+    """Use the critic of ``critic: {kind: shared}``, and a third adapter as reward model."""
     policy = get_peft_model(_made(said), LoraConfig(**lora))
     critic = SharedCritic(policy, lora, "cpu")
     policy.add_adapter("judge", LoraConfig(**lora))
     policy(input_ids=_ids()).logits.sum().backward()
     said_by_critic = critic.values(_ids(), torch.ones_like(_ids()), 3)
-    critic.learn(said_by_critic, torch.ones_like(said_by_critic))
+    critic.backward(said_by_critic, torch.ones_like(said_by_critic))
     _move([x for x in policy.parameters() if x.grad is not None] + list(critic.head.parameters()))
     return _counted([policy, critic.head, _head(said).requires_grad_(False)])
 
@@ -80,7 +80,7 @@ def _counted(models: Sequence[torch.nn.Module]) -> Record:
     found = {
         "parameters": size(weights),
         "gradients": size(x.grad for x in weights if x.grad is not None),
-        "optimiser": size(
+        "optimizer": size(
             x for made in MOMENTS for state in made.state.values() for name, x in state.items() if name != "step"
         ),
     }

@@ -1,4 +1,4 @@
-"""From the numbers of `ppo_memory.py` to its page."""
+"""The page ``ppo_memory.md`` from the measurements of `ppo_memory.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MIB = 2**20
 
 
 def report(found: Record) -> str:
-    """The text of ``ppo_memory.md``."""
+    """Return the text of ``ppo_memory.md``."""
     return "\n\n".join([_heading(found), _goals(found), _arms(found), _expected(found), _four(found)]) + "\n"
 
 
@@ -18,15 +18,15 @@ def _heading(found: Record) -> str:
     model, trainer = found["settings"]["model"], found["settings"]["trainer"]
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
     return (
-        "# What PPO costs beside GRPO\n\n"
+        "# Memory and time of PPO beside GRPO\n\n"
         f"`python benchmarks/ppo_memory.py`: {model['layers']} layers of {model['hidden']}, a vocabulary of "
         f"{model['vocabulary']}, random float32 weights, LoRA of rank {model['lora']['r']} on every linear layer. A "
-        f"step: {trainer['per_device_train_batch_size']} completions of {trainer['max_completion_length']} tokens, "
-        "written, read by the reference, valued and learned from once, on one thread of a CPU. Weights, gradients, "
-        "optimiser: tensor by tensor. Peak: those, and the most the allocator handed out during the third step, by its "
-        "own record; RSS: the most the process held, over what it held before the weights were made. Both in MiB. "
+        f"step on one CPU thread: generate {trainer['per_device_train_batch_size']} completions of "
+        f"{trainer['max_completion_length']} tokens, forward passes of reference and critic, one update. Weights, "
+        "gradients, optimizer: tensor by tensor. Peak: those, and the maximum that PyTorch's allocator adds during the "
+        "third step. RSS: the maximum of the process, minus that before the weights were created. All in MiB. "
         f"Step: CPU time over GRPO's, at {found['settings']['timed']['max_completion_length']} tokens, median of "
-        f"{len(found['rounds']['grpo'])} rounds in one process, arm after arm. "
+        f"{len(found['rounds']['grpo'])} rounds in one process. "
         f"{packages}."
     )
 
@@ -50,18 +50,18 @@ def _goals(found: Record) -> str:
 
 
 def _seconds(found: Record) -> dict[str, float]:
-    """Arm → median over the rounds."""
+    """Return arm → median over the rounds."""
     return {arm: median(rounds) for arm, rounds in found["rounds"].items()}
 
 
 def _arms(found: Record) -> str:
     plain, spared, seconds = found["plain"], found["checkpointing"], _seconds(found)
     lines = [
-        "| | weights | gradients | optimiser | peak | × | RSS | peak, checkpointing | × | RSS | step |",
+        "| | weights | gradients | optimizer | peak | × | RSS | peak, checkpointing | × | RSS | step |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for arm, x in plain.items():
-        cells = [*_mib(x, "parameters", "gradients", "optimiser")]
+        cells = [*_mib(x, "parameters", "gradients", "optimizer")]
         for held in (plain, spared):
             cells += [
                 *_mib(held[arm], "peak"),
@@ -75,13 +75,13 @@ def _arms(found: Record) -> str:
 
 def _expected(found: Record) -> str:
     lines = [
-        "What `rlm check` says of the same recipes, before any weight is made, over what was measured:",
+        "The estimate of `rlm check` for the same recipes, before any weight is created, over the measurement:",
         "",
-        "| | weights | gradients | optimiser | peak | peak, checkpointing |",
+        "| | weights | gradients | optimizer | peak | peak, checkpointing |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for arm, x in found["plain"].items():
-        ratios = [x["expected"][name] / x[name] for name in ("parameters", "gradients", "optimiser", "peak")]
+        ratios = [x["expected"][name] / x[name] for name in ("parameters", "gradients", "optimizer", "peak")]
         spared = found["checkpointing"][arm]
         ratios.append(spared["expected"]["peak"] / spared["peak"])
         lines.append(f"| {arm} | {' | '.join(f'{ratio:.3f}' for ratio in ratios)} |")
@@ -90,14 +90,14 @@ def _expected(found: Record) -> str:
 
 def _four(found: Record) -> str:
     lines = [
-        "Policy, reference, critic and reward model, held in three ways and stepped once (no activations):",
+        "Policy, reference, critic and reward model in three arrangements, after one step (no activations):",
         "",
-        "| | weights | gradients | optimiser | together |",
+        "| | weights | gradients | optimizer | together |",
         "|---|--:|--:|--:|--:|",
     ]
     for name, x in found["four models"].items():
         together = sum(x.values()) / MIB
-        lines.append(f"| {name} | {' | '.join(_mib(x, 'parameters', 'gradients', 'optimiser'))} | {together:.0f} |")
+        lines.append(f"| {name} | {' | '.join(_mib(x, 'parameters', 'gradients', 'optimizer'))} | {together:.0f} |")
     return "\n".join(lines)
 
 

@@ -1,12 +1,12 @@
-"""PPO on a learned reward, with its KL and without: ``python benchmarks/rlhf.py``, some minutes per seed on one core.
+"""PPO on a reward model, with the KL and without: ``python benchmarks/rlhf.py``, some minutes per seed on one core.
 
-Trains recipes/pipelines/rlhf.yaml and over_optimisation.yaml. Their first two stages are the same, word for word, so
-these are trained once per seed and both go on from there: the same policy, the same reward model.
+Trains recipes/pipelines/rlhf.yaml and over_optimisation.yaml. Their first two stages are identical, so these are
+trained once per seed, and both start from the same policy and the same reward model.
 
 ::
 
-    benchmarks/results/rlhf.jsonl     one line per recipe and seed; a line that stands is not measured again
-    recipes/pipelines/rlhf.png        what the reward model says, what is true, how far the policy has gone
+    benchmarks/results/rlhf.jsonl     one line per recipe and seed; existing lines are not measured again
+    recipes/pipelines/rlhf.png        score of the reward model, true score, KL
     benchmarks/results/runs/rlhf/     the runs themselves (not in git)
 """
 
@@ -31,18 +31,18 @@ PIPELINES = ROOT / "recipes" / "pipelines"
 RESULTS = ROOT / "benchmarks" / "results"
 RECIPES = ("rlhf", "over_optimisation")
 LAST = 10
-"""Steps at the end whose mean is what a run has come to."""
+"""Steps at the end whose mean is the result of a run."""
 Record = dict[str, Any]
 
 
 def measured(name: str, seed: int, runs: Path, changes: Sequence[str] = ()) -> Record:
-    """Trains one recipe and reads what it wrote; the first two stages are taken over where they stand.
+    """Train one recipe and return its figures; existing first two stages are reused.
 
     Args:
         name: Of the recipe.
-        seed: Of the data, the start, the order and the sampling.
-        runs: Where the runs lie.
-        changes: ``key=value``.
+        seed: Of data, initialization, order and sampling.
+        runs: Folder of the runs.
+        changes: Overrides ``key=value``.
     """
     from rlm_plugins.run.train import train
 
@@ -58,7 +58,7 @@ def measured(name: str, seed: int, runs: Path, changes: Sequence[str] = ()) -> R
 
 
 def figures(lines: Sequence[Record]) -> Record:
-    """Of a ledger: per step of PPO score, true score and nats; on held-out texts the same before and after."""
+    """Return score, true score and KL per step of PPO, and before and after on held-out texts, from a metrics log."""
     steps = [line for line in lines if line["stage"] == "03-ppo" and "reward" in line]
     judged = [line for line in lines if line["stage"] == "03-ppo" and "held_out/rows" in line]
     curve = [
@@ -77,7 +77,7 @@ def figures(lines: Sequence[Record]) -> Record:
 
 
 def come_to(record: Record) -> Record:
-    """The end of a run against its beginning, and its best: sampled answers, and greedy ones to held-out texts."""
+    """Return end, beginning and best of a run: on samples, and greedy on held-out texts."""
     curve, width = record["curve"], min(LAST, len(record["curve"]))
     means = [fmean(point["true"] for point in curve[i : i + width]) for i in range(len(curve) - width + 1)]
     ends = {
@@ -90,7 +90,7 @@ def come_to(record: Record) -> Record:
 
 
 def table(records: Sequence[Record]) -> str:
-    """One line per run, in Markdown."""
+    """Return a Markdown table with one line per run."""
     rows = ["| recipe | seed | score | true score | best | nats | held out, greedy |", "|---|---|---|---|---|---|---|"]
     for record in records:
         end = come_to(record)
@@ -103,13 +103,13 @@ def table(records: Sequence[Record]) -> str:
 
 
 def draw(records: Sequence[Record], file: Path) -> None:
-    """Three curves over the steps, one line per seed, each the mean of five steps."""
+    """Draw three curves over the steps, one line per seed, each the mean of five steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     titles = {
-        "score": "what the reward model says",
-        "true": "what readers like (true score)",
+        "score": "score of the reward model",
+        "true": "true score",
         "nats": "KL, nats per answer",
     }
     for axes, (name, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
@@ -126,7 +126,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
 
 
 def main() -> None:
-    """Measures what is missing, then writes table and picture."""
+    """Measure what is missing, then write table and figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -1,4 +1,4 @@
-"""From measured runs to a table and a picture."""
+"""The page ``rows.md`` and its figure from the records of `rows.py`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from row_settings import LEFT_OUT, NOTES, OWN, READING
 
 Record = dict[str, Any]
 ENOUGH = 0.9
-"""A row counts as having learned the task from here on."""
+"""Accuracy from which an algorithm counts as having learned the task."""
 
 
 def report(records: Sequence[Record], folder: Path) -> str:
-    """Writes ``rows.md`` and ``rows.png`` (where matplotlib is installed).
+    """Write ``rows.md`` and ``rows.png`` (if matplotlib is installed).
 
     Args:
-        records: One per row and seed, in the order of the table.
-        folder: Where the files go.
+        records: One per algorithm and seed, in the order of the table.
+        folder: Folder of the files.
 
     Returns:
         The text of ``rows.md``.
@@ -32,7 +32,7 @@ def report(records: Sequence[Record], folder: Path) -> str:
 
 
 def by_row(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The runs of each row."""
+    """Return the runs of each algorithm."""
     rows: dict[str, list[Record]] = {}
     for record in records:
         rows.setdefault(record["row"], []).append(record)
@@ -40,19 +40,19 @@ def by_row(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def heading(records: Sequence[Record]) -> str:
-    """What was measured, and how."""
+    """Return the heading: the measurement and its settings."""
     steps = sorted({r["stage"]["trainer"]["max_steps"] for r in records})
     seeds = sorted({r["seed"] for r in records})
     problems = sorted({r["held_out_rows"] for r in records})
     packages = sorted({f"{name} {r['packages'][name]}" for r in records for name in ("torch", "trl", "transformers")})
     return (
-        "# Every row on the quickstart's task\n\n"
+        "# Every algorithm on the quickstart's task\n\n"
         f"`python benchmarks/rows.py`: {_listed(steps)} steps from the same supervised start, seeds {_listed(seeds)}; "
-        "model, LoRA, learning rate, batch, rewards and problems are those of `recipes/lessons/01-addition.yaml`, "
-        "except where the notes say otherwise; every setting of every run is in `rows.jsonl`. "
-        f"Accuracy: greedy answers to {_listed(problems)} held-out problems. ≥ {ENOUGH:.0%}: the first evaluation at "
-        "which the mean over the seeds was that good. Length (tokens) and entropy (nats per token): what the result "
-        "writes at temperature 1. Seconds: CPU time of the whole run, evaluations included, on one thread. "
+        "model, LoRA, learning rate, batch, rewards and prompts are those of `recipes/lessons/01-addition.yaml`, "
+        "except where the notes list another setting; every setting of every run is in `rows.jsonl`. "
+        f"Accuracy: greedy answers to {_listed(problems)} held-out prompts. ≥ {ENOUGH:.0%}: the first evaluation "
+        "with that mean over the seeds. Length (tokens) and entropy (nats per token): of samples from the result at "
+        "temperature 1. Seconds: CPU time of the whole run on one thread, including evaluations. "
         f"With {', '.join(packages)}."
     )
 
@@ -62,8 +62,8 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def table(rows: dict[str, list[Record]]) -> str:
-    """One line per row, means over its seeds."""
-    lines = ["| row | accuracy | of each seed | ≥ 90 % at step | length | entropy | seconds |"]
+    """Return a table with one line per algorithm, means over its seeds."""
+    lines = ["| algorithm | accuracy | of each seed | ≥ 90 % at step | length | entropy | seconds |"]
     lines += ["|---|---|---|--:|--:|--:|--:|"]
     for row, runs in rows.items():
         mean = {name: fmean(run[name] for run in runs) for name in ("before", "after", "length", "entropy", "seconds")}
@@ -77,24 +77,24 @@ def table(rows: dict[str, list[Record]]) -> str:
 
 
 def mean_curve(runs: Sequence[Record]) -> list[tuple[int, float]]:
-    """(step, held-out score averaged over the runs)."""
+    """Return (step, mean held-out score over the runs)."""
     curves = [dict(run["curve"]) for run in runs]
     return [(step, fmean(curve[step] for curve in curves)) for step in curves[0] if all(step in c for c in curves)]
 
 
 def notes(rows: dict[str, list[Record]]) -> str:
-    """What the table needs to be read right."""
+    """Return the notes below the table."""
     said = [f"- `{row}`: {NOTES[row]}" for row in rows if row in NOTES]
-    own = [f"- `{row}` runs with `{'`, `'.join(OWN[row].overrides)}`: {OWN[row].why}." for row in rows if row in OWN]
-    out = [f"- `{row}` is left out: {why}." for row, why in LEFT_OUT.items()]
+    own = [f"- `{row}` uses `{'`, `'.join(OWN[row].overrides)}`: {OWN[row].why}." for row in rows if row in OWN]
+    out = [f"- `{row}` is excluded: {why}." for row, why in LEFT_OUT.items()]
     return "\n".join([*said, *own, *out])
 
 
 def draw(rows: dict[str, list[Record]], file: Path) -> bool:
-    """The learning curves as small multiples: a thin line per seed, a thick one for the mean.
+    """Draw the learning curves as small multiples: a thin line per seed, a thick one for the mean.
 
     Returns:
-        False when matplotlib is not installed (extra ``plot``).
+        False if matplotlib is not installed (extra ``plot``).
     """
     try:
         from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ def draw(rows: dict[str, list[Record]], file: Path) -> bool:
     for axes in grid.flat[len(rows) :]:
         axes.set_visible(False)
     for axes in grid.flat[max(0, len(rows) - columns) : len(rows)]:
-        axes.tick_params(labelbottom=True)  # also where nothing stands below
+        axes.tick_params(labelbottom=True)  # also above an empty cell
     for axes, (row, runs) in zip(grid.flat, rows.items(), strict=False):
         for run in runs:
             axes.plot(*zip(*run["curve"], strict=True), color="tab:blue", alpha=0.35, linewidth=0.8)

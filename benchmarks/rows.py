@@ -1,19 +1,19 @@
-"""Every row of the algorithm table on the quickstart's task, from the same start: ``python benchmarks/rows.py``.
+"""Every algorithm on the quickstart's task, from the same start: ``python benchmarks/rows.py``.
 
-The first stage of the lesson makes one supervised start per seed. From there each row trains as the second stage does,
-its algorithm aside; `row_settings.py` says who needs more than that, and why. A last stage of a few steps with learning
-rate 0 lets the result write at temperature 1, so that length and entropy mean the same for every row, also for those
-that write nothing while they learn.
+The first stage of the lesson makes one supervised start per seed. From there each algorithm is trained with the
+settings of the second stage; `row_settings.py` lists the exceptions and their reasons. A last stage of a few steps with
+learning rate 0 samples from the result at temperature 1. So length and entropy are comparable for all algorithms, also
+for those that do not sample.
 
 ::
 
     benchmarks/results/
-      rows.jsonl    one line per row and seed, with every setting; a line that stands is not measured again
+      rows.jsonl    one line per algorithm and seed, with every setting; existing lines are not measured again
       rows.md       the table and its notes
       rows.png      the learning curves
       runs/         the runs themselves (not in git)
 
-A new row of the registry is measured without being named here. Results do not depend on the number of workers.
+A new algorithm is measured without being named here. Results do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, which happens in the workers
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # must be set before torch is imported, which happens in the workers
 
 from row_report import report
 from row_settings import EARLIER, LEFT_OUT, OWN
@@ -50,23 +50,23 @@ ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = [ROOT / "benchmarks/eight_bits.py"]
 Record = dict[str, Any]
 STEPS = 36
-"""Three times as many as rows need to go from no carries to nearly all of them: the rest shows whether it stays."""
+"""Three times the steps from no carries to nearly all of them: the rest shows if the result is stable."""
 EVERY = 3
 """Steps between two evaluations."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row, trained once.
+    """One run of one algorithm.
 
     Args:
-        row: Name in the algorithm table; "" for the start itself.
-        seed: Of the start, the order of the problems and the sampling.
-        lesson: A recipe of two stages: how the start is made, how a row trains.
-        out: Where the results go.
-        steps: Optimiser steps of the row.
-        again: Whether to measure what has been measured.
-        overrides: ``key=value`` of the stage in which the row trains, beside its own in `row_settings.py`.
+        row: Name of the algorithm; "" for the start itself.
+        seed: Of the start, the order of the prompts and the sampling.
+        lesson: A recipe of two stages: one for the start, one for the algorithm.
+        out: Folder of the results.
+        steps: Optimizer steps.
+        again: Measure again if there is a result.
+        overrides: ``key=value`` for the second stage, beside those in `row_settings.py`.
     """
 
     row: str
@@ -79,26 +79,26 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where the run lies."""
+        """Folder of the run."""
         return self.out / "runs" / f"{self.row or 'start'}-{self.seed}"
 
     @property
     def start(self) -> Path:
-        """The model every row of this seed starts from."""
+        """Initial model of every algorithm with this seed."""
         return replace(self, row="").folder / "01-start" / "model"
 
     @property
     def pool(self) -> Path:
-        """What the row `EARLIER` got right from the same start on the same problems."""
+        """Correct completions of the algorithm `EARLIER` from the same start on the same prompts."""
         return self.out / "runs" / f"pool-{self.seed}-{self.steps}" / "successes.jsonl"
 
     @property
     def needs_pool(self) -> bool:
-        """Whether the row draws from it."""
+        """True if the algorithm replays from the pool."""
         return self.row in OWN and any("{pool}" in text for text in OWN[self.row].overrides)
 
     def recipe(self, registry: Registry) -> recipe.Recipe:
-        """What `rlm train` would be given."""
+        """Return the recipe of the run."""
         document = yaml_strict.read(self.lesson).data
         first, second = document["stages"]
         if not self.row:
@@ -117,7 +117,7 @@ class Job:
         look = {
             **second,
             "name": "look",
-            "speed": {"skip_zero_advantage": False},  # rows that teach nothing have a length and an entropy too
+            "speed": {"skip_zero_advantage": False},  # zero-advantage completions have a length and an entropy too
             "algorithm": "reinforce",
             "evaluation": None,
             "trainer": {**trainer, **writes},
@@ -128,7 +128,7 @@ class Job:
 
 
 def _settings_of(row: str, registry: Registry) -> set[str]:
-    """The fields of `trainer:` that the engine of a row knows."""
+    """Return the fields of `trainer:` that the trainer of an algorithm has."""
     part = registry.find("rlm_trainers", registry.find("rlm_algorithms", row).target.trainer)
     engine: Any = part.bind({}, where=row).target
     return {field.name for field in fields(engine.config_class())}
@@ -138,7 +138,7 @@ def _settings_of(row: str, registry: Registry) -> set[str]:
 
 
 def measure(job: Job) -> Record:
-    """Trains one row, or finds that it has been; runs in a worker."""
+    """Train one algorithm, or return its existing record; runs in a worker."""
     import torch
 
     from rlm_plugins.run.train import train
@@ -186,7 +186,7 @@ def _train(train: Any, found: recipe.Recipe, registry: Registry, folder: Path) -
 
 
 def _portable(body: Any, pool: Path) -> Any:
-    """A stage as plain JSON without the paths of this machine."""
+    """Return a stage as plain JSON without local paths."""
     plain = json.loads(json.dumps(body).replace(json.dumps(str(pool)), '"the pool of this seed"'))
     plain["model"]["path"] = "the start of this seed"
     return plain
@@ -200,20 +200,20 @@ def _metric(stage: Record) -> str:
 
 
 def read(out: Path) -> list[Record]:
-    """The lines that stand, oldest first; one that a killed process left half written is passed over."""
+    """Return the existing records, oldest first, without an incomplete last line of a killed process."""
     file = out / "rows.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def rows_of(registry: Registry) -> list[str]:
-    """The built-in rows that can be measured, in the order of the table; the conventions of a row are not rows."""
+    """Return the built-in algorithms that can be measured, in the order of the table, without conventions."""
     named = [part.name for part in registry if part.hook == "rlm_algorithms" and part.plugin == BUILTIN]
     return [name for name in named if "@" not in name and name not in LEFT_OUT]
 
 
 def work(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Record | None]]:
-    """Runs jobs in at most that many processes, each of which imports torch once; None: it failed, and says why."""
+    """Run jobs in at most that many processes; yield None for a failed one, after printing its error."""
     if workers == 1:
         yield from ((job, _guarded(job)) for job in jobs)
         return
@@ -233,18 +233,22 @@ def _guarded(job: Job) -> Record | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures what has not been measured, then writes table and picture; 1 when a row failed."""
+    """Measure what is missing, then write table and figure; return 1 if an algorithm failed."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--rows", help="names with commas between (default: all)")
+    parser.add_argument("--rows", help="algorithms, separated by commas (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=STEPS, help="optimiser steps per row (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps per algorithm (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
     parser.add_argument("--lesson", type=Path, default=ROOT / "recipes/lessons/01-addition.yaml")
     parser.add_argument("--workers", type=int, choices=(1, 2), default=min(2, os.cpu_count() or 1))
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="said to every row; wants an --out of its own"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override for all; requires its own --out",
     )
-    parser.add_argument("--again", action="store_true", help="measure the named rows anew, starts included")
+    parser.add_argument("--again", action="store_true", help="measure the named ones again, with their starts")
     asked = parser.parse_args(arguments)
     known = rows_of(Registry())
     rows = asked.rows.split(",") if asked.rows else known
@@ -256,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     order = [*known, *(row for row in rows if row not in known)]
     _tidy(asked.out, order)
     said = tuple(asked.set)
-    jobs = [Job(row, seed, overrides=said, **task) for seed in asked.seeds for row in rows]  # a whole table early
+    jobs = [Job(row, seed, overrides=said, **task) for seed in asked.seeds for row in rows]  # a complete table early
     failed = []
     for number, (job, record) in enumerate(work(jobs, asked.workers), 1):
         if record is None:
@@ -276,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tidy(out: Path, order: Sequence[str]) -> None:
-    """Keeps the newest whole line of each row and seed, in the order of the table."""
+    """Keep the newest complete line of each algorithm and seed, in the order of the table."""
     newest = {(record["row"], record["seed"]): record for record in read(out) if record["row"] in order}
     lines = [newest[key] for key in sorted(newest, key=lambda key: (order.index(key[0]), key[1]))]
     (out / "rows.jsonl").write_text("".join(map(_line, lines)))

@@ -1,6 +1,6 @@
-"""The arms of `grpo_speed.py`: stock TRL, and ours with any of the short cuts, as data and as trainers.
+"""The arms of `grpo_speed.py`: stock TRL, and ours with each set of optimizations, as data and as trainers.
 
-They differ in nothing else: the same weights, problems, seeds and settings.
+They differ in nothing else: same weights, prompts, seeds and settings.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ EIGHTHS = Reward("eighths", Part("rlm_rewards", "eighths", "benchmark", eighths)
 
 @dataclass(frozen=True)
 class Arm:
-    """Who trains, and how.
+    """A trainer and its settings.
 
     Args:
-        speed: The short cuts of ours; None: stock TRL.
-        generator: How ours writes.
+        speed: The optimizations of ours; None: stock TRL.
+        generator: The generator of ours.
         checkpointing: Gradient checkpointing.
-        other_rows: Whether a micro-batch has the workload's `other_rows`.
-        half: Whether weights and products have two bytes.
+        other_rows: Use the workload's `other_rows` as micro-batch size.
+        half: Weights and products in bfloat16.
     """
 
     speed: Mapping[str, Any] | None = None
@@ -51,10 +51,10 @@ class Arm:
 
 
 EVERY = {name: True if off is False else off for name, off in OPTIONS.items()}
-"""Without a budget of tokens, which buys time with memory."""
+"""All but the token limit, which trades memory for time."""
 STOCK, OTHER, OURS, OFF = "stock", "stock, other rows", "ours", "ours, all off"
 DEFAULT, SPARED = "stock, checkpointing", "ours, checkpointing"
-BUDGET = "ours with token_budget"
+BUDGET = "ours with max_tokens_per_micro_batch"
 ARMS: dict[str, Arm] = {
     DEFAULT: Arm(checkpointing=True),
     STOCK: Arm(),
@@ -70,12 +70,12 @@ ARMS: dict[str, Arm] = {
     BUDGET: Arm({**EVERY, "max_tokens_per_micro_batch": "auto"}, FASTEST),
     OFF: Arm(OPTIONS),
 }
-"""TRL checkpoints unless told otherwise; `stock` is tuned: it does not, and may take another number of rows
-at a time. Ours is tuned by a budget of tokens, which reads more rows at a time."""
+"""TRL enables gradient checkpointing by default. `stock` is tuned: without it, and with the better of two micro-batch
+sizes. Ours is tuned by a token limit, which allows larger micro-batches."""
 
 
 def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -> Any:
-    """The trainer of an arm, not yet started; ours takes any reward."""
+    """Return the trainer of an arm, not yet started; ours takes any reward."""
     rows = workload.other_rows if arm.other_rows else workload.rows
     settings: dict[str, Any] = {
         **default_settings(),
@@ -114,7 +114,7 @@ def _stock(workload: Workload, settings: dict[str, Any], pieces: dict[str, Any])
 
 
 def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any], pieces: dict[str, Any]) -> Any:
-    """The same equation, of our parts."""
+    """Return the trainer with the same equation, made of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
     order = order_of(None, shuffle=False)
     return EquationTrainer(

@@ -1,4 +1,4 @@
-"""The gate of `grpo_speed.py`: an arm that writes other samples or learns other weights than stock is not timed."""
+"""The gate of `grpo_speed.py`: an arm whose samples or weights differ from stock TRL is not timed."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from speed_run import run
 from speed_workloads import GATE
 
 GRADIENT, WEIGHTS, HALF = 5e-6, 1e-4, 1.1
-"""Most relative distance of the gradient of a step and of the weights at the end; of the error in two bytes, over
+"""Maximum relative distance of the gradient of a step, and of the weights at the end; maximum bfloat16 error over
 stock's."""
 
 
 def apart(x: torch.Tensor, y: torch.Tensor) -> float:
-    """How far x is from y, relative to y."""
+    """Return the distance of x from y, relative to y."""
     return ((x - y).norm() / y.norm().clamp(min=1e-30)).item()
 
 
 def refusal(found: Run, stock: Run) -> str | None:
-    """What about a run is not as stock has it; None: nothing."""
+    """Return why a run differs from stock TRL, or None."""
     if found.written != stock.written:
-        return "it wrote other completions"
+        return "its completions differ"
     far = {"gradient": (apart(found.gradient, stock.gradient), GRADIENT)}
     far["weights"] = apart(found.weights, stock.weights), WEIGHTS
     return next((f"its {name} is {x:.1e} away" for name, (x, most) in far.items() if not x <= most), None)
 
 
 def check(where: str, runs: dict[str, Run]) -> dict[str, float]:
-    """The greatest distances between stock and the other arms of a workload.
+    """Return the maximum distances between stock TRL and the other arms of a workload.
 
     Raises:
-        SystemExit: One of them is too far off, or ours with all off is not stock's to the bit.
+        SystemExit: One of them is too large, or "ours, all off" is not bit-identical to stock TRL.
     """
     stock = runs[DEFAULT]
     for name, found in runs.items():
         if reason := refusal(found, stock):
-            sys.exit(f"not timed: on '{where}' the arm '{name}' is not stock: {reason}")
+            sys.exit(f"not timed: on '{where}' the arm '{name}' differs from stock: {reason}")
     if OFF in runs and STOCK in runs and not torch.equal(runs[OFF].weights, runs[STOCK].weights):
-        sys.exit(f"not timed: on '{where}' the weights of '{OFF}' are not those of '{STOCK}' to the bit")
+        sys.exit(f"not timed: on '{where}' the weights of '{OFF}' and '{STOCK}' are not bit-identical")
     return {
         "gradient": max(apart(found.gradient, stock.gradient) for found in runs.values()),
         "weights": max(apart(found.weights, stock.weights) for found in runs.values()),
@@ -50,13 +50,13 @@ def check(where: str, runs: dict[str, Run]) -> dict[str, float]:
 
 
 def half_precision(names: Sequence[str] = tuple(GATE)) -> dict[str, float]:
-    """How far a gradient in two bytes is from that of the same weights in four: of stock and of ours, on average.
+    """Return the mean error of a bfloat16 gradient against float32 with the same weights, of stock and of ours.
 
     Args:
         names: Of the workloads.
 
     Raises:
-        SystemExit: Ours is further off.
+        SystemExit: The error of ours is larger.
     """
     found = {STOCK: 0.0, OURS: 0.0}
     for workload in (replace(GATE[name], canned=True, steps=1) for name in names):
@@ -64,12 +64,12 @@ def half_precision(names: Sequence[str] = tuple(GATE)) -> dict[str, float]:
         for name in found:
             found[name] += apart(run(workload, replace(ARMS[name], half=True)).gradient, truth) / len(names)
     if not found[OURS] <= HALF * found[STOCK]:
-        sys.exit(f"not timed: in bf16 our gradient is {found[OURS]:.1e} from the truth, stock's {found[STOCK]:.1e}")
+        sys.exit(f"not timed: in bf16 our gradient is {found[OURS]:.1e} from float32, stock's {found[STOCK]:.1e}")
     return found
 
 
 def gate(arms: Iterable[str] = ARMS) -> dict[str, dict[str, float]]:
-    """Workload → distances; the error in bf16 under ``bf16``."""
+    """Return workload → distances; ``bf16`` → the errors in bfloat16."""
     found = {
         name: check(name, {arm: run(workload, ARMS[arm]) for arm in arms if not ARMS[arm].other_rows})
         for name, workload in GATE.items()

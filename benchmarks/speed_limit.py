@@ -1,9 +1,9 @@
-"""What a machine could do at best: the products nobody can leave out, at the rate at which it multiplies.
+"""A lower bound for the time of a step: the unavoidable matrix products, at the machine's measured rate.
 
-A step must read every prompt once and every token of a completion that teaches, forward (2 N operations a token for N
-frozen weights) and backward (2 N; 6 for a weight of an adapter), score each token against the vocabulary (two
-products), and write the completions one token after the other. Attention, norms, sampling and Python cost nothing here:
-so it is a limit, and nobody will get there.
+A step needs a forward pass over every prompt once and over every token of an informative completion (2 N operations
+per token for N frozen parameters), a backward pass (2 N; 6 per adapter parameter in both), logits of each token
+(two products), and sequential decoding. Attention, norms, sampling and Python count as free, so the bound cannot be
+reached.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
-from rlm_plugins.kernels.cpu_linear import Product
+from rlm_plugins.kernels.cpu_linear import PackedLinear
 
 READ = 2**26
-"""Bytes read to find out how fast memory is: more than a cache holds."""
+"""Bytes read to measure memory bandwidth: larger than the caches."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What one thread does in a second.
+    """The throughput of one thread per second.
 
     Args:
         products: Operations in products of large matrices.
-        thin: The same where one has few rows, as when a token is written.
+        thin: The same with few rows in one matrix, as in decoding.
         read: Bytes read from memory.
     """
 
@@ -39,10 +39,10 @@ class Machine:
 
 
 def probe() -> Machine:
-    """Asks this machine, both of the libraries that multiply on it."""
+    """Measure this machine, with both of its matrix libraries."""
     torch.set_num_threads(1)
     square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
-    memory, laid = torch.ones(READ // 4), Product(square, None)
+    memory, laid = torch.ones(READ // 4), PackedLinear(square, None)
     return Machine(
         products=2 * 1024**3 / min(_best(lambda: square @ square), _best(lambda: laid(square))),
         thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),
@@ -60,21 +60,21 @@ def _best(work: Callable[[], object], times: int = 20) -> float:
 
 
 def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict[str, float]:
-    """Least seconds of a run, as ``writing``, ``scoring`` and ``learning``.
+    """Return the lower bound in seconds of a run, as ``writing``, ``scoring`` and ``learning``.
 
     Args:
-        workload: What was trained on.
-        groups: What was written, as `speed_meter.Run` has it.
-        machine: Where.
+        workload: The workload.
+        groups: The generated groups, as in `speed_meter.Run`.
+        machine: The throughput.
     """
     body, adapter, head = _weights(workload)
-    learned = [group for group in groups if group[2] or workload.beta]  # a KL sees every row
+    learned = [group for group in groups if group[2] or workload.beta]  # a KL needs every completion
     tokens, scored = _tokens(learned)
     learning = workload.iterations * ((4 * body + 6 * adapter) * tokens + 4 * head * scored) / machine.products
     tokens, written = _tokens(groups)
     scoring = (2 * body * tokens + 2 * head * written) / machine.products if workload.beta else 0.0
     prompts = sum(prompt for prompt, _, _ in groups)
-    together = max(1, workload.rows * workload.accumulation // workload.generations)  # groups that are written at once
+    together = max(1, workload.rows * workload.accumulation // workload.generations)  # groups that are decoded together
     longest = sum(max(rows) for _, rows, _ in groups) / together
     decoding = max(4 * (body + head) * longest / machine.read, 2 * (body + head) * written / machine.thin)
     writing = 0.0 if workload.canned else 2 * body * prompts / machine.products + decoding
@@ -82,13 +82,13 @@ def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict
 
 
 def _tokens(groups: Sequence[Group]) -> tuple[int, int]:
-    """Those that are read, a prompt once; and those that are asked for."""
+    """Return the tokens of forward passes (a prompt once), and the tokens with logits."""
     asked = sum(sum(rows) for _, rows, _ in groups)
     return sum(prompt - len(rows) for prompt, rows, _ in groups) + asked, asked
 
 
 def _weights(workload: Workload) -> tuple[int, int, int]:
-    """Frozen ones in the layers, of the adapters, of the language head."""
+    """Return the number of frozen parameters in the layers, of adapter parameters, and of the language head."""
     made = model(workload)
     layers = [x for x in made.model.layers.modules() if isinstance(x, torch.nn.Linear)]
     adapter = sum(int(LORA["r"]) * (x.in_features + x.out_features) for x in layers)

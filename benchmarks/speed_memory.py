@@ -1,4 +1,4 @@
-"""Memory of an arm of `grpo_speed.py`: the most its process held in a step, less what it held before the first."""
+"""Memory of an arm of `grpo_speed.py`: the maximum RSS during a step minus that before the first."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HELD = (DEFAULT, STOCK, OURS, SPARED)
 
 
 def held(arm: str) -> int:
-    """Bytes; to be asked in a fresh process."""
+    """Return the bytes of an arm; for a fresh process."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(WORKLOADS["M"], ARMS[arm], folder)
         gc.collect()
         before = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
         trainer.train()
     return resident("VmHWM") - before

@@ -1,7 +1,7 @@
-"""What an arm of `grpo_speed.py` takes, from its first step to its last.
+"""Measurement of an arm of `grpo_speed.py`, from its first step to its last.
 
-The same methods are wrapped in every arm, so that a second is *writing* (completions), *scoring* (rewards, old and
-reference log-probabilities) or *learning* (everything else) by the same rule.
+The same methods are wrapped in every arm. So each second is *writing* (generation), *scoring* (rewards, old and
+reference log-probs) or *learning* (everything else) by the same rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from speed_workloads import Workload
 from speed_world import canned
 from transformers import TrainerCallback
 
-from rlm_plugins.packing.forward import causal_model
+from rlm_plugins.kernels.model_traits import causal_model
 
 PARTS = ("writing", "scoring", "learning")
 Group = tuple[int, list[int], bool]
@@ -24,17 +24,17 @@ Group = tuple[int, list[int], bool]
 
 @dataclass
 class Run:
-    """What an arm did, and what it took.
+    """The result and the cost of an arm.
 
     Args:
-        seconds: Of the process's CPU: `PARTS`, each over all steps.
-        wall: Seconds of the clock, likewise.
-        once: Seconds of CPU before the first step, in which the model is tried: by a generator, and by the packed pass.
-        positions: Of the update: ``padded``, ``live`` (no padding), ``forwarded`` (through the model).
+        seconds: CPU seconds of `PARTS`, each over all steps.
+        wall: Wall-clock seconds of all steps.
+        once: CPU seconds before the first step, for the self-checks of generator and packed forward pass.
+        positions: Tokens of the update: ``padded``, ``live`` (without padding), ``forwarded`` (through the model).
         written: Every completion, in order.
-        gradient: Of the first step, as the optimiser gets it.
-        weights: What was trained, at the end.
-        groups: Per group the tokens of its prompt, of each completion, and whether it teaches.
+        gradient: Of the first step, as the optimizer receives it.
+        weights: The trained parameters at the end.
+        groups: Per group the tokens of its prompt, of each completion, and True if any advantage is non-zero.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
@@ -48,12 +48,12 @@ class Run:
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU in all."""
+        """Total CPU seconds."""
         return sum(self.seconds.values())
 
     @property
     def tokens(self) -> int:
-        """Of all completions."""
+        """Tokens of all completions."""
         return sum(map(len, self.written))
 
 
@@ -62,7 +62,7 @@ class Meter(TrainerCallback):
 
     Args:
         trainer: Not yet started.
-        workload: What it trains on.
+        workload: Its workload.
     """
 
     def __init__(self, trainer: Any, workload: Workload) -> None:
@@ -89,7 +89,7 @@ class Meter(TrainerCallback):
         self.found.wall += time.perf_counter() - self._clock
 
     def _timed(self, part: str, method: Callable[..., Any], see: Callable[[Any], None]) -> Callable[..., Any]:
-        """The method, whose own seconds count for `part`: those of a timed method within it are not its own."""
+        """Return the method with its own seconds counted for `part`, without those of timed methods inside it."""
 
         def timed(*given: Any, **named: Any) -> Any:
             began, before = time.process_time(), self._spent
@@ -134,5 +134,5 @@ class Meter(TrainerCallback):
 
 
 def flat(tensors: list[Any]) -> torch.Tensor:
-    """All their numbers in one line, in float32."""
+    """Return all elements as one float32 vector."""
     return torch.cat([x.detach().float().flatten() for x in tensors])

@@ -1,4 +1,4 @@
-"""The picture of `grpo_speed.py`: what a step takes beside stock's, arm by arm."""
+"""The figure of `grpo_speed.py`: the time of a step relative to stock TRL, arm by arm."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from speed_report import Record, seconds, tuned
 
 
 def draw(found: Record, file: Path) -> bool:
-    """A bar per arm and workload, of what it takes beside stock.
+    """Draw a bar per arm and workload: its time relative to stock TRL.
 
     Returns:
-        False when matplotlib is not installed (extra ``plot``).
+        False if matplotlib is not installed (extra ``plot``).
     """
     try:
         from matplotlib.figure import Figure
@@ -27,17 +27,17 @@ def draw(found: Record, file: Path) -> bool:
         whole = median(seconds(work, DEFAULT))
         for side, arm in enumerate((DEFAULT, tuned(work)[0], OURS)):
             if side == 1 and arm == DEFAULT:
-                continue  # nobody tuned it
+                continue  # measured with one setting only
             base = 0.0
-            for part, colour in zip(PARTS, ("tab:orange", "tab:grey", "tab:blue"), strict=True):
+            for part, color in zip(PARTS, ("tab:orange", "tab:grey", "tab:blue"), strict=True):
                 share = median(seconds(work, arm, part)) / whole
                 label = part if at == side == 0 else None
-                axes.bar(at + 0.28 * (side - 1), share, 0.25, base, color=colour, label=label)
+                axes.bar(at + 0.28 * (side - 1), share, 0.25, base, color=color, label=label)
                 base += share
         axes.plot([at + 0.14, at + 0.42], [sum(work["least"].values()) / whole] * 2, color="black", linewidth=1)
     axes.set_xticks(range(len(works)), list(works))
-    axes.set_ylabel("time of a step, beside stock")
-    axes.set_title("stock TRL, tuned, ours; the line: what the machine could do", fontsize=9)
+    axes.set_ylabel("time of a step, relative to stock")
+    axes.set_title("stock TRL, tuned, ours; line: lower bound of the machine", fontsize=9)
     figure.legend(fontsize=8, loc="outside right upper")
     figure.savefig(file, dpi=140)
     return True

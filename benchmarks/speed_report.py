@@ -1,4 +1,4 @@
-"""From the numbers of `grpo_speed.py` to its page and README's table; `speed_picture.py` has the picture."""
+"""The page of `grpo_speed.py` and its sentence in README, from the measurements; `speed_picture.py` has the figure."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ GOALS = {
     "B1": (2.8, 2.2), "B1d": (3.8, 3.0), "B2": (3.3, 2.7), "B3": (8.0, 5.5), "B4": (4.0, 3.3),
     "U0": (5.0, None), "U25": (9.0, None), "U50": (13.0, None), "U75": (20.0, None),
 }  # fmt: skip
-"""At least so many times as fast as stock with checkpointing; and, both at their best, without it."""
+"""Minimum speed-up over stock TRL with checkpointing, and without it with both sides tuned."""
 WRITING = {"B1": 2.0, "B2": 2.4, "B3": 3.3}
-"""The same of writing alone."""
+"""Minimum speed-up of generation alone."""
 
 
 def seconds(found: Record, arm: str, *parts: str) -> list[float]:
-    """Of an arm in each round, in the parts named (none: in all); rounds without the arm are left out."""
+    """Return the seconds of an arm per round, in the named parts (none: all), for rounds that have the arm."""
     return [sum(one[arm][part] for part in parts or PARTS) for one in found["rounds"] if arm in one]
 
 
 def best(found: Record, *arms: str) -> str:
-    """The fastest of these arms that was measured in every round; stock with checkpointing where none was."""
+    """Return the fastest of these arms that every round has, or stock with checkpointing."""
     measured = [arm for arm in arms if arm in found["rounds"][-1]]
     return min(measured or [DEFAULT], key=lambda arm: median(seconds(found, arm)))
 
 
 def tuned(found: Record) -> tuple[str, str]:
-    """Stock and ours without checkpointing, each with the better of two micro-batches."""
+    """Return stock and ours without checkpointing, each with the better of two micro-batch sizes."""
     return best(found, STOCK, OTHER), best(found, OURS, BUDGET)
 
 
 def times(found: Record, slow: str, fast: str, *parts: str) -> list[float]:
-    """How many times as fast, in each round."""
+    """Return the speed-up per round."""
     pairs = zip(seconds(found, slow, *parts), seconds(found, fast, *parts), strict=False)
     return [one / max(other, 1e-9) for one, other in pairs]
 
 
 def table(found: Record) -> str:
-    """A line per workload."""
+    """Return the table with one line per workload."""
     lines = [
-        "| | a step | stock | tuned | ours | tuned | × stock | × tuned | of the limit |",
+        "| | workload | stock | tuned | ours | tuned | × stock | × tuned | of the limit |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, work in found["workloads"].items():
@@ -71,25 +71,32 @@ def table(found: Record) -> str:
 
 
 def lines(found: Record) -> str:
-    """What README says."""
+    """Return the sentence of README: speed-ups of the training steps, and of the memory."""
+    works = [work for name, work in found["workloads"].items() if name.startswith("B")]
+    default = [median(times(work, DEFAULT, OURS)) for work in works]
+    best = [median(times(work, *tuned(work))) for work in works]
+    memory = ""
+    if "memory" in found:
+        memory = f", and 1/{found['memory'][DEFAULT] / found['memory'][OURS]:.1f} of its peak memory"
     return (
-        f"{table(found)}\n\n[All of it](benchmarks/results/grpo_speed.md), with what was equal and where the time goes."
+        f"With the same samples, a step takes 1/{min(default):.1f} to 1/{max(default):.1f} of TRL's CPU time{memory}.\n"
+        f"Against TRL without gradient checkpointing it takes 1/{min(best):.1f} to 1/{max(best):.1f} "
+        "(`make bench-full`, [numbers](benchmarks/results/grpo_speed.md), [method](docs/speed.md))."
     )
 
 
 def page(found: Record) -> str:
-    """The text of ``grpo_speed.md``."""
+    """Return the text of ``grpo_speed.md``."""
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
     machine = found["machine"]
     pieces = [
-        "# Faster, with the same samples",
-        "`python benchmarks/grpo_speed.py --full`: seconds of CPU on one thread, float32, LoRA of rank 16; medians "
-        "over rounds in one process, arm after arm. Stock is TRL as it comes, with gradient checkpointing; tuned is "
-        "TRL without it, at the better of two micro-batches. Ours has every short cut on and no checkpointing; tuned "
-        "it may read more rows at once (`speed: {max_tokens_per_micro_batch: auto}`), where that is quicker. "
-        "× stock is ours as it "
-        "comes, × tuned is both tuned. The limit is what the products alone would take that no exact trainer can leave "
-        "out (`speed_limit.py`). "
+        "# Time of a step, with the same samples",
+        "`python benchmarks/grpo_speed.py --full`: CPU seconds on one thread, float32, LoRA of rank 16; medians over "
+        "rounds in one process. *Stock* is TRL with its defaults, which include gradient checkpointing; *tuned* is TRL "
+        "without it, with the better of two micro-batch sizes. *Ours* has every optimization and no checkpointing; "
+        "*tuned* it may use larger micro-batches (`speed: {max_tokens_per_micro_batch: auto}`). *× stock* compares the "
+        "defaults, *× tuned* both tuned. *The limit* is the time of the unavoidable matrix products "
+        "(`benchmarks/speed_limit.py`). "
         f"{packages}; {machine['products'] / 1e9:.0f} GFLOP/s in large products, {machine['thin'] / 1e9:.0f} in thin "
         f"ones, {machine['read'] / 1e9:.0f} GB/s from memory.",
         table(found),
@@ -104,14 +111,14 @@ def page(found: Record) -> str:
 
 
 def _equality(found: Record) -> Iterator[str]:
-    yield "Every arm of every workload wrote stock's completions. Furthest from stock, relative:\n"
+    yield "Every arm of every workload generated the completions of stock. Maximum distance from stock, relative:\n"
     yield "| | gradient of a step | weights at the end |"
     yield "|---|--:|--:|"
     for name, far in {**found["gate"], **{n: w["distances"] for n, w in found["workloads"].items()}}.items():
         if name != "bf16":
             yield f"| {name} | {far['gradient']:.1e} | {far['weights']:.1e} |"
     half = found["gate"]["bf16"]
-    yield f"\nIn bf16 a gradient is {half[STOCK]:.1e} from the truth with stock, {half[OURS]:.1e} with ours."
+    yield f"\nError of a gradient in bf16, against float32: {half[STOCK]:.1e} with stock, {half[OURS]:.1e} with ours."
 
 
 def _goals(found: Record) -> Iterator[str]:
@@ -120,7 +127,7 @@ def _goals(found: Record) -> Iterator[str]:
             if goal is not None:
                 yield _goal(f"{name}, {ours}, × {stock}", times(work, stock, ours), goal)
         if name in WRITING:
-            yield _goal(f"{name}, writing alone", times(work, DEFAULT, OURS, "writing"), WRITING[name])
+            yield _goal(f"{name}, generation alone", times(work, DEFAULT, OURS, "writing"), WRITING[name])
         if OFF in work["rounds"][0]:
             yield _goal(f"{name}, all off, × stock", times(work, STOCK, OFF), 0.97)
     if held := found.get("memory"):
@@ -134,8 +141,8 @@ def _goal(what: str, found: list[float], goal: float) -> str:
 
 
 def _parts(found: Record) -> Iterator[str]:
-    yield "Seconds of a step; *once*: before the first one, when generator and packed pass try the model.\n"
-    yield "| | arm | writing | scoring | learning | wall | once | tokens/s | padded | live | forwarded |"
+    yield "Seconds of a step; *once*: before the first one, for the self-checks of generator and packed forward pass.\n"
+    yield "| | arm | generation | scoring | update | wall | once | tokens/s | padded | live | forwarded |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for name, work in found["workloads"].items():
         for arm, positions in work["positions"].items():
@@ -147,10 +154,10 @@ def _parts(found: Record) -> Iterator[str]:
 
 
 def into(text: str, said: str) -> str:
-    """A text with what is said between its marks.
+    """Return a text with new content between its markers.
 
     Raises:
-        ValueError: The text has no marks.
+        ValueError: The text has no markers.
     """
     before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
     return f"{text[:before]}\n{said}\n{text[after:]}"

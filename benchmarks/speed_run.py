@@ -1,4 +1,4 @@
-"""One arm of `grpo_speed.py` trained."""
+"""A run of one arm of `grpo_speed.py`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation import generate
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
-    """Trains an arm.
+    """Train an arm and return its measurement.
 
     Args:
-        workload: On what.
-        arm: Who.
-        truth: Whether weights that were rounded to two bytes are computed with in four.
+        workload: The workload.
+        arm: The arm.
+        truth: Compute in float32 with weights rounded to bfloat16.
     """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -39,19 +39,19 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
 
 
 def begin(trainer: Any) -> float:
-    """Has the policy write two tokens as it will write in training, and reads them: no random number is drawn.
+    """Generate two tokens and run a forward pass on them, for the self-checks; uses no random number.
 
     Args:
         trainer: Not yet started.
 
     Returns:
-        Seconds of CPU.
+        CPU seconds.
     """
     began = time.process_time()
     model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
     inputs = {"input_ids": ids, "attention_mask": ids}
     config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
-    written(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
+    generate(getattr(trainer, "_generator", None), model.generate, model, inputs, config)
     rows = ids.repeat(1, 2)
     with torch.no_grad():
         trainer._get_per_token_logps_and_entropies(model, rows, torch.ones_like(rows), 2)

@@ -1,4 +1,4 @@
-"""What `grpo_speed.py` trains on, in numbers; `speed_world.py` makes it."""
+"""The workloads of `grpo_speed.py` as numbers; `speed_world.py` builds them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ SIZES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A recipe in numbers.
+    """A workload.
 
     Args:
-        about: It in words.
+        about: Description for the table.
         size: A key of `SIZES`.
-        prompts: Least and most tokens of a prompt.
-        completion: Most tokens of a completion.
-        mean: Tokens after which a completion ends on average, were there no most.
-        rows: Rows of a micro-batch.
-        accumulation: Micro-batches of an optimiser step.
+        prompts: Minimum and maximum tokens of a prompt.
+        completion: Maximum tokens of a completion.
+        mean: Mean tokens of a completion without that maximum.
+        rows: Completions of a micro-batch.
+        accumulation: Micro-batches of an optimizer step.
         generations: Completions of a prompt.
-        dead: Of every four prompts, how many teach nothing.
-        iterations: Optimiser steps per generation.
+        dead: Of every four prompts, the number with equal rewards (zero advantage).
+        iterations: Optimizer steps per generation.
         beta: Coefficient of the KL to the reference.
-        canned: Completions are drawn, not written: the update alone is measured.
-        steps: Optimiser steps that are measured.
-        other_rows: Rows of a micro-batch with which stock is tried too, since no number is best for all.
+        canned: Use random completions instead of generated ones: only the update is measured.
+        steps: Measured optimizer steps.
+        other_rows: A second micro-batch size for stock TRL, since none is best for all workloads.
     """
 
     about: str
@@ -49,17 +49,17 @@ class Workload:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens of the model."""
+        """Size of the model's vocabulary."""
         return SIZES[self.size]["vocab_size"]
 
     @property
     def ends(self) -> list[int]:
-        """The tokens that end a completion."""
+        """Token ids that end a completion."""
         return list(range(1, 1 + max(1, round(self.vocabulary / self.mean))))
 
 
 B1 = Workload(
-    about="0.75 M weights, prompts of 16–32 tokens, completions of at most 48, 32 rows",
+    about="0.75 M parameters, prompts of 16–32 tokens, completions of at most 48, 32 sequences",
     size="toy",
     prompts=(16, 32),
     completion=48,
@@ -69,7 +69,7 @@ B1 = Workload(
     other_rows=16,
 )
 B2 = Workload(
-    about="15.7 M weights, vocabulary of 8192, prompts of 64–128, completions of at most 128, a quarter dead",
+    about="15.7 M parameters, vocabulary of 8192, prompts of 64–128, completions of at most 128, 25 % zero-advantage",
     size="small",
     prompts=(64, 128),
     completion=128,
@@ -78,7 +78,7 @@ B2 = Workload(
 )
 WORKLOADS: dict[str, Workload] = {
     "B1": B1,
-    "B1d": replace(B1, about="the same, half of the groups without spread", dead=2),
+    "B1d": replace(B1, about="the same, half of the groups zero-advantage", dead=2),
     "B2": B2,
     "B3": replace(
         B2, about="15.7 M, prompts of 384–448, completions of at most 48", prompts=(384, 448), completion=48, mean=24,
@@ -87,20 +87,20 @@ WORKLOADS: dict[str, Workload] = {
     "B4": replace(B2, about="15.7 M as B2, two steps per generation, β = 0.04", dead=0, iterations=2, beta=0.04),
     **{
         f"U{25 * dead}": replace(
-            B2, about=f"the update of B2 alone, 32 rows, {25 * dead} % dead", accumulation=4, dead=dead, canned=True,
-            steps=1, other_rows=4,
+            B2, about=f"the update of B2 alone, 32 sequences, {25 * dead} % zero-advantage", accumulation=4, dead=dead,
+            canned=True, steps=1, other_rows=4,
         )
         for dead in range(4)
     },
     "M": replace(
-        B2, about="15.7 M, prompts of 128–256, completions of at most 256, 32 rows: memory", prompts=(128, 256),
+        B2, about="15.7 M, prompts of 128–256, completions of at most 256, 32 sequences: memory", prompts=(128, 256),
         completion=256, mean=128, accumulation=4, dead=0, steps=1,
     ),
 }  # fmt: skip
-"""By their names in the table."""
+"""Name in the table → workload."""
 GATE: dict[str, Workload] = {
-    "ragged": replace(B1, about="ragged groups, half dead", size="tiny", dead=2, accumulation=2, steps=3),
+    "ragged": replace(B1, about="ragged groups, half zero-advantage", size="tiny", dead=2, accumulation=2, steps=3),
     "twice": replace(B1, about="two steps per generation, β", size="tiny", iterations=2, beta=0.04, steps=4),
     "long": replace(B1, about="long prompts, pairs", size="tiny", prompts=(40, 60), generations=2, steps=3),
 }
-"""Small ones on which every arm must equal stock before anything is timed."""
+"""Small workloads on which every arm must equal stock TRL before anything is timed."""

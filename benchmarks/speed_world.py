@@ -1,8 +1,8 @@
-"""What a workload of `grpo_speed.py` trains on: models, prompts and rewards made to measure, and nothing downloaded.
+"""Models, prompts and rewards of the workloads of `grpo_speed.py`, without downloads.
 
-Lengths are ragged as in real answers: of the V tokens of an untrained model, which are all about equally likely, k end
-a completion, so that one of V / k tokens is the last. What a prompt teaches is chosen too: every answer to a *dead* one
-has the same reward.
+Lengths are ragged as in real completions. The V tokens of an untrained model are about equally likely, and k of them
+end a completion, so one of V / k tokens is the last. All completions of a *dead* prompt have the same reward, and
+therefore zero advantage.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2)}
-"""Of queries, and of keys and values."""
+"""Number of query heads, and of key-value heads."""
 DEAD = (3, 1, 2)
-"""Of every four prompts, those that teach nothing where one, two or three do not."""
+"""Of every four prompts, the order in which they become dead."""
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "init_lora_weights": "gaussian"}
 
 
 def model(workload: Workload) -> Any:
-    """The model, with random weights that depend on its size alone."""
+    """Return the model, with random weights that depend on its size only."""
     torch.manual_seed(0)
     heads, shared = HEADS[workload.size]
     config = Qwen2Config(
@@ -44,7 +44,7 @@ def model(workload: Workload) -> Any:
 
 
 def tokenizer(workload: Workload) -> PreTrainedTokenizerFast:
-    """One token per word."""
+    """Return a tokenizer with one token per word."""
     words = {"<pad>": 0, "<end>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, workload.vocabulary)}}
     core = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -54,7 +54,7 @@ def tokenizer(workload: Workload) -> PreTrainedTokenizerFast:
 
 
 def problems(workload: Workload) -> Dataset:
-    """64 prompts, taken in this order."""
+    """Return 64 prompts, used in this order."""
     draw = random.Random(0)
     rows = []
     for number in range(64):
@@ -65,12 +65,12 @@ def problems(workload: Workload) -> Dataset:
 
 
 def eighths(completion_ids: Sequence[Sequence[int]], dead: Sequence[bool]) -> list[float]:
-    """A reward that differs between answers, and is exact in binary; 0 for a dead prompt."""
+    """Return rewards that differ between completions and are exact in binary; 0 for a dead prompt."""
     return [0.0 if none else sum(ids) % 8 / 8 for ids, none in zip(completion_ids, dead, strict=True)]
 
 
 def canned(workload: Workload, rows: int) -> list[list[int]]:
-    """Completions as an untrained model would write them."""
+    """Return random completions, distributed as those of an untrained model."""
     draw, last = random.Random(rows), max(workload.ends)
     found = []
     for _ in range(rows):

@@ -1,11 +1,11 @@
 """Lesson 4: from GRPO to PPO, one symbol at a time: ``python benchmarks/turns.py``.
 
-Every recipe of the lesson trains its last stage from the same supervised start, one per seed.
+The last stage of every recipe of the lesson is trained from the same supervised start, one per seed.
 
 ::
 
     recipes/lessons/04-from-grpo-to-ppo/
-      curves.jsonl   one line per recipe and seed; a line that stands is not measured again
+      curves.jsonl   one line per recipe and seed; existing lines are not measured again
       curves.png     the learning curves
     benchmarks/results/runs/   the runs themselves (not in git)
 """
@@ -38,12 +38,12 @@ FILE = "curves.jsonl"
 
 
 def turns(lesson: Path) -> list[Path]:
-    """The recipes, in the order of the lesson."""
+    """Return the recipes in the order of the lesson."""
     return sorted(lesson.glob("*.yaml"))
 
 
 def last_stage(file: Path, start: Path, seed: int) -> recipe.Recipe:
-    """A recipe's last stage alone, from a model that was trained before."""
+    """Return a recipe's last stage alone, starting from a trained model."""
     document = yaml_strict.read(file).data
     stage = document["stages"][-1]
     stage["model"] = {**stage["model"], "name": "pretrained", "path": str(start)}
@@ -52,7 +52,7 @@ def last_stage(file: Path, start: Path, seed: int) -> recipe.Recipe:
 
 
 def measure(file: Path, seed: int, runs: Path) -> Record:
-    """Trains one recipe once."""
+    """Train one recipe once and return its curve."""
     from rlm_plugins.run.train import train
 
     start = Job("", seed, turns(file.parent)[0], runs, steps=0)
@@ -70,12 +70,12 @@ def measure(file: Path, seed: int, runs: Path) -> Record:
 
 
 def read(file: Path) -> list[Record]:
-    """What was measured."""
+    """Return the existing records."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def curves(records: Sequence[Record]) -> dict[str, list[list[float]]]:
-    """Recipe → (step, mean over the seeds, lowest, highest), in the order of the lesson."""
+    """Return recipe → (step, mean over the seeds, lowest, highest), in the order of the lesson."""
     found: dict[str, list[list[float]]] = {}
     for name in sorted({r["recipe"] for r in records}):
         runs = [dict(map(tuple, r["curve"])) for r in records if r["recipe"] == name]
@@ -85,7 +85,7 @@ def curves(records: Sequence[Record]) -> dict[str, list[list[float]]]:
 
 
 def table(records: Sequence[Record]) -> str:
-    """A line per recipe: the mean at each evaluation, the seeds at the last."""
+    """Return a table with a line per recipe: the mean at each evaluation, the seeds at the last."""
     found = curves(records)
     steps = sorted({step for points in found.values() for step, *_ in points})
     lines = [
@@ -100,7 +100,7 @@ def table(records: Sequence[Record]) -> str:
 
 
 def draw(records: Sequence[Record], file: Path) -> None:
-    """The means over the seeds, and the range between the lowest and the highest seed."""
+    """Draw the means over the seeds, and the range from the lowest to the highest."""
     from matplotlib.figure import Figure
 
     found = curves(records)
@@ -120,7 +120,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures what has not been measured, then draws."""
+    """Measure what is missing, then draw."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--lesson", type=Path, default=LESSON)

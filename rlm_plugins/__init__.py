@@ -11,4 +11,4 @@ __all__ = ["__version__", "hookimpl"]
 __version__ = "0.1.0"
 
 hookimpl = HookimplMarker("rlm")
-"""Marks a function of a plugin as the implementation of one hook of :mod:`rlm_plugins.hookspecs`."""
+"""Decorator of a plugin's function that implements a hook of :mod:`rlm_plugins.hookspecs`."""

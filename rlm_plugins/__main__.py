@@ -1,4 +1,4 @@
-"""``python -m rlm_plugins …`` is ``rlm …``; `accelerate launch -m rlm_plugins train …` needs this door."""
+"""Entry point of ``python -m rlm_plugins`` (= ``rlm``), for `accelerate launch -m rlm_plugins train …`."""
 
 from rlm_plugins.cli import main
 

@@ -1,4 +1,4 @@
-"""A row of the algorithm table: one choice for every symbol of the equation, as data."""
+"""An algorithm as data: one choice for every symbol of the equation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Algorithm:
     """One published algorithm, or yours.
 
     Args:
-        about: What it is, in a sentence or two.
-        source: Where it is defined (arXiv number, equation).
-        pitfalls: What goes wrong, and where libraries disagree.
-        trainer: The engine that runs it (hook ``rlm_trainers``).
-        family: Where surveys file it; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
-        names: Slot, or part of a slot that has several → what the source calls it, and its knobs.
+        about: A description of one or two sentences.
+        source: The definition (arXiv number, equation).
+        pitfalls: Known failure modes, and differences between libraries.
+        trainer: The trainer that runs it (hook ``rlm_trainers``).
+        family: Its class in surveys; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
+        names: Slot, or part of a slot that has several → the source's name for it and for its knobs.
 
-    ``file`` and ``line`` are where the row was written. The other fields are the slots of the equation; each names a
-    part of the hook with the same recipe key. What a hook keeps beside the knobs (``beta`` of a penalty, ``rows`` of
-    a source) stands there in a row as well.
+    ``file`` and ``line`` are the place of its definition. The other fields are the slots of the equation; each names
+    a part of the hook with the same recipe key. Keys that a hook keeps beside the knobs (``beta`` of a penalty,
+    ``num_completions`` of a rollout source) are given there as well.
     """
 
     about: str
@@ -57,7 +57,7 @@ class Algorithm:
         object.__setattr__(self, "line", frame.f_lineno)
 
     def slots(self) -> dict[str, Spec | Sequence[Spec]]:
-        """Recipe key → what this row chooses there.
+        """Return recipe key → the choice of this algorithm.
 
         >>> Algorithm(about="", source="", advantage="gae").slots()["advantage"]
         'gae'
@@ -65,25 +65,25 @@ class Algorithm:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name in SLOTS}
 
 
-def convention(row: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
-    """A row as a library computes it: other `slots`, and the paper's names for the rest."""
-    names = {slot: name for slot, name in row.names.items() if slot not in slots}
-    return dataclasses.replace(row, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
+def variant(algorithm: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
+    """Return `algorithm` as a library implements it: with other `slots`, and the paper's names for the rest."""
+    names = {slot: name for slot, name in algorithm.names.items() if slot not in slots}
+    return dataclasses.replace(algorithm, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
 
 
-def turned(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
-    """A part of another row with some of its knobs turned.
+def with_knobs(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
+    """Return the spec of a part with some of its knobs replaced.
 
-    >>> turned("clip", delta=3.0), turned({"name": "clip", "delta": 3.0}, epsilon=0.1)
+    >>> with_knobs("clip", delta=3.0), with_knobs({"name": "clip", "delta": 3.0}, epsilon=0.1)
     ({'name': 'clip', 'delta': 3.0}, {'name': 'clip', 'delta': 3.0, 'epsilon': 0.1})
     """
     return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
 
 
-def plain_row(name: str) -> str:
-    """The row that a convention is one of: what stands before the ``@``.
+def base_name(name: str) -> str:
+    """Return the name of the algorithm that an implementation variant belongs to: the part before the ``@``.
 
-    >>> plain_row("grpo@trl"), plain_row("acme/grpo@mine"), plain_row("grpo")
+    >>> base_name("grpo@trl"), base_name("acme/grpo@mine"), base_name("grpo")
     ('grpo', 'acme/grpo', 'grpo')
     """
     return name.partition("@")[0]
@@ -91,7 +91,7 @@ def plain_row(name: str) -> str:
 
 _TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
 SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Algorithm) if f.init and f.name not in _TEXT)
-"""The recipe keys under ``algorithm:``, in the order a batch meets them."""
+"""The recipe keys under ``algorithm:``, in the order in which a batch passes through them."""
 
 FAMILIES = ("with a critic", "critic-free policy gradient", "off-policy and supervised")
-"""In the order of the survey (arXiv 2509.08827); a family that is not here comes last."""
+"""Families in the order of the survey (arXiv 2509.08827); an unlisted family comes last."""

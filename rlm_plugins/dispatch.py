@@ -1,4 +1,4 @@
-"""How the machine asks a part: what it hands over, and which answers it accepts."""
+"""Calls of parts: selects the data they request, and validates the tensors they return."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlm_plugins.registry.part import Bound
 
 
 def without_padding(batch: Batch) -> Batch:
-    """The batch with 0 in every per-token field where the mask is False.
+    """Return the batch with 0 in every per-token field where the mask is False.
 
-    A part keeps padding out of its result by the mask, but no formula can keep an inf or NaN out of its gradient
-    (0 · ∞ = NaN); so no part ever sees one.
+    A part masks padding out of its result. But no formula can mask an inf or NaN out of its gradient (0 · ∞ = NaN),
+    so parts never receive one.
     """
 
     def clean(x: Any) -> Any:
@@ -30,91 +30,93 @@ def without_padding(batch: Batch) -> Batch:
 
 
 def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] | slice) -> Batch:
-    """The rows to keep (a mask, their numbers, or from where to where), of every field that has rows."""
+    """Return the completions of `keep` (a mask, indices or a slice), in every field that has a batch dimension."""
 
-    places = torch.arange(len(batch.group))[keep.cpu() if isinstance(keep, torch.Tensor) else keep].tolist()
+    indices = torch.arange(len(batch.group))[keep.cpu() if isinstance(keep, torch.Tensor) else keep].tolist()
 
     def pick(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: pick(x) for name, x in value.items()}
         if isinstance(value, list):
-            return [value[i] for i in places]
+            return [value[i] for i in indices]
         return value[keep] if isinstance(value, torch.Tensor) and value.dim() else value
 
     return Batch(**{f.name: pick(getattr(batch, f.name)) for f in fields(batch)})
 
 
-def put(x: torch.Tensor, places: Bool[torch.Tensor, "B"], rest: torch.Tensor | float | None = 0.0) -> torch.Tensor:
-    """The rows of `x` at `places` of a longer tensor that holds `rest` elsewhere (None: 0)."""
-    whole = rest.clone() if isinstance(rest, torch.Tensor) else x.new_full((len(places), *x.shape[1:]), rest or 0)
-    whole[places] = x.to(whole.dtype)
-    return whole
+def scatter(x: torch.Tensor, where: Bool[torch.Tensor, "B"], fill: torch.Tensor | float | None = 0.0) -> torch.Tensor:
+    """Return a tensor of B completions that holds `x` where the mask is True and `fill` elsewhere (None: 0)."""
+    out = fill.clone() if isinstance(fill, torch.Tensor) else x.new_full((len(where), *x.shape[1:]), fill or 0)
+    out[where] = x.to(out.dtype)
+    return out
 
 
 def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
-    """The reward of a row where GAE and its like expect it: on the last trained token, 0 elsewhere."""
+    """Return each reward on the last trained token of its completion, 0 elsewhere: the form that GAE requires."""
     last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
     return rewards.unsqueeze(1) * last
 
 
-def ask(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
-    """What `part` says about `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
+def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
+    """Return the result of `part` on `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
 
     Raises:
-        PartError: It failed, asked for something nobody supplies, or answered in another shape.
+        PartError: The part failed, requires data that is not available, or returned another shape.
     """
-    return checked(part, answer(part, batch), batch, *shapes)
+    return check_shape(part, call_unchecked(part, batch), batch, *shapes)
 
 
-def answer(part: Bound, batch: Batch) -> object:
-    """What `part` says about `batch`, unchecked; a failure carries the name of the part."""
+def call_unchecked(part: Bound, batch: Batch) -> object:
+    """Return the result of `part` on `batch` without validation; errors name the part."""
     for name in part.part.needs:
         if getattr(batch, name) is None:
-            raise PartError(f"asks for '{name}', which nothing supplies", where=place(part))
-    with blamed(part):
+            raise PartError(f"requires `{name}`, which this configuration does not provide", where=location(part))
+    with attribute_errors(part):
         return part(batch)
 
 
-def teach(part: Bound, batch: Batch) -> None:
-    """Lets `part` learn from a scored `batch`, where it has a method `update`."""
+def update_part(part: Bound, batch: Batch) -> None:
+    """Update the state of `part` from a scored `batch`, if it has a method `update`."""
     for name in part.part.update_needs:
         if getattr(batch, name) is None:
-            raise PartError(f"its `update` asks for '{name}', which nothing supplies", where=place(part))
-    with blamed(part):
+            problem = f"`update` requires `{name}`, which this configuration does not provide"
+            raise PartError(problem, where=location(part))
+    with attribute_errors(part):
         part.update(batch)
 
 
 @contextmanager
-def blamed(part: Bound) -> Iterator[None]:
-    """Whatever goes wrong inside leaves with the name of `part`; `sys.exit` cannot end a run quietly."""
+def attribute_errors(part: Bound) -> Iterator[None]:
+    """Re-raise every error of the block with the name of `part`; `sys.exit` cannot end a run without a message."""
     try:
         yield
     except (RlmError, torch.OutOfMemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise PartError(f"failed: {type(error).__name__}: {error}", where=place(part)) from error
+        raise PartError(f"failed: {type(error).__name__}: {error}", where=location(part)) from error
 
 
-def checked(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
-    """`x`, once it is a tensor of one of `shapes`."""
-    rows, tokens = batch.mask.shape
-    sizes = {"B": (rows,), "B 1": (rows, 1), "B T": (rows, tokens)}
+def check_shape(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Tensor:
+    """Return `x`, or raise PartError if it is not a tensor of one of `shapes`."""
+    B, T = batch.mask.shape
+    sizes = {"B": (B,), "B 1": (B, 1), "B T": (B, T)}
     allowed = {sizes[shape] for shape in shapes} or {()}
     if isinstance(x, torch.Tensor) and tuple(x.shape) in allowed:
         return x
-    found = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
-    wanted = "a tensor of shape " + " or ".join(map(str, sorted(allowed)))
-    raise PartError(f"returned {found}", where=place(part), allowed=wanted)
+    got = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
+    expected = "a tensor of shape " + " or ".join(map(str, sorted(allowed)))
+    raise PartError(f"returned {got}", where=location(part), allowed=expected)
 
 
-def finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
-    """`x`, once all its numbers are finite. (Waits for the device: not for the inner loop.)"""
+def check_finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
+    """Return `x`, or raise PartError if a number is not finite. (Synchronizes the device: not for inner loops.)"""
     if not x.isfinite().all():
         row = int((~x.isfinite()).nonzero()[0, 0])
-        raise PartError(f"returned a number that is not finite for row {row}: {x[row].tolist()}", where=place(part))
+        problem = f"returned a number that is not finite for completion {row}: {x[row].tolist()}"
+        raise PartError(problem, where=location(part))
     return x
 
 
-def place(part: Bound) -> str:
-    """Which part, for an error."""
+def location(part: Bound) -> str:
+    """Return name, hook and file of a part, for errors."""
     return f"part '{part.part.full_name}' ({part.part.hook}, {part.part.file})"

@@ -1,4 +1,4 @@
-"""The processes that train together, as accelerate knows them."""
+"""Ranks of the current run, as accelerate counts them, and collectives over Python objects."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def processes() -> PartialState:
-    """Which process this is, and of how many.
+    """Return accelerate's state: rank, number of ranks and device of this process.
 
-    Without an accelerator accelerate must be told that CPUs are meant; else each process takes itself for the only one.
+    Without an accelerator, accelerate needs `cpu=True`; otherwise each process is taken for the only one.
     """
     import torch
     from accelerate import PartialState
@@ -21,22 +21,22 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.accelerator.is_available())
 
 
-def share(count: int) -> slice:
-    """Which of `count` pieces of work are this process's; laid end to end the shares are all of them."""
+def rank_slice(count: int) -> slice:
+    """Return the slice of `count` items that this rank processes; the slices of all ranks concatenate to all items."""
     state = processes()
-    most = -(-count // state.num_processes)
-    return slice(most * state.process_index, most * (state.process_index + 1))
+    per_rank = -(-count // state.num_processes)
+    return slice(per_rank * state.process_index, per_rank * (state.process_index + 1))
 
 
-def together(mine: list[T]) -> list[T]:
-    """What every process has done of its share, in order, on all of them."""
+def gather_lists(mine: list[T]) -> list[T]:
+    """Return the concatenation of every rank's list, in rank order, on all ranks."""
     from accelerate.utils import gather_object
 
     return gather_object(mine) if processes().num_processes > 1 else mine
 
 
-def leave() -> None:
-    """Says goodbye to the other processes; one that ends without it may be aborted by its own network threads."""
+def shutdown() -> None:
+    """Destroy the process group; a rank that exits without this may be aborted by its own network threads."""
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -1,7 +1,7 @@
-"""``from rlm_plugins.lazy import torch``: torch, imported when it is first used.
+"""``from rlm_plugins.lazy import torch``: torch, imported at first use.
 
-Listing parts must not cost the second or more that importing torch takes, so the built-in parts take it from here.
-A guest may do the same, or simply write ``import torch``.
+Listing parts must not cost the second or more that importing torch takes, so the built-in parts import it from here.
+A third-party plugin may do the same, or simply write ``import torch``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["torch"]
 
 
 class _Lazy(ModuleType):
-    """Stands for a module until somebody takes an attribute from it."""
+    """A placeholder that imports its module at the first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module(self.__name__), name)

@@ -1,4 +1,4 @@
-"""What an environment and a model part hand to the machine."""
+"""Return values of environment and model parts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class EnvironmentSpec:
-    """Problems to learn from, problems to be judged on, and how the world answers.
+    """Training examples, held-out examples and, for multi-turn tasks, the environment or tools.
 
     Args:
-        train: Rows with a ``prompt`` (text or chat messages) and any columns the rewards name.
-        test: Held-out rows for ``rlm eval`` and the learning curve; empty: no evaluation.
-        environment: Makes what a row is played with, where the world answers: see :mod:`rlm_plugins.environment`.
-        tools: Functions that the model may call on every row, as TRL's ``tools``.
+        train: Examples with a ``prompt`` (text or chat messages) and any columns that rewards name.
+        test: Held-out examples for ``rlm eval`` and the learning curve; empty: no evaluation.
+        environment: Returns the environment of one episode (multi-turn): see :mod:`rlm_plugins.environment`.
+        tools: Functions that the model may call in every episode, as TRL's ``tools``.
     """
 
     train: Sequence[Mapping[str, Any]] | datasets.Dataset | datasets.IterableDataset
@@ -30,8 +30,8 @@ class EnvironmentSpec:
     tools: Sequence[Callable[..., Any]] = ()
 
     @property
-    def answers(self) -> bool:
-        """Whether a row has several turns."""
+    def multi_turn(self) -> bool:
+        """True if a completion may have several turns."""
         return self.environment is not None or bool(self.tools)
 
 
@@ -40,10 +40,10 @@ class ModelSpec:
     """A model that can be described before it is loaded.
 
     Args:
-        config: Its transformers config (for the memory estimate).
-        tokenizer: Loads its tokenizer.
-        load: Loads or makes its weights; called once per stage, after every check has passed.
-        origin: Where its weights come from, for the run's manifest.
+        config: The transformers config (for the memory estimate).
+        tokenizer: Loads the tokenizer.
+        load: Loads or initializes the weights; called once per stage, after every check has passed.
+        origin: Source of the weights, for the run's manifest.
     """
 
     config: PretrainedConfig

@@ -1,9 +1,9 @@
-"""The whole optimiser step as one batch, for parts whose statistics no micro-batch can tell.
+"""The optimizer step as one batch, for parts whose statistics span micro-batches and ranks.
 
-The window holds every row that an optimiser step trains on, over micro-batches and processes, in the order in which
-the rows were written. So a mean, a quantile or a draw over it is the same however the step is split. One exception:
-where a step accumulates over several generations, the later ones are not written yet when the first is trained on;
-then each generation is a window of its own.
+The step batch holds every completion that an optimizer step trains on, over micro-batches and ranks, in the order of
+generation. So a mean, a quantile or a random choice over it does not depend on how the step is split. One exception:
+if a step accumulates over several generation batches, the later ones do not exist yet when the first is trained on.
+Each generation batch is then a step batch of its own.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ import torch
 from rlm_plugins.batch import Batch
 
 Gather = Callable[[torch.Tensor], torch.Tensor]
-"""Rows of this process → rows of all processes, in the order of the processes."""
+"""Completions of this rank → completions of all ranks, in rank order."""
 
 
-def window_of(
-    pieces: Sequence[Batch], places: Sequence[torch.Tensor], gather: Gather = lambda x: x, process: int = 0
+def build_step_batch(
+    micro_batches: Sequence[Batch],
+    positions: Sequence[torch.Tensor],
+    gather: Gather = lambda x: x,
+    process: int = 0,
 ) -> tuple[Batch, list[torch.Tensor]]:
-    """Joins micro-batches, and says where to find them again.
+    """Concatenate micro-batches over ranks, and return the indices of each micro-batch in the result.
 
     Args:
-        pieces: The micro-batches of this process.
-        places: For each, (B,) numbers that order its rows among those of all processes; a row may come twice.
-        gather: Over the processes, of which each has as many rows.
-        process: Which of them this is.
+        micro_batches: The micro-batches of this rank.
+        positions: For each, (B,) sort keys of its completions among those of all ranks; a completion may occur twice.
+        gather: Gathers over the ranks, all of which hold the same number of completions.
+        process: The rank of this process.
 
     Returns:
-        Every row of every process without gradient, and for each piece the numbers (B,) of its rows in it.
+        All completions of all ranks without gradient, and for each micro-batch the indices (B,) of its completions.
     """
-    order = gather(torch.cat(list(places))).argsort(stable=True)
-    count = sum(map(len, places))
+    order = gather(torch.cat(list(positions))).argsort(stable=True)
+    count = sum(map(len, positions))
     mine = order.argsort()[process * count : (process + 1) * count]
 
     def joined(values: list[Any]) -> Any:
@@ -45,17 +48,17 @@ def window_of(
             return gather(torch.cat([x.detach() for x in values]))[order]
         return values[0]
 
-    whole = Batch(**{f.name: joined([getattr(piece, f.name) for piece in pieces]) for f in fields(Batch)})
-    whole.step_batch = whole.step_batch_rows = whole.log = None  # type: ignore[assignment]
-    return whole, list(mine.split([len(place) for place in places]))
+    step_batch = Batch(**{f.name: joined([getattr(x, f.name) for x in micro_batches]) for f in fields(Batch)})
+    step_batch.step_batch = step_batch.step_batch_rows = step_batch.log = None  # type: ignore[assignment]
+    return step_batch, list(mine.split([len(position) for position in positions]))
 
 
-def alone(batch: Batch) -> Batch:
-    """The batch as an optimiser step of its own: it is its window.
+def with_own_step_batch(batch: Batch) -> Batch:
+    """Return `batch` as an optimizer step of one micro-batch: it is its own step batch.
 
     >>> batch = Batch(mask=torch.ones(2, 3, dtype=torch.bool), logp=torch.zeros(2, 3, requires_grad=True))
-    >>> alone(batch).step_batch.logp.requires_grad, alone(batch).step_batch_rows.tolist()
+    >>> with_own_step_batch(batch).step_batch.logp.requires_grad, with_own_step_batch(batch).step_batch_rows.tolist()
     (False, [0, 1])
     """
-    window, (rows,) = window_of([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])
-    return replace(batch, step_batch=window, step_batch_rows=rows)
+    step_batch, (rows,) = build_step_batch([batch], [torch.arange(len(batch.mask), device=batch.mask.device)])
+    return replace(batch, step_batch=step_batch, step_batch_rows=rows)

@@ -13,7 +13,7 @@ from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.step import Equation, objective, score
-from rlm_plugins.step_batch import window_of
+from rlm_plugins.step_batch import build_step_batch
 
 REGISTRY = Registry()
 
@@ -83,9 +83,13 @@ def scored(batch: Batch, made: Equation) -> Batch:
     """Scored, and the whole optimiser step: its counts and its window are its own."""
     found = score(batch, made)
     places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
-    window, (rows,) = window_of([found], [places])
+    window, (rows,) = build_step_batch([found], [places])
     found = replace(found, step_batch=window, step_batch_rows=rows)
-    counts = {"num_tokens": found.mask.sum(), "num_sequences": found.mask.any(1).sum(), "num_micro_batches": torch.tensor(1)}
+    counts = {
+        "num_tokens": found.mask.sum(),
+        "num_sequences": found.mask.any(1).sum(),
+        "num_micro_batches": torch.tensor(1),
+    }
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.distributed import leave
+from rlm_plugins.distributed import shutdown
 from rlm_plugins.run.train import train
 
 Job = tuple[str, str, Sequence[str]]
@@ -32,4 +32,4 @@ if __name__ == "__main__":
     try:
         train_all(json.loads(Path(sys.argv[1]).read_text()))
     finally:
-        leave()
+        shutdown()

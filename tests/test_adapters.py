@@ -14,7 +14,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import FILE, Adapter, guest
+from rlm_plugins.models.adapters import FILE, Adapter, load_adapter
 from rlm_plugins.models.shared_critic import SharedCritic
 
 IDS = torch.tensor([[5, 6, 7, 1]])
@@ -29,7 +29,7 @@ def policy() -> Any:
 def moved_critic() -> SharedCritic:
     """One that has learned something."""
     made = SharedCritic(policy(), LORA, "cpu")
-    for name, x in made.body().items():
+    for name, x in made.trunk_weights().items():
         if "lora_B" in name:
             torch.nn.init.normal_(x)
     return made
@@ -43,12 +43,12 @@ def test_the_files_of_a_critic_are_pefts_own_and_load_again(tmp_path: Path) -> N
     saved = load_file(tmp_path / FILE)
     assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in saved
     theirs = PeftModel.from_pretrained(tiny.model(), tmp_path)
-    with torch.no_grad(), made.reading():
+    with torch.no_grad(), made.active():
         ours = made.trunk(input_ids=IDS).last_hidden_state
     assert torch.equal(ours, theirs.get_base_model().model(input_ids=IDS).last_hidden_state)
     again = SharedCritic(policy(), LORA, "cpu")
     again.load(tmp_path)
-    assert all(torch.equal(x, again.body()[name]) for name, x in made.body().items())
+    assert all(torch.equal(x, again.trunk_weights()[name]) for name, x in made.trunk_weights().items())
 
 
 def test_a_guest_says_what_the_critic_said_and_learns_nothing(tmp_path: Path) -> None:
@@ -56,15 +56,15 @@ def test_a_guest_says_what_the_critic_said_and_learns_nothing(tmp_path: Path) ->
     made.save(tmp_path)
     host = policy()
     chance = torch.get_rng_state()
-    found = guest(host, "reward0", tmp_path)
+    found = load_adapter(host, "reward0", tmp_path)
     assert torch.equal(torch.get_rng_state(), chance), "no random number is drawn"
     assert list(host.peft_config) == ["default"]
     trunk = host.get_base_model().base_model
-    with found.reading():
+    with found.active():
         read = trunk(input_ids=IDS).last_hidden_state
         assert not trunk.training
     assert not read.requires_grad
-    with torch.no_grad(), made.reading():
+    with torch.no_grad(), made.active():
         assert torch.equal(read, made.trunk(input_ids=IDS).last_hidden_state)
     assert trunk.training
     assert not [name for name, x in found.weights().items() if x.requires_grad]
@@ -73,8 +73,8 @@ def test_a_guest_says_what_the_critic_said_and_learns_nothing(tmp_path: Path) ->
 def test_one_that_learns_has_a_gradient_while_it_reads_and_the_policy_has_none() -> None:
     host = policy()
     trained = {name for name, x in host.named_parameters() if x.requires_grad}
-    made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), learns=True)
-    with made.reading():
+    made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), trainable=True)
+    with made.active():
         made.base(input_ids=IDS).logits.sum().backward()
     assert any(x.grad is not None for x in made.weights().values())
     assert not [name for name, x in host.named_parameters() if name in trained and x.grad is not None]
@@ -85,5 +85,5 @@ def test_a_guest_of_another_base_is_refused(tmp_path: Path) -> None:
     moved_critic().save(tmp_path)
     saved = load_file(tmp_path / FILE)
     save_file({name.replace("layers.1", "layers.7"): x for name, x in saved.items()}, tmp_path / FILE)
-    with pytest.raises(RlmError, match=r"not one of this base(.|\n)*layers"):
-        guest(policy(), "reward0", tmp_path)
+    with pytest.raises(RlmError, match=r"does not fit this base(.|\n)*layers"):
+        load_adapter(policy(), "reward0", tmp_path)

@@ -127,14 +127,14 @@ def test_every_length_is_drawn() -> None:
 
 
 def test_asking_for_more_tests_than_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"only \d+ different problems .* 100 are asked for"):
+    with pytest.raises(RecipeError, match=r"expected 100 test problems, but only \d+ of this difficulty"):
         Kind(range(1, 2), 0, 1).tests(100)
 
 
 @pytest.mark.parametrize(
     ("lengths", "low", "high", "complaint"),
     [
-        (range(3, 4), 4, 9, "no 3-digit sum carries between 4 and 9 times"),
+        (range(3, 4), 4, 9, "no 3-digit sum has between 4 and 9 carries"),
         (range(1, 4), 2, 3, "no 1-digit sum"),
         (range(3, 4), 2, 1, "no 3-digit sum"),
         (range(4, 4), 0, 3, "`min_digits` exceeds `digits`"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins.data.answer_extraction import Untagged, committed, number, same_number, same_text
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
 
 NO_NUMBERS = "|.|-|nan|NaN|inf|-inf|Infinity|1/0|0/0|1/2/3|1e9999|12,34|1,2345|0,123|1.234,5|,123|1 234|1_000|5%|$5"
 NO_NUMBERS += "|5 cm|0x10|5!|2+3|2**3|1½|10²|６３２|٤|--5|1/-2|5 6|__import__('os')"
@@ -36,27 +36,27 @@ HOSTILE = [
 
 @given(st.integers(min_value=-(10**30), max_value=10**30))
 def test_integers_with_and_without_separators(n: int) -> None:
-    assert number(str(n)) == number(f"{n:,}") == Fraction(n)
+    assert parse_number(str(n)) == parse_number(f"{n:,}") == Fraction(n)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=6))
 def test_decimals_are_read_exactly(x: Decimal) -> None:
-    assert number(f"{x:f}") == number(f"{x:,f}") == Fraction(x)
+    assert parse_number(f"{x:f}") == parse_number(f"{x:,f}") == Fraction(x)
 
 
 @given(st.integers(-999, 999), st.integers(1, 999))
 def test_fractions(a: int, b: int) -> None:
-    assert number(f"{a}/{b}") == number(f"{a} / {b}") == Fraction(a, b)
+    assert parse_number(f"{a}/{b}") == parse_number(f"{a} / {b}") == Fraction(a, b)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_what_python_writes_for_a_float(x: float) -> None:
-    assert number(repr(x)) == Fraction(repr(x))
+    assert parse_number(repr(x)) == Fraction(repr(x))
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_number_or_none(text: str) -> None:
-    assert number(text) is None or isinstance(number(text), Fraction)
+    assert parse_number(text) is None or isinstance(parse_number(text), Fraction)
 
 
 @pytest.mark.parametrize(
@@ -72,17 +72,17 @@ def test_any_text_is_a_number_or_none(text: str) -> None:
     ],
 )
 def test_what_is_a_number(text: str, value: int | Fraction) -> None:
-    assert number(text) == value
+    assert parse_number(text) == value
 
 
 @pytest.mark.parametrize("text", NO_NUMBERS.split("|"))
 def test_what_is_no_number(text: str) -> None:
-    assert number(text) is None
+    assert parse_number(text) is None
 
 
 def test_a_very_long_number_is_text() -> None:
-    assert number("9" * 1000) == 10**1000 - 1
-    assert number("9" * 1001) is None
+    assert parse_number("9" * 1000) == 10**1000 - 1
+    assert parse_number("9" * 1001) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_very_long_number_is_text() -> None:
     ],
 )
 def test_tagged_answers(text: str, found: list[str]) -> None:
-    assert committed(text, "answer", "wrong") == found
+    assert final_answers(text, "answer", "wrong") == found
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_tagged_answers(text: str, found: list[str]) -> None:
     ],
 )
 def test_answers_without_a_tag(text: str, untagged: Untagged, found: list[str]) -> None:
-    assert committed(text, "answer", untagged) == found
+    assert final_answers(text, "answer", untagged) == found
 
 
 def test_tolerance_is_decimal_and_inclusive() -> None:
@@ -151,6 +151,6 @@ def test_text_keeps_its_case_unless_told() -> None:
 def test_hostile_texts_take_linear_time(piece: str, untagged: Untagged) -> None:
     text = piece * (200_000 // len(piece))
     begun = time.perf_counter()
-    for found in committed(text, "answer", untagged):
+    for found in final_answers(text, "answer", untagged):
         same_number(Fraction(1), tolerance=0.5)(found)
     assert time.perf_counter() - begun < 1.0

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.functional.statistics import Groups, discounted, following, nanstd, whiten
+from rlm_plugins.functional.statistics import Groups, discounted, nanstd, next_live, whiten
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -23,8 +23,8 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 @given(batches())
 def test_a_table_of_groups_holds_every_number_once(batch: Batch) -> None:
     groups = Groups(batch.logp[:, 0], batch.group)
-    assert torch.equal(groups.rows(groups.cells), batch.logp[:, 0])
-    for line, label in zip(groups.cells, batch.group.unique(), strict=True):
+    assert torch.equal(groups.flatten(groups.table), batch.logp[:, 0])
+    for line, label in zip(groups.table, batch.group.unique(), strict=True):
         there = line[~line.isnan()]
         assert torch.equal(there, batch.logp[batch.group == label, 0])  # in the order of the rows
 
@@ -33,7 +33,7 @@ def test_a_table_of_groups_holds_every_number_once(batch: Batch) -> None:
 @given(batches())
 def test_a_column_of_a_table_reaches_every_row_of_its_group(batch: Batch) -> None:
     groups = Groups(batch.rewards, batch.group)
-    spread = groups.rows(groups.has_spread())
+    spread = groups.flatten(groups.has_spread())
     for row, label in enumerate(batch.group):
         assert spread[row] == (len(set(batch.rewards[batch.group == label].tolist())) > 1)
 
@@ -71,7 +71,7 @@ def test_whitened_numbers_have_mean_zero_and_variance_one(batch: Batch) -> None:
 @quick
 @given(batches(), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_discounted_and_following_step_over_holes(batch: Batch, factor: float) -> None:
-    total, after = discounted(batch.values, factor, batch.mask), following(batch.values, batch.mask)
+    total, after = discounted(batch.values, factor, batch.mask), next_live(batch.values, batch.mask)
     for row, mask in enumerate(batch.mask):
         for t in range(len(mask)):
             ahead = [batch.values[row, s].item() for s in range(t, len(mask)) if mask[s]]

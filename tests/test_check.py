@@ -12,7 +12,7 @@ from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli import speed_report as shortcuts
+from rlm_plugins.cli import speed_report
 from rlm_plugins.cli.check import SUPPLIERS, examine
 from rlm_plugins.cli.check_report import size, tell
 from rlm_plugins.cli.recipe_argument import read
@@ -126,17 +126,17 @@ def test_the_load(tmp_path: Path) -> None:
     prompt = max(len(tokens(text, add_special_tokens=False)["input_ids"]) for text in texts)
     demonstrations = max(len(tokens(row["demonstration"])["input_ids"]) + 1 for row in sft.environment_spec.train)
     first, second = workload(sft, arguments(sft)), workload(grpo, arguments(grpo))
-    assert (first.prompt, first.completion, first.micro_rows) == (prompt, demonstrations, 2)
-    assert (second.prompt, second.completion, second.micro_rows) == (prompt, 12, 8)
-    assert (first.rows, second.rows) == (6, 8), "an evaluation writes rows too"
+    assert (first.prompt_len, first.completion_len, first.micro_batch_size) == (prompt, demonstrations, 2)
+    assert (second.prompt_len, second.completion_len, second.micro_batch_size) == (prompt, 12, 8)
+    assert (first.generated, second.generated) == (6, 8), "an evaluation writes rows too"
     assert (first.checkpointing, second.checkpointing) == (False, False), "a step fits without"
-    assert (first.state, second.state) == (2.0, 0.5)
+    assert (first.optimizer_state, second.optimizer_state) == (2.0, 0.5)
     assert not second.reference, "with an adapter the reference is the base"
 
 
 def test_a_tokenizer_that_cannot_write_the_rows_is_found(tmp_path: Path) -> None:
     (sft, _), registry = stages(tmp_path, "stages.0.model.characters='+=abc'")
-    with pytest.raises(RecipeError, match="the tokenizer does not know"):
+    with pytest.raises(RecipeError, match="the tokenizer has no token for"):
         examine(sft, registry)
 
 
@@ -176,7 +176,7 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
         load = workload(
             stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, none, *said)[0][1], arguments(stage)
         )
-        return load.micro_rows, load.trees
+        return load.micro_batch_size, load.packed_prompts
 
     assert found() == (8, 0)
     assert found(packed) == (8, 4), "dealt at random"
@@ -199,21 +199,21 @@ def test_who_writes(tmp_path: Path) -> None:
         said: list[str] = examine(stage, registry)["speed"]
         return said[0]
 
-    assert told(grpo) == "rows are written by portable, unless its trial at the start of the run fails"
-    assert examine(grpo, registry)["memory"]["writing"]["layers to write with"] > 0
+    assert told(grpo) == "generation: `fast` (falls back to transformers if its start-up self-check fails)"
+    assert examine(grpo, registry)["memory"]["generation"]["merged and packed weights"] > 0
     window = MistralConfig(**SIZES, vocab_size=grpo.source.config.vocab_size, sliding_window=4)
     other = replace(grpo, source=replace(grpo.source, config=window))
-    assert "by transformers, not by portable: not every layer keeps keys and values of all tokens" in told(other)
-    assert examine(other, registry)["memory"]["writing"]["layers to write with"] == 0
-    assert "no wider than 4 tokens; wider ones are read padded" in examine(other, registry)["speed"][1]
-    assert examine(other, registry)["memory"]["load"]["trees"] == 0
-    assert examine(grpo, registry)["memory"]["load"]["trees"] > 0
+    assert "transformers, not `fast` (not every layer caches keys and values of all tokens" in told(other)
+    assert examine(other, registry)["memory"]["generation"]["merged and packed weights"] == 0
+    assert "up to 4 tokens wide; wider ones are padded" in examine(other, registry)["speed"][1]
+    assert examine(other, registry)["memory"]["load"]["packed_prompts"] == 0
+    assert examine(grpo, registry)["memory"]["load"]["packed_prompts"] > 0
     beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
-    assert "it does no beam search" in told(beams)
+    assert "beam search is unsupported" in told(beams)
     ends = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"eos_token_id": [1, 2]}})
     assert told(ends) == told(grpo)
     assert told(replace(grpo, generator=registry.find("rlm_generators", "transformers").bind({}))) == (
-        "rows are written by transformers"
+        "generation: `transformers`"
     )
 
 
@@ -221,7 +221,7 @@ def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     args = arguments(grpo)
     args.use_vllm = True
-    assert workload(grpo, args).rows == 6
+    assert workload(grpo, args).generated == 6
 
 
 def test_the_weights_are_counted_as_they_will_be_held(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
     assert "no estimate for this model" in tell(entry)
-    monkeypatch.setattr(shortcuts, "writing", fail)
-    assert "nobody can tell yet (AttributeError" in examine(grpo, registry)["speed"][0]
+    monkeypatch.setattr(speed_report, "decoding_plans", fail)
+    assert "known at the start of the run (AttributeError" in examine(grpo, registry)["speed"][0]
 
 
 def test_what_a_refill_may_cost(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_what_is_told(examined: list[dict[str, Any]]) -> None:
     assert "rlm_plugins/builtin/advantages.py" in told
     memory = examined[1]["memory"]
     assert f"about {size(memory['peak'])} at its peak" in told
-    turns = (sum(memory[when].values()) for when in ("writing", "learning", "valuing"))
+    turns = (sum(memory[when].values()) for when in ("generation", "update", "critic_update"))
     assert memory["peak"] == sum(memory["always"].values()) + max(turns)
     assert memory["machine"] == machine_memory() > 2**30
 

@@ -14,7 +14,7 @@ from on_the_engine import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
-from rlm_plugins.algorithm import Algorithm, plain_row
+from rlm_plugins.algorithm import Algorithm, base_name
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.convention_card import card
@@ -29,7 +29,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import offers_of
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import Equation, objective, score
-from rlm_plugins.step_batch import alone
+from rlm_plugins.step_batch import with_own_step_batch
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
@@ -82,7 +82,7 @@ def learnt(made: Equation, case: Case, args: Args) -> Out:
         micro_batches=torch.tensor(1.0).double(),
         step=0,
     )
-    loss = objective(alone(batch), made)
+    loss = objective(with_own_step_batch(batch), made)
     return {"loss": loss.detach(), "grad_logp": torch.autograd.grad(loss, logp)[0]}
 
 
@@ -222,7 +222,7 @@ def value_and_gradient(name: str, **knobs: Any) -> tuple[torch.Tensor, torch.Ten
 
 def _differentiated(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     logp = batch.logp.clone().requires_grad_()
-    loss = objective(replace(alone(batch), logp=logp), made)
+    loss = objective(replace(with_own_step_batch(batch), logp=logp), made)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
@@ -257,7 +257,7 @@ def test_dual_clip_of_the_authors(name: str) -> None:
     """−Â · 3 without gradient where Â < 0 and the row's own loss is above it, else the row's."""
     batch = replace(example(), advantages=torch.full((len(REWARDS), 1), -1.0, dtype=torch.float64))
     batch.logp[3, 1] = batch.old_logp[3, 1] + 2.0  # w = 7.4
-    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (plain_row(name), name))
+    free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (base_name(name), name))
     runaway = (batch.logp - batch.old_logp).exp() > 3.0
     assert (runaway & batch.mask).any()
     over = ((batch.logp - batch.old_logp).exp() - 3.0).where(runaway & batch.mask, 0.0).sum() / batch.num_tokens
@@ -315,7 +315,7 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
 def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> None:
     """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
-    plain, this = lines[plain_row(name)], lines[name]
+    plain, this = lines[base_name(name)], lines[name]
     keys = ("winner", "loss", "gradient")
     assert all(this[key] is not None for key in keys)
     same = all(this[key] == pytest.approx(plain[key], rel=1e-9) for key in keys)

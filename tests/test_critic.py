@@ -142,20 +142,20 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
     made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
     torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
     taken: list[Any] = []
-    share = made._tutor._share
+    share = made._tutor._average_gradients
 
     def watched(moved: Any) -> None:
         share(moved)
         taken.append([x.grad.clone() for x in moved])
 
-    made._tutor._share = watched
+    made._tutor._average_gradients = watched
     batches: list[Any] = []
     compute = made._compute_loss
     made._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
     made.train()
     (inputs,) = batches
     values = made._values(inputs)
-    with made.critic.reading():
+    with made.critic.active():
         wrong = (values - inputs["returns"]).square()
         kept = (inputs["old_values"] + (values - inputs["old_values"]).clamp(-0.2, 0.2) - inputs["returns"]).square()
         mask = inputs["mask"]
@@ -214,7 +214,7 @@ def test_the_adapter_of_the_critic_is_one_of_peft(tmp_path: Path) -> None:
     made.save_critic(tmp_path / "critic")
     theirs = PeftModel.from_pretrained(tiny.model(), tmp_path / "critic").get_base_model().base_model
     ids = rows(made)["completion_ids"]
-    with torch.no_grad(), made.critic.reading():
+    with torch.no_grad(), made.critic.active():
         ours = made.critic.trunk(input_ids=ids).last_hidden_state
         assert torch.equal(theirs(input_ids=ids).last_hidden_state, ours)
 

@@ -16,9 +16,10 @@ from ppo_memory_four import four_models
 from ppo_memory_report import report
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.estimate.memory import Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import estimate
 
-NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}
 """As `tiny.lora()`."""
 SMALL: dict[str, Any] = {
@@ -35,9 +36,9 @@ def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> No
     made._tutor.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
     made.train()
     moments = (x for state in made._tutor._optimizer.state.values() for name, x in state.items() if name != "step")
-    assert always["critic's weights"] == size(made.critic.parameters())
-    assert always["critic's gradients"] == seen[0]
-    assert always["critic's optimiser state"] == size(moments)
+    assert always["critic weights"] == size(made.critic.parameters())
+    assert always["critic gradients"] == seen[0]
+    assert always["critic optimizer state"] == size(moments)
     assert always["trained weights"] == size(
         x for name, x in made.model.named_parameters() if "lora" in name and ".critic." not in name
     )
@@ -48,18 +49,18 @@ def test_a_copy_is_in_float32_whatever_it_was_copied_from() -> None:
     config.dtype = torch.bfloat16
     trunk = size(tiny.model().base_model.parameters())
     found = estimate(config, LORA, NOTHING, critic("separate")).always
-    assert found["critic's weights"] == trunk + 4 * (config.hidden_size + 1)
+    assert found["critic weights"] == trunk + 4 * (config.hidden_size + 1)
     assert config.dtype == torch.bfloat16
 
 
 def test_a_critic_takes_turns_with_the_policy() -> None:
-    load = Load(rows=0, prompt=200, completion=100, micro_rows=4)
+    load = Load(generated=0, prompt_len=200, completion_len=100, micro_batch_size=4)
     config = tiny.model().config
     alone, shared, head = (estimate(config, LORA, load, said) for said in (None, critic("shared"), critic("head")))
-    assert shared.learning == head.learning == alone.learning
-    assert not alone.valuing
-    assert not head.valuing
-    assert shared.valuing["critic's activations"] == shared.learning["activations"]
+    assert shared.update == head.update == alone.update
+    assert not alone.critic_update
+    assert not head.critic_update
+    assert shared.critic_update["critic activations"] == shared.update["activations"]
     assert shared.peak - alone.peak == sum(shared.always.values()) - sum(alone.always.values())
 
 
@@ -79,7 +80,7 @@ def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, c
     """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
     found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
     expected = found["expected"]
-    for name in ("parameters", "gradients", "optimiser"):
+    for name in ("parameters", "gradients", "optimizer"):
         assert expected[name] == found[name], name
     assert expected["peak"] == pytest.approx(found["peak"], rel=close)
 
@@ -96,16 +97,16 @@ def test_four_models_are_counted_once_each() -> None:
     trunk = size(policy.base_model.parameters())
     assert full["parameters"] == 2 * size(policy.parameters()) + 2 * trunk + 2 * head
     assert full["gradients"] == size(policy.parameters()) + trunk + head
-    assert copies["gradients"] == shared["gradients"] == shared["optimiser"] / 2
-    assert full["optimiser"] == 2 * full["gradients"]
+    assert copies["gradients"] == shared["gradients"] == shared["optimizer"] / 2
+    assert full["optimizer"] == 2 * full["gradients"]
     assert sum(shared.values()) < sum(copies.values()) < sum(full.values())
 
 
 def test_the_page_is_made_of_the_numbers() -> None:
-    arm = {"parameters": 2**22, "gradients": 2**21, "optimiser": 2**22, "peak": 2**30, "rss": 2**30}
+    arm = {"parameters": 2**22, "gradients": 2**21, "optimizer": 2**22, "peak": 2**30, "rss": 2**30}
     arms = {name: {**arm, "expected": arm} for name in ppo_memory.ARMS}
     arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}
-    held = {"parameters": 2**20, "gradients": 0, "optimiser": 0}
+    held = {"parameters": 2**20, "gradients": 0, "optimizer": 0}
     found = {
         "settings": {
             "model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}},
@@ -116,7 +117,7 @@ def test_the_page_is_made_of_the_numbers() -> None:
         "plain": arms,
         "checkpointing": arms,
         "rounds": {name: [3.0] for name in ppo_memory.ARMS},
-        "four models": {"full": {**held, "optimiser": 2**20}, "copies": held, "shared": held},
+        "four models": {"full": {**held, "optimizer": 2**20}, "copies": held, "shared": held},
     }
     text = report(found)
     assert "without gradient checkpointing: 2.00 × GRPO's (goal ≤ 1.30)" in text

@@ -1,13 +1,15 @@
-"""What README, CONTRIBUTING and the lessons say is true of this commit."""
+"""The pages match the code: blocks run, commands exist, and links, paths and cross-references resolve."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,44 +17,133 @@ from by_hand import row_of, taught
 from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import recipe
+from rlm_plugins import environment, recipe, renamed, specs, step
 from rlm_plugins.cli import algorithms as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.registry import Registry
+from rlm_plugins.registry import Registry, protocols
+from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted([*(ROOT / "plugins").glob("*/README.md"), *(ROOT / "recipes").rglob("README.md")])
+TRAINER = ROOT / "rlm_plugins" / "trainer"
 README = (ROOT / "README.md").read_text()
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
+PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
+PAGES += sorted([*(ROOT / "recipes").rglob("README.md"), *(ROOT / "benchmarks" / "results").glob("*.md")])
+RENAMED = (renamed.DATA, renamed.MEMBERS, renamed.KEYS, renamed.PARTS, renamed.KNOBS, renamed.METRICS, renamed.CLASSES)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def blocks(kind: str, page: str = README) -> list[str]:
-    """The fenced blocks of one kind."""
+    """Return the fenced blocks of one kind."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", page, flags=re.S | re.M)
-    return [text for found, text in fenced if found == kind]
+    return [text for language, text in fenced if language == kind]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)", page.read_text())
-    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert not missing
+def prose(page: Path) -> str:
+    """Return a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
 
 
-def test_the_table_of_readme_is_the_table() -> None:
-    """The same rows in the same order."""
-    told = re.findall(r"^\| `([a-z0-9_@]+)` \|", README, flags=re.M)
-    assert told == [entry["name"] for entry in table.table(Registry()) if "@" not in entry["name"]]
+# ---- every page
 
 
-def test_the_recipe_of_readme_is_one(tmp_path: Path) -> None:
-    text = next(block for block in blocks("yaml") if "GRPO teaches" in block)
-    (tmp_path / "recipe.yaml").write_text(text)
-    found = recipe.load(tmp_path / "recipe.yaml", ["model={name: scratch, lora: {r: 16}}"])
-    stage = compose(found, Registry())[0]
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_resolve(page: Path) -> None:
+    dangling = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if "://" in target:
+            continue
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dangling.append(target)
+    assert dangling == []
+
+
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|md|yaml|json|jsonl|png|toml)|(?:[\w.-]+/)+)`")
+"""A file or folder in backticks; one without a slash, or below ``./``, is an example of the user's."""
+OF_A_RUN = ("runs/", "critic/", "build/", "dist/", "./")
+"""Folders that are made by a command."""
+
+
+@each_page
+def test_paths_in_backticks_exist(page: Path) -> None:
+    roots = (page.parent, ROOT, ROOT / "rlm_plugins")
+    paths = [path for path in PATH.findall(prose(page)) if not path.startswith(OF_A_RUN)]
+    assert [path for path in paths if not any(list(root.glob(path)) for root in roots)] == []
+
+
+@each_page
+def test_recipe_fragments_have_known_keys(page: Path) -> None:
+    known = set(sections.Document.model_fields)
+    for text in blocks("yaml", page.read_text()):
+        document = yaml_strict.parse(text, str(page)).data
+        if isinstance(document, dict):
+            assert set(document) <= known, text
+
+
+COMMANDS = {
+    command
+    for page in PAGES
+    if page.name != "CHANGELOG.md"
+    for command in re.findall(r"(?:^|`)rlm ((?:reward )?[a-z]+)", page.read_text(), re.M)
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_of_the_pages_exists(command: str) -> None:
+    assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0
+
+
+# ---- README
+
+
+def test_the_changelog_has_every_renamed_name() -> None:
+    rows = (ROOT / "CHANGELOG.md").read_text().partition("### Renamed")[2].partition("### Added")[0]
+    pairs = [(old, new) for table in RENAMED for old, new in table.items()]
+    missing = [
+        f"{old} → {new}" for old, new in pairs if not re.search(rf"{leaf(old)}`? (→|and|of)[^|]*{leaf(new)}", rows)
+    ]
+    assert missing == []
+    folders = re.findall(r"^\| `([\w.()]+)` \| `([\w.()]+)` \| (.*) \|$", rows, re.M)
+    names = [(to, name.rpartition(" → ")[2]) for _, to, cell in folders for name in cell.split(", ")]
+    paths = [ROOT / "rlm_plugins" / to.replace("(top)", "").replace(".", "/") / name for to, name in names]
+    assert [path for path in paths if not path.with_suffix(".py").exists() and not path.is_dir()] == []
+
+
+def leaf(name: str) -> str:
+    return re.escape(re.split(r"[./]", name)[-1])
+
+
+def test_readme_is_short() -> None:
+    assert README.count("\n") <= 150
+
+
+def test_the_table_of_readme_lists_the_algorithms() -> None:
+    """The same algorithms in the same order as `rlm algorithms`."""
+    rows = re.findall(r"^\| `([a-z0-9_@]+)` \|", README, flags=re.M)
+    assert rows == [entry["name"] for entry in table.table(Registry()) if "@" not in entry["name"]]
+
+
+def readme_recipe() -> str:
+    return next(block for block in blocks("yaml") if "GRPO trains" in block)
+
+
+def test_the_recipe_of_readme_composes(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(readme_recipe())
+    loaded = recipe.load(tmp_path / "recipe.yaml", ["model={name: scratch, lora: {r: 16}}"])
+    stage = compose(loaded, Registry())[0]
     assert stage.equation is not None
     assert stage.equation.policy_loss.knobs["epsilon"] == 0.3
     assert stage.settings["learning_rate"] == 1e-6
@@ -62,31 +153,64 @@ def test_the_variant_of_readme_is_lesson_two(tmp_path: Path) -> None:
     def code(text: str) -> list[str]:
         return [line for line in text.splitlines() if line and not line.startswith(("#", '"""Lesson'))]
 
-    (told,) = blocks("python")
-    assert sorted(code(told)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
-    (tmp_path / "median.py").write_text(told)
-    found = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
-    assert found.needs == ("rewards", "group")
+    (block,) = blocks("python")
+    assert sorted(code(block)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
+    (tmp_path / "median.py").write_text(block)
+    part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
+    assert part.needs == ("rewards", "group")
 
 
-def test_the_error_of_readme_is_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = next(block for block in blocks("yaml") if "GRPO teaches" in block)
-    wrong = text.replace("  - accuracy\n", "  - {name: accuracy, wieght: 2}\n").partition("\n")[2]
+def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = readme_recipe().replace("  - accuracy\n", "  - {name: accuracy, wieght: 2}\n").partition("\n")[2]
     (tmp_path / "recipe.yaml").write_text(wrong)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["check", "recipe.yaml", "model=scratch"], env={"COLUMNS": "200"})
-    told = next(block for block in blocks("") if "wieght" in block)
+    shown = next(block for block in blocks("") if "wieght" in block)
     assert result.exit_code == 2
-    assert result.stderr.strip() == told.strip()
+    assert result.stderr.strip() == shown.strip()
 
 
-# ---- CONTRIBUTING: a variant in fifteen lines
+# ---- docs/architecture.md: the course of a step
+
+
+def test_the_step_of_the_architecture_is_the_step() -> None:
+    """Every method in its table is one of the trainer, of a collaborator or of `step.py`, every hook a hook."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    lines = re.findall(r"^\|(?! TRL calls|---)(.*)\|$", page.partition("| TRL calls |")[2].partition("\n\n")[0], re.M)
+    modules = [importlib.import_module(f"rlm_plugins.trainer.{file.stem}") for file in TRAINER.glob("[a-z]*.py")]
+    owners: dict[str, Any] = {"step": step} | {name: x for module in modules for name, x in vars(module).items()}
+    for line in lines:
+        overrides, calls, _, hooks = (re.findall(r"`([\w.]+)`", cell) for cell in line.split("|"))
+        assert all(hasattr(EquationTrainer, name) for name in overrides), line
+        assert all(hasattr(owners[owner], method) for owner, method in (call.split(".") for call in calls)), line
+        assert set(hooks) <= set(HOOKS), line
+    assert len(lines) > 15
+
+
+# ---- docs/writing-parts.md: a multi-turn environment, and an algorithm in fifteen lines
+
+
+def test_the_environment_of_the_page_runs() -> None:
+    (block,) = (text for text in blocks("python", WRITING_PARTS) if "Halving" in text)
+    namespace = {"Environment": environment.Environment, "EnvironmentSpec": specs.EnvironmentSpec}
+    exec(block, namespace)
+    spec = namespace["halving"]()
+    episode = spec.environment()
+    episode.reset(secret=spec.train[0]["secret"])
+    assert episode.step("9") == ("-", 0.0, False)
+    assert episode.step("2") == ("+", 1.0, True) or episode.step("2")[1:] == (1.0, True)
+
+
+def test_every_optional_member_has_its_line() -> None:
+    section = WRITING_PARTS.partition("## Optional members")[2].partition("\n## ")[0]
+    cells = "".join(re.findall(r"^\|(.*?)\|", section, re.M))
+    assert set(re.findall(r"`(\w+)`", cells)) == set(protocols.MEMBERS)
 
 
 @pytest.fixture
 def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files of the page, each named on its first line."""
-    for text in (*blocks("python", CONTRIBUTING), *blocks("yaml", CONTRIBUTING)):
+    """Return a folder with the files of the page, each named on its first line."""
+    for text in (*blocks("python", WRITING_PARTS), *blocks("yaml", WRITING_PARTS)):
         if name := re.match(r"# (\w+\.\w+)\n", text):
             (tmp_path / name[1]).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -94,19 +218,19 @@ def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_variant_takes_fifteen_lines(variant: Path) -> None:
-    """Beside imports and decorators."""
+    """Without imports and decorators."""
     lines = (variant / "variant.py").read_text().splitlines()
     assert len([line for line in lines if line and not line.startswith(("#", "from ", "@"))]) == 15
 
 
-def test_the_variant_is_the_row_of_the_table(variant: Path) -> None:
+def test_the_variant_equals_the_built_in_algorithm(variant: Path) -> None:
     """From rewards to loss and gradient, on batches where the weight is capped."""
     registry = Registry([variant / "variant.py"])
     slots = slots_of(registry.find("rlm_algorithms", "capped").target, registry)
-    found = row_of("cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")})
+    capped = row_of("cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")})
     batch = replace(example(), old_logp=example().old_logp - 2.0)
     assert ((batch.logp - batch.old_logp).exp() > 5).any()
-    torch.testing.assert_close(taught(batch, found), taught(batch, row_of("cispo")))
+    torch.testing.assert_close(taught(batch, capped), taught(batch, row_of("cispo")))
 
 
 @pytest.mark.slow
@@ -118,17 +242,12 @@ def test_the_test_of_the_variant_passes(variant: Path) -> None:
     assert "passed" in run.stdout
 
 
-def test_the_recipe_of_the_variant_is_one(variant: Path) -> None:
-    found = recipe.load(variant / "recipe.yaml", ["model={name: scratch, lora: {r: 16}}"])
-    stage = compose(found, Registry([variant / "variant.py"]))[0]
+def test_the_recipe_of_the_variant_composes(variant: Path) -> None:
+    loaded = recipe.load(variant / "recipe.yaml", ["model={name: scratch, lora: {r: 16}}"])
+    stage = compose(loaded, Registry([variant / "variant.py"]))[0]
     assert stage.equation is not None
     assert objective(vars(stage.equation)) == "loss = Σ [ −sg(min(w, 1+4)) · Â · log π ] / Σ n"
     for command in (["diff", "grpo", "capped"], ["explain", "capped"]):
-        told = CliRunner().invoke(app, [*command, "--load", "variant.py"], env={"COLUMNS": "120"})
-        assert told.exit_code == 0, told.output
-        assert "capped_weight(epsilon_high=4.0)" in told.stdout
-
-
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"(?:^|`)rlm ([a-z]+)", README + CONTRIBUTING, re.M))))
-def test_every_command_of_the_pages_exists(command: str) -> None:
-    assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
+        result = CliRunner().invoke(app, [*command, "--load", "variant.py"], env={"COLUMNS": "120"})
+        assert result.exit_code == 0, result.output
+        assert "capped_weight(epsilon_high=4.0)" in result.stdout

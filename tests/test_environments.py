@@ -227,7 +227,7 @@ def test_a_column_of_conversations_stays_one(tmp_path: Path) -> None:
     told = dataset(path=str(tmp_path / "a.parquet"), system="Ours.")
     assert [row["prompt"] for row in plain.train] == talks
     assert [row["prompt"][0]["content"] for row in told.train] == ["Ours.", "Own."]
-    with pytest.raises(RecipeError, match=r"row 0.*: the prompt is list, not text\n  hint: .*`chat: true`"):
+    with pytest.raises(RecipeError, match=r"row 0.*: expected a prompt of text, got list\n  hint: .*`chat: true`"):
         dataset(path=str(tmp_path / "a.parquet"), chat=False)
 
 
@@ -276,7 +276,7 @@ def test_a_held_out_question_is_not_trained_on_where_it_is_repeated(tmp_path: Pa
 
 
 def test_holding_out_everything_is_refused(path: str) -> None:
-    with pytest.raises(RecipeError, match=r"test_rows: 20 of 20 rows are held out, which leaves none"):
+    with pytest.raises(RecipeError, match=r"test_rows: 20 of 20 examples are held out, which leaves none"):
         dataset(path=path, prompt="question", test_rows=20)
 
 
@@ -286,19 +286,19 @@ def test_holding_out_everything_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"prompt": "qestion"}, r"environment.prompt: there is no column 'qestion'.*solution, level.*'question'\?"),
-        ({}, r"environment.prompt: there is no column 'prompt'\n  allowed: question, solution, level"),
+        ({"prompt": "qestion"}, r"environment.prompt: unknown column 'qestion'.*solution, level.*'question'\?"),
+        ({}, r"environment.prompt: unknown column 'prompt'\n  allowed: question, solution, level"),
         ({"columns": {"answer": "solutoin"}}, r"environment.columns.answer: .*'solutoin'.*did you mean 'solution'\?"),
-        ({"columns": {"completions": "solution"}}, "'completions' means something else to a reward"),
-        ({"template": "{qestion}"}, r"environment.template: there is no column 'qestion'.*did you mean 'question'\?"),
-        ({"template": "{question.__class__}"}, "there is no column 'question.__class__'"),
-        ({"template": "\\boxed{}"}, r"environment.template: braces hold something else.*written twice"),
-        ({"template": "{question!r}"}, "braces hold something else"),
-        ({"template": "{question:>9}"}, "braces hold something else"),
-        ({"template": "{question"}, r"environment.template: it cannot be read: expected '}'"),
-        ({"template": "{question}", "prompt": "question"}, "both say what to ask"),
-        ({"prompt": "question", "system": "Hi", "chat": False}, "environment.system: `system` needs a conversation"),
-        ({"prompt": "level"}, r"row 0 \(counted from 0\): the prompt is int, not text or messages"),
+        ({"columns": {"completions": "solution"}}, "'completions' is a reserved name of rewards"),
+        ({"template": "{qestion}"}, r"environment.template: unknown column 'qestion'.*did you mean 'question'\?"),
+        ({"template": "{question.__class__}"}, "unknown column 'question.__class__'"),
+        ({"template": "\\boxed{}"}, r"environment.template: expected a column name.*written twice"),
+        ({"template": "{question!r}"}, "expected a column name"),
+        ({"template": "{question:>9}"}, "expected a column name"),
+        ({"template": "{question"}, r"environment.template: invalid template: expected '}'"),
+        ({"template": "{question}", "prompt": "question"}, "exclude each other"),
+        ({"prompt": "question", "system": "Hi", "chat": False}, "environment.system: `system` requires `chat: true`"),
+        ({"prompt": "level"}, r"row 0 \(counted from 0\): expected a prompt of text or messages, got int"),
         ({"prompt": "question", "split": "tran"}, r"rows.jsonl' cannot be read: Unknown split .tran.*'train'"),
         ({"prompt": "question", "test_split": "test"}, r"cannot be read: Unknown split .test.*'train'"),
         ({"prompt": "question", "revision": "v1"}, "environment.revision: .* no revisions"),
@@ -329,10 +329,10 @@ def test_an_empty_conversation_is_named_by_its_row(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("bad.json", "{nope", "bad.json' cannot be read: JSON parse error"),
-        ("empty.jsonl", "", "empty.jsonl' cannot be read: it has no rows"),
-        ("head.csv", "question,answer\n", "head.csv' cannot be read: it has no rows"),
-        ("rows.xlsx", "x", r"rows.xlsx' ends in '.xlsx'\n  allowed: .json, .jsonl"),
-        ("rows", "x", r"ends in ''\n  allowed: .json"),
+        ("empty.jsonl", "", "empty.jsonl' cannot be read: it has no examples"),
+        ("head.csv", "question,answer\n", "head.csv' cannot be read: it has no examples"),
+        ("rows.xlsx", "x", r"suffix '.xlsx' of '.*rows.xlsx'\n  allowed: .json, .jsonl"),
+        ("rows", "x", r"suffix '' of .*\n  allowed: .json"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -363,5 +363,7 @@ def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    with pytest.raises(RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* gave no answer in 5 s"):
+    with pytest.raises(
+        RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* did not respond within 5 s"
+    ):
         dataset(path="someone/something")

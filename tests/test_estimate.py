@@ -15,19 +15,20 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.estimate.memory import Load, estimate
+from rlm_plugins.estimate.load import Load
+from rlm_plugins.estimate.memory import estimate
 from rlm_plugins.estimate.meta_model import skeleton
-from rlm_plugins.estimate.transformer import Block
-from rlm_plugins.generation.sampling import AsMultinomial
-from rlm_plugins.kernels.fused_logprob_head import read_head
-from rlm_plugins.packing import attention
-from rlm_plugins.packing.forward import causal_model, read
-from rlm_plugins.packing.pack import layouts
+from rlm_plugins.estimate.transformer import Transformer
+from rlm_plugins.generation.sampling import MultinomialSampler
+from rlm_plugins.kernels.fused_logprob_head import fused_logprobs
+from rlm_plugins.kernels.model_traits import causal_model
+from rlm_plugins.packing import attention, layouts
+from rlm_plugins.packing.forward import packed_logprobs
 from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)
-NOTHING = Load(rows=0, prompt=0, completion=0, micro_rows=0)
+NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 
 
 def config(family: type = Qwen3Config, dtype: torch.dtype = torch.float32, **sizes: Any) -> Any:
@@ -74,9 +75,9 @@ def test_weights_gradients_and_adam_to_the_byte(lora: Mapping[str, Any] | None, 
     optimizer = torch.optim.AdamW(trained)
     real(input_ids=torch.randint(50, (2, 7))).logits.sum().backward()
     optimizer.step()
-    assert found.always["their gradients"] == size(p.grad for p in trained)
+    assert found.always["gradients"] == size(p.grad for p in trained)
     moments = [t for state in optimizer.state.values() for name, t in state.items() if name != "step"]
-    assert found.always["optimiser state"] == size(moments)
+    assert found.always["optimizer state"] == size(moments)
 
 
 def test_a_reference_is_a_second_copy() -> None:
@@ -113,10 +114,10 @@ def test_activations_are_what_autograd_saves(
     rows, width = 2, 24
     shallow, deep = (_saved(config(family, dtype, num_hidden_layers=n), lora, rows, width, half) for n in (2, 3))
     made = config(family, dtype)
-    block = Block.of(skeleton(made, lora), made, LORA["r"] if lora else 0)
+    block = Transformer.of(skeleton(made, lora), made, LORA["r"] if lora else 0)
     copies = _cast_weights(config(family, dtype, num_hidden_layers=3), lora, half)
     copies -= _cast_weights(config(family, dtype, num_hidden_layers=2), lora, half)
-    assert deep - shallow - copies == rows * width * block.kept(width, half)
+    assert deep - shallow - copies == rows * width * block.saved(width, half)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -126,17 +127,17 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
         _saved(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, rows, width, False, checkpointing=True)
         for n in (2, 3)
     )
-    load = Load(rows=0, prompt=width - 4, completion=4, micro_rows=rows, checkpointing=True)
+    load = Load(generated=0, prompt_len=width - 4, completion_len=4, micro_batch_size=rows, checkpointing=True)
     two, three = (
-        estimate(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, load).learning["activations"] for n in (2, 3)
+        estimate(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, load).update["activations"] for n in (2, 3)
     )
     assert deep - shallow == three - two == two / 2
-    block = Block.of(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
+    block = Transformer.of(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
     whole = estimate(config(dtype=dtype), LORA, dataclasses.replace(load, checkpointing=False))
     passing = block.hidden_states(rows * width, False)
-    assert block.layer(load) - passing == whole.learning["activations"] / 2, "and one layer has all of it"
+    assert block.layer(load) - passing == whole.update["activations"] / 2, "and one layer has all of it"
     largest = max(block.layer(load), block.head(load))
-    assert sum(estimate(config(dtype=dtype), LORA, load).learning.values()) == two + largest, "when the logits are gone"
+    assert sum(estimate(config(dtype=dtype), LORA, load).update.values()) == two + largest, "when the logits are gone"
 
 
 @pytest.mark.parametrize(("trees", "prompt", "group", "completion"), [(2, 11, 4, 7), (1, 20, 3, 5), (1, 5, 3, 60)])
@@ -151,9 +152,9 @@ def test_a_layer_that_reads_packed_rows(
         _saved_packed(config(family, dtype, num_hidden_layers=n), lora, trees, prompt, group, completion)
         for n in (2, 3)
     )
-    load = Load(rows=0, prompt=prompt, completion=completion, micro_rows=rows, trees=trees)
+    load = Load(generated=0, prompt_len=prompt, completion_len=completion, micro_batch_size=rows, packed_prompts=trees)
     two, three = (
-        estimate(config(family, dtype, num_hidden_layers=n), lora, load).learning["activations"] for n in (2, 3)
+        estimate(config(family, dtype, num_hidden_layers=n), lora, load).update["activations"] for n in (2, 3)
     )
     assert deep - shallow == three - two
 
@@ -162,8 +163,8 @@ def test_the_cache() -> None:
     made = config()
     out = model(made)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
     real = size(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
-    found = estimate(made, None, Load(rows=3, prompt=5, completion=6, micro_rows=1))
-    assert found.writing["keys and values"] == real
+    found = estimate(made, None, Load(generated=3, prompt_len=5, completion_len=6, micro_batch_size=1))
+    assert found.generation["KV cache"] == real
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -176,32 +177,32 @@ def test_the_head(half: bool) -> None:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record, _autocast(half):
         real(input_ids=ids, labels=ids, fused_lm_head=True).log_probs.sum().backward()
     measured = _peak_inside(record, "ChunkedLogProbFunctionBackward")
-    found = estimate(made, LORA, Load(rows=0, prompt=30, completion=10, micro_rows=2, half=half))
-    assert found.learning["log-probabilities"] == pytest.approx(measured, rel=0.1)
+    found = estimate(made, LORA, Load(generated=0, prompt_len=30, completion_len=10, micro_batch_size=2, half=half))
+    assert found.update["log-probs"] == pytest.approx(measured, rel=0.1)
 
 
 @pytest.mark.parametrize(("dtype", "half"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)])
 def test_the_packed_head(dtype: torch.dtype, half: bool) -> None:
     """Pieces of logits follow each other: what one leaves behind is gone when the next is made."""
-    made, load = config(dtype=dtype, vocab_size=40000, hidden_size=64), Load(0, 30, 100, 4, half=half, trees=1)
+    made, load = config(dtype=dtype, vocab_size=40000, hidden_size=64), Load(0, 30, 100, 4, half=half, packed_prompts=1)
     hidden, target = torch.randn(400, 64, dtype=dtype, requires_grad=True), torch.randint(40000, (400,))
     weight = torch.randn(40000, 64, dtype=dtype)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         with _autocast(half):
-            logp, _ = read_head(hidden, weight, None, target)
+            logp, _ = fused_logprobs(hidden, weight, None, target)
         logp.sum().backward()
-    assert estimate(made, LORA, load).learning["log-probabilities"] == pytest.approx(_peak(record), rel=0.1)
+    assert estimate(made, LORA, load).update["log-probs"] == pytest.approx(_peak(record), rel=0.1)
 
 
 def test_a_gpu_holds_one_tile() -> None:
-    load = Load(rows=0, prompt=100, completion=50, micro_rows=4, half=True, fused=True)
-    found = estimate(config(), LORA, load).learning["log-probabilities"]
+    load = Load(generated=0, prompt_len=100, completion_len=50, micro_batch_size=4, half=True, triton=True)
+    found = estimate(config(), LORA, load).update["log-probs"]
     assert found == 4 * 50 * (32768 * 2 + 48 * (2 + 4))
 
 
 def test_the_peak_is_the_larger_of_writing_and_learning() -> None:
-    found = estimate(config(), LORA, Load(rows=4, prompt=8, completion=8, micro_rows=4))
-    turns = sum(found.writing.values()), sum(found.learning.values())
+    found = estimate(config(), LORA, Load(generated=4, prompt_len=8, completion_len=8, micro_batch_size=4))
+    turns = sum(found.generation.values()), sum(found.update.values())
     assert found.peak == sum(found.always.values()) + max(turns)
 
 
@@ -209,11 +210,13 @@ def test_choosing_a_token() -> None:
     """Of rows of which one has left, at a temperature: all that is there at once, within a tenth."""
     rows, words = 16, 4000
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        draw, logits = AsMultinomial(), torch.randn(rows, words)
+        draw, logits = MultinomialSampler(), torch.randn(rows, words)
         draw(logits / 0.7, torch.arange(rows), rows)
         draw(logits[1:] / 0.7, torch.arange(1, rows), rows)
-    found = estimate(config(vocab_size=words), LORA, Load(rows=rows, prompt=8, completion=8, micro_rows=4))
-    assert found.writing["next-token probabilities"] == pytest.approx(_peak(record), rel=0.1)
+    found = estimate(
+        config(vocab_size=words), LORA, Load(generated=rows, prompt_len=8, completion_len=8, micro_batch_size=4)
+    )
+    assert found.generation["sampling"] == pytest.approx(_peak(record), rel=0.1)
 
 
 @pytest.mark.slow
@@ -231,7 +234,7 @@ def test_a_whole_step_of_training() -> None:
             real(input_ids=ids, attention_mask=mask, labels=ids, fused_lm_head=True).log_probs.sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    load = Load(rows=0, prompt=32, completion=16, micro_rows=4)
+    load = Load(generated=0, prompt_len=32, completion_len=16, micro_batch_size=4)
     found = estimate(made, LORA, load)
     spare = 4 * 47 * (32768 - 2000) * 4  # the tile's untouched width
     assert found.peak == pytest.approx(_peak(record) - spare, rel=0.1)
@@ -246,7 +249,7 @@ def _autocast(half: bool) -> Any:
 
 def _cast_weights(made: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
     """Half-precision copies of float32 weights, which autograd keeps too."""
-    return estimate(made, lora, dataclasses.replace(NOTHING, half=half)).learning["half-precision weights"]
+    return estimate(made, lora, dataclasses.replace(NOTHING, half=half)).update["half-precision weights"]
 
 
 def _saved(
@@ -269,12 +272,12 @@ def _saved(
 def _saved_packed(made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int) -> int:
     """The same of rows that are read packed, all of one length."""
     real = model(made, lora)
-    attention.install(causal_model(real))
+    attention.install_attention(causal_model(real))
     ids = torch.randint(50, (trees, 1, prompt + completion)).repeat(1, group, 1).flatten(0, 1)
     (layout,) = layouts(ids, torch.ones_like(ids), completion)
     assert len(layout.trees) == trees
     with _kept(real) as kept:
-        read(real, layout)
+        packed_logprobs(real, layout)
     return sum(kept.values())
 
 
@@ -318,7 +321,11 @@ def _peak_inside(record: Any, name: str) -> int:
 
 
 def test_an_adapter_that_fits_nowhere_is_told_with_the_layers_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"model.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+    with pytest.raises(
+        RecipeError, match=r"model.lora: PEFT rejects the adapter: .*nope(.|\n)*allowed: .*o_proj, q_proj"
+    ):
         estimate(config(), {"r": 4, "target_modules": ["nope"]}, NOTHING)
-    with pytest.raises(RecipeError, match=r"critic.lora: PEFT refuses: .*nope(.|\n)*allowed: .*o_proj, q_proj"):
+    with pytest.raises(
+        RecipeError, match=r"critic.lora: PEFT rejects the adapter: .*nope(.|\n)*allowed: .*o_proj, q_proj"
+    ):
         estimate(config(), {"r": 4}, NOTHING, Critic("shared", {"target_modules": ["nope"]}))

@@ -20,12 +20,12 @@ from peft.tuners.lora.layer import Linear
 from test_speed import weights
 from trainers import REGISTRY, trainer
 
-from rlm_plugins.generation import fast_generate as portable
+from rlm_plugins.generation import fast
 from rlm_plugins.kernels import cpu_linear as products
 from rlm_plugins.kernels.fused_lora import FusedLinear
+from rlm_plugins.kernels.model_traits import IMAGES
 from rlm_plugins.kernels.plain_linear import is_cast
-from rlm_plugins.kernels.rng_guard import DRAWS
-from rlm_plugins.packing.support import IMAGES
+from rlm_plugins.kernels.rng_guard import USES_RNG
 from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 
@@ -40,7 +40,7 @@ SIZES = {
     "eos_token_id": 1,
 }
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
-PACKED, WRITTEN = "rows are read padded: ", "rows are written by transformers: "
+PADDED, DECODED = "padded forward passes: ", "generation falls back to transformers: "
 TO_THE_BIT = replace(EVERY_SHORTCUT, fused_lora=False)
 """The terms of fused products are added in another order."""
 Made = dict[str, Any]
@@ -60,28 +60,28 @@ def lora(**changes: Any) -> LoraConfig:
 KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
     "sliding window": (
         lambda: {"model": of("Mistral", **HEADS, sliding_window=12)},
-        "they are longer than 12 tokens, beyond which the model reads otherwise",
-        "not every layer keeps keys and values of all tokens",
+        "the batch is wider than 12 tokens, beyond which positions or attention differ",
+        "not every layer caches keys and values of all tokens",
     ),
     "recurrent layers": (
         lambda: {"model": of("Mamba", state_size=4), "peft_config": None},
-        "it has layers that are no attention",
-        "it does not know the input 'cache_params'",
+        "the model has layers without attention",
+        "the model input `cache_params` is unsupported",
     ),
     "virtual tokens": (
         lambda: {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)},
-        "its adapter adds virtual tokens to each prompt",
-        "its adapter adds virtual tokens to each prompt",
+        "the adapter adds virtual tokens to each prompt",
+        "the adapter adds virtual tokens to each prompt",
     ),
     "dropout": (
         lambda: {"peft_config": lora(lora_dropout=0.3)},
-        "dropout is on, and which tokens it hits depends on the padding",
-        "dropout is on, and what it hits depends on who stands beside a row",
+        "dropout is on, and its masks depend on the padding",
+        "dropout is on, and its masks depend on the batch",
     ),
     "random numbers that no module owns to": (
         lambda: {"peft_config": LoHaConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "down_proj"])},
-        DRAWS,
-        DRAWS,
+        USES_RNG,
+        USES_RNG,
     ),
     "dora": (lambda: {"peft_config": lora(use_dora=True)}, "", ""),
 }
@@ -106,13 +106,13 @@ def apart(one: EquationTrainer, other: EquationTrainer) -> torch.Tensor:
 def test_what_falls_back_is_stock(
     make: Callable[[], Made], padded: str, written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    portable._say.cache_clear()
+    fast._log_fallback.cache_clear()
     slow = trained(tmp_path / "slow", False, make)
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
         quick = trained(tmp_path / "quick", True, make)
-    said = [record.getMessage() for record in caplog.records]
-    assert [line for line in said if line.startswith(PACKED)] == ([PACKED + padded] if padded else [])
-    assert [line for line in said if line.startswith(WRITTEN)] == ([WRITTEN + written] if written else [])
+    said = [record.getMessage().replace("rows are read padded: ", PADDED) for record in caplog.records]
+    assert [line for line in said if line.startswith(PADDED)] == ([PADDED + padded] if padded else [])
+    assert [line for line in said if line.startswith(DECODED)] == ([DECODED + written] if written else [])
     start = weights(trainer(tmp_path, pieces=make()))
     moved = (weights(slow) - start).norm()
     assert moved > 0
@@ -123,8 +123,8 @@ def test_a_model_that_is_cast_when_it_is_called_is_written_with_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No weight is laid out for float32, no step written down: nothing is tried in vain, and nothing told."""
-    monkeypatch.setattr(products, "SMALL_WEIGHT", 0)
-    portable._say.cache_clear()
+    monkeypatch.setattr(products, "MIN_WEIGHT", 0)
+    fast._log_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
         made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
     assert is_cast(made.model)
@@ -208,7 +208,7 @@ def looked_at() -> Dataset:
 
 @pytest.mark.parametrize("regroup", [True, False])
 def test_who_sees_images_is_stock(tmp_path: Path, caplog: pytest.LogCaptureFixture, regroup: bool) -> None:
-    portable._say.cache_clear()
+    fast._log_fallback.cache_clear()
 
     def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:
         pieces = {"speed": speed, **seeing(), **generator}
@@ -223,6 +223,6 @@ def test_who_sees_images_is_stock(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         quick = run("quick", replace(EVERY_SHORTCUT, group_micro_batches=regroup), generator=writer)
     assert torch.equal(weights(quick), weights(slow))
     assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
-    said = [record.getMessage() for record in caplog.records]
-    for about in (PACKED, WRITTEN):
+    said = [record.getMessage().replace("rows are read padded: ", PADDED) for record in caplog.records]
+    for about in (PADDED, DECODED):
         assert [line for line in said if line.startswith(about)] == [about + IMAGES]

@@ -17,22 +17,16 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.generation import fast_generate as portable
-from rlm_plugins.generation import kv_cache as cache
-from rlm_plugins.generation import loop as decoding
-from rlm_plugins.generation import sampling
-from rlm_plugins.generation import support as decodes
-from rlm_plugins.generation.active_rows import distinct
-from rlm_plugins.generation.dry_run import dry_run
-from rlm_plugins.generation.kv_cache import RoomyLayer, survivors
-from rlm_plugins.generation.loop import Unfit
+from rlm_plugins.generation import Generation, compatibility, dry_run, fast, kv_cache, loop, sampling
+from rlm_plugins.generation.active_sequences import distinct_prompts
+from rlm_plugins.generation.compatibility import why_unsupported_model
+from rlm_plugins.generation.kv_cache import PreallocatedLayer, surviving_indices
+from rlm_plugins.generation.loop import UnsupportedCall
 from rlm_plugins.generation.merged_lora import merged
-from rlm_plugins.generation.output import Generation
-from rlm_plugins.generation.sampling import AsMultinomial, by_inverse, exponential_is_inverse
-from rlm_plugins.generation.self_check import fails
-from rlm_plugins.generation.support import why_not_model
+from rlm_plugins.generation.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from rlm_plugins.generation.self_check import why_self_check_fails
 from rlm_plugins.kernels import cpu_linear as products
-from rlm_plugins.kernels.rng_guard import DRAWS
+from rlm_plugins.kernels.rng_guard import USES_RNG
 
 ENDS = [2, 5, 9]
 """Three words of 41 end a row: after some 13 tokens."""
@@ -56,7 +50,7 @@ def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **o
     torch.manual_seed(3)
     usual, after = model.generate(**inputs, generation_config=how), torch.rand(4)
     torch.manual_seed(3)
-    found = portable.write(model.generate, model, inputs, how, **options)
+    found = fast.fast_generate(model.generate, model, inputs, how, **options)
     assert torch.equal(torch.rand(4), after)
     return usual, found
 
@@ -74,11 +68,11 @@ def by_the_loop() -> Iterator[None]:
     def refuse(reason: str) -> None:
         raise AssertionError(reason)
 
-    say, portable._say = portable._say, refuse  # type: ignore[assignment]
+    say, fast._log_fallback = fast._log_fallback, refuse  # type: ignore[assignment]
     try:
         yield
     finally:
-        portable._say = say
+        fast._log_fallback = say
 
 
 @pytest.fixture(autouse=True)
@@ -147,21 +141,21 @@ def test_training_mode_is_no_difference() -> None:
 
 def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their keys and values are gone as soon as room is made for further tokens."""
-    monkeypatch.setattr(cache, "ROOM", 4)
+    monkeypatch.setattr(kv_cache, "BLOCK", 4)
     model, read, held = families.model("Llama").eval(), [], []
-    assert fails(model, model.generate) is None
+    assert why_self_check_fails(model, model.generate) is None
     model.register_forward_pre_hook(lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True)
-    update = RoomyLayer.update
+    update = PreallocatedLayer.update
 
-    def watched(self: RoomyLayer, *given: Any, **options: Any) -> Any:
+    def watched(self: PreallocatedLayer, *given: Any, **options: Any) -> Any:
         keys, values = update(self, *given, **options)
         held.append(keys.untyped_storage().nbytes() / keys[:1, :, :1].nbytes)
         return keys, values
 
-    monkeypatch.setattr(RoomyLayer, "update", watched)
+    monkeypatch.setattr(PreallocatedLayer, "update", watched)
     torch.manual_seed(3)
     inputs = prompts(6, 3, times=8)
-    ids: Any = portable.write(model.generate, model, inputs, config(max_new_tokens=24))
+    ids: Any = fast.fast_generate(model.generate, model, inputs, config(max_new_tokens=24))
     alive = [int((ids[:, 6 + t :] != 0).any(1).sum()) for t in range(1, ids.shape[1] - 6)]
     assert alive[0] > 2 * alive[-1], "rows end one by one"
     assert read == [(2, 6), *((left, 1) for left in alive)]
@@ -171,16 +165,16 @@ def test_a_prompt_is_read_once_and_rows_that_are_done_are_not_read(monkeypatch: 
 def test_what_is_kept_is_what_transformers_keeps() -> None:
     """The same keys and values after many tokens, and after rows were picked."""
     draw = torch.Generator().manual_seed(0)
-    usual, roomy = DynamicLayer(), RoomyLayer()
+    usual, roomy = DynamicLayer(), PreallocatedLayer()
     for tokens in (5, *[1] * 150):
         new = [torch.randn(3, 2, tokens, 4, generator=draw) for _ in range(2)]
         for a, b in zip(usual.update(*new), roomy.update(*new), strict=True):
             assert torch.equal(a, b)
     for layer in (usual, roomy):
         layer.batch_select_indices(torch.tensor([2, 0, 0, 1]))
-    places = survivors(torch.tensor([False, True, True, False]))
+    places = surviving_indices(torch.tensor([False, True, True, False]))
     usual.batch_select_indices(places)
-    cache.keep(SimpleNamespace(layers=[roomy]), places)  # type: ignore[arg-type]
+    kv_cache.evict(SimpleNamespace(layers=[roomy]), places)  # type: ignore[arg-type]
     new = [torch.randn(2, 2, 1, 4, generator=draw) for _ in range(2)]
     assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
     assert usual.get_seq_length() == roomy.get_seq_length() == 156
@@ -191,7 +185,7 @@ def test_what_is_kept_is_what_transformers_keeps() -> None:
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_whoever_is_not_done_survives(done: list[bool]) -> None:
     """Once each, the first of them where they stood, and who moves comes from behind."""
-    places = survivors(torch.tensor(done)).tolist()
+    places = surviving_indices(torch.tensor(done)).tolist()
     assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
     assert all(place == i or place >= len(places) for i, place in enumerate(places))
 
@@ -199,7 +193,7 @@ def test_whoever_is_not_done_survives(done: list[bool]) -> None:
 def test_twins_are_known_by_their_words_and_their_padding() -> None:
     ids = torch.tensor([[0, 7], [0, 7], [0, 8], [0, 7]])
     there = torch.tensor([[0, 1], [1, 1], [0, 1], [0, 1]])
-    first, twin = distinct(ids, there)
+    first, twin = distinct_prompts(ids, there)
     assert (first.tolist(), twin.tolist()) == ([0, 1, 2], [0, 1, 2, 0])
 
 
@@ -251,7 +245,7 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
     if dtype == torch.float32:
         same(model, prompts(5, 3, times=3), config())
     else:  # what is rounded depends on how many rows are read at once
-        assert len(portable.write(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
+        assert len(fast.fast_generate(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
 
 
 def test_who_wants_no_copies_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,10 +254,10 @@ def test_who_wants_no_copies_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> None:
         raise AssertionError("copies were made")
 
-    monkeypatch.setattr(decoding, "merged", refuse)
+    monkeypatch.setattr(loop, "merged", refuse)
     model = families.adapted(families.model("Llama")).eval()
     with by_the_loop():
-        portable.write(model.generate, model, prompts(5, times=2), config(), merge=False)
+        fast.fast_generate(model.generate, model, prompts(5, times=2), config(), merge=False)
 
 
 def test_the_adapter_that_is_off_is_not_added() -> None:
@@ -276,14 +270,14 @@ def test_the_adapter_that_is_off_is_not_added() -> None:
 
 FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
-    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer keeps"),
-    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer keeps"),
-    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer keeps"),
-    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "in one piece"),
+    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer caches"),
+    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer caches"),
+    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer caches"),
+    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "prefill_chunk_size"),
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
     "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
-    "angles that change": ("Llama", {"rope_parameters": families.LONG}, {}, "longer than 16 tokens"),
+    "angles that change": ("Llama", {"rope_parameters": families.LONG}, {}, "exceed 16 tokens"),
     "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
 }
 
@@ -293,13 +287,13 @@ def test_what_it_does_not_do_is_written_by_transformers(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With one line in the log, however often."""
-    portable._say.cache_clear()
+    fast._log_fallback.cache_clear()
     made = families.model(family, **model).train()
-    with caplog.at_level(logging.WARNING, portable.__name__):
+    with caplog.at_level(logging.WARNING, fast.__name__):
         same(made, prompts(6, 3, times=2), config(**said))
         same(made, prompts(6, times=2), config(**said))
-    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
-    assert line.startswith("rows are written by transformers: ")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
+    assert line.startswith("generation falls back to transformers: ")
     assert why in line
 
 
@@ -314,16 +308,16 @@ def test_what_it_does_not_do_is_known_before_there_are_weights(
     assert {x.device.type for x in made.parameters()} == {"meta"}
 
 
-@pytest.mark.parametrize("small", [0, products.SMALL_WEIGHT], ids=["laid out", "as they are"])
+@pytest.mark.parametrize("small", [0, products.MIN_WEIGHT], ids=["laid out", "as they are"])
 @pytest.mark.parametrize("family", families.CONFIGS)
 def test_the_copies_are_counted_before_there_are_weights(
     family: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "SMALL_WEIGHT", small)
+    monkeypatch.setattr(products, "MIN_WEIGHT", small)
     model = families.adapted(families.model(family))
     with merged(model):
         made = [vars(layer)["forward"] for layer in model.modules() if "forward" in vars(layer)]
-    weights = [it.weight for it in made if isinstance(it, products.Product)]
+    weights = [it.weight for it in made if isinstance(it, products.PackedLinear)]
     real = sum(x.numel() * x.element_size() for x in weights)
     assert len(weights) >= (8 if small else 9), "the head is laid out too"
     assert dry_run(model.to("meta"), config()) == (None, real)
@@ -338,7 +332,7 @@ def test_layers_without_attention_are_written_by_transformers() -> None:
 def test_virtual_tokens_are_written_by_transformers() -> None:
     virtual = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
     model = peft.get_peft_model(families.model("Llama"), virtual).eval()
-    reason = why_not_model(model)
+    reason = why_unsupported_model(model)
     assert reason is not None
     assert "virtual tokens" in reason
     same(model, prompts(4, times=2), config())
@@ -348,17 +342,17 @@ def test_what_draws_numbers_only_while_it_trains_is_written_by_transformers_only
     """OPT drops without a module for it. The trial takes nothing from the numbers after it (`both` asks for them)."""
     sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
     model, given = families.model("OPT", **sizes), prompts(4, 3, times=2)
-    assert why_not_model(model) is None
+    assert why_unsupported_model(model) is None
     same(model.eval(), given, config())
-    assert fails(model, model.generate) is None
+    assert why_self_check_fails(model, model.generate) is None
     same(model.train(), given, config())
-    assert fails(model, model.generate) == DRAWS
+    assert why_self_check_fails(model, model.generate) == USES_RNG
 
 
 def test_weights_that_are_spread_are_written_by_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """There every process must read as often as the others."""
-    monkeypatch.setattr(decodes, "is_fsdp_managed_module", lambda _: True)
-    assert "spread over processes" in (why_not_model(families.model("Llama")) or "")
+    monkeypatch.setattr(compatibility, "is_fsdp_managed_module", lambda _: True)
+    assert "sharded" in (why_unsupported_model(families.model("Llama")) or "")
 
 
 def remembering(model: Any, *, falls: bool = False) -> Any:
@@ -378,15 +372,15 @@ def remembering(model: Any, *, falls: bool = False) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("what", ["otherwise", "fails"])
+@pytest.mark.parametrize("what", ["other tokens", "fails"])
 def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
     what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those of its rows that are dropped shift what it adds, or make it fall."""
-    portable._say.cache_clear()
+    fast._log_fallback.cache_clear()
     model = remembering(families.model("Llama", dtype=dtype).eval(), falls=what == "fails")
     same(model, prompts(6, 3, times=2), config())
-    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
     assert "the decoding loop" in line
     assert what in line
 
@@ -394,7 +388,7 @@ def test_a_model_that_keeps_something_of_a_row_elsewhere_is_found_out(
 @pytest.mark.parametrize("family", families.CONFIGS)
 def test_what_is_rounded_otherwise_in_half_precision_is_no_reason(family: str) -> None:
     model = families.adapted(families.model(family, dtype=torch.bfloat16)).eval()
-    assert fails(model, model.generate) is None
+    assert why_self_check_fails(model, model.generate) is None
 
 
 @pytest.mark.parametrize("cast", [False, True])
@@ -411,25 +405,25 @@ def test_a_model_that_accelerate_casts_may_round_otherwise_too(cast: bool) -> No
     model.register_forward_hook(rounds, with_kwargs=True)
     if cast:  # as accelerate leaves its mark on it
         model._original_forward = model.forward
-    assert (fails(model, model.generate) is None) is cast
+    assert (why_self_check_fails(model, model.generate) is None) is cast
 
 
 def test_a_model_that_ends_at_once_is_tried_too() -> None:
     model = families.model("Llama").eval()
     model.lm_head.bias = torch.nn.Parameter(torch.eye(families.WORDS)[-1] * 9)
     model.lm_head.weight.data.zero_()
-    assert fails(model, model.generate) is None
+    assert why_self_check_fails(model, model.generate) is None
 
 
 def test_a_model_whose_own_settings_forbid_the_trial_is_written_by_transformers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    portable._say.cache_clear()
+    fast._log_fallback.cache_clear()
     model = families.model("Llama").eval()
     model.generation_config.num_return_sequences = 2
     same(model, prompts(6, 3, times=2), config())
-    (line,) = [record.getMessage() for record in caplog.records if record.name == portable.__name__]
-    assert "cannot be tried" in line
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
+    assert "self-check of decoding cannot run" in line
 
 
 def test_a_trial_that_was_not_made_is_not_passed() -> None:
@@ -437,19 +431,19 @@ def test_a_trial_that_was_not_made_is_not_passed() -> None:
     model = remembering(families.model("Llama").eval())
     model.generation_config.num_beams = 2
     for _ in range(2):
-        with pytest.raises(Unfit, match="beam"):
-            fails(model, model.generate)
+        with pytest.raises(UnsupportedCall, match="beam"):
+            why_self_check_fails(model, model.generate)
     model.generation_config.num_beams = 1
-    assert "otherwise" in str(fails(model, model.generate))
+    assert "other tokens" in str(why_self_check_fails(model, model.generate))
 
 
 def test_a_policy_that_broke_is_told_as_transformers_tells_it() -> None:
     model = families.model("Llama").eval()
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
-    for draw in portable.DRAWS:
+    for draw in fast.SAMPLERS:
         with pytest.raises(RuntimeError, match="NaN"):
-            portable.write(model.generate, model, prompts(3), config(), sampling=draw)
+            fast.fast_generate(model.generate, model, prompts(3), config(), sampling=draw)
 
 
 # ------------------------------------------------------------------ who draws
@@ -463,7 +457,7 @@ def test_noise_of_all_rows_is_the_multinomial_of_all_rows(monkeypatch: pytest.Mo
     usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
     for rows in (torch.arange(6), torch.tensor([4, 1])):
         torch.manual_seed(1)
-        draw = AsMultinomial()
+        draw = MultinomialSampler()
         assert torch.equal(draw(scores[rows], rows, 6), usual[rows])
 
 
@@ -472,7 +466,7 @@ def test_noise_is_that_of_torch_to_the_bit() -> None:
     torch.manual_seed(1)
     usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
     torch.manual_seed(1)
-    assert torch.equal(AsMultinomial()._noise(torch.arange(10, 30), 40, usual), usual[10:30])
+    assert torch.equal(MultinomialSampler()._exponential(torch.arange(10, 30), 40, usual), usual[10:30])
     assert torch.equal(torch.rand(3), after)
 
 
@@ -504,8 +498,8 @@ def test_the_largest_is_where_torch_finds_it(words: int) -> None:
     x[6, 5000], x[6, 8] = torch.nan, torch.inf
     x[7, 1000:] = torch.nan
     x[8, -1] = 9.0
-    assert torch.equal(sampling.largest(x), x.argmax(-1))
-    assert torch.equal(sampling.largest(x[:, :128]), x[:, :128].argmax(-1))
+    assert torch.equal(sampling.argmax(x), x.argmax(-1))
+    assert torch.equal(sampling.argmax(x[:, :128]), x[:, :128].argmax(-1))
 
 
 def test_the_inverse_draws_the_same_distribution() -> None:
@@ -513,7 +507,7 @@ def test_the_inverse_draws_the_same_distribution() -> None:
     scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
     torch.manual_seed(0)
     n = 100_000
-    found = torch.bincount(by_inverse(scores.expand(n, -1), torch.arange(n), n), minlength=10)
+    found = torch.bincount(sample_inverse_cdf(scores.expand(n, -1), torch.arange(n), n), minlength=10)
     expected = n * scores.softmax(-1)
     possible = expected > 0
     assert found[~possible].sum() == 0
@@ -529,15 +523,15 @@ def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pyt
     levels = (p.cumsum(0)[words] - p[words] / 2) / p.sum()
     levels[-1] = 1 - 2**-53
     monkeypatch.setattr(torch, "rand", lambda *_, dtype=torch.float32, device=None: levels[:, None].to(dtype))
-    assert torch.equal(by_inverse(scores.expand(64, -1), torch.arange(64), 64), words)
+    assert torch.equal(sample_inverse_cdf(scores.expand(64, -1), torch.arange(64), 64), words)
 
 
 def test_who_left_changes_nothing_for_the_inverse_either() -> None:
     scores, rows = torch.randn(6, 50), torch.tensor([4, 1])
     torch.manual_seed(1)
-    every = by_inverse(scores, torch.arange(6), 6)
+    every = sample_inverse_cdf(scores, torch.arange(6), 6)
     torch.manual_seed(1)
-    assert torch.equal(by_inverse(scores[rows], rows, 6), every[rows])
+    assert torch.equal(sample_inverse_cdf(scores[rows], rows, 6), every[rows])
 
 
 # ------------------------------------------------------------------ what was thought
@@ -549,7 +543,7 @@ def test_who_left_changes_nothing_for_the_inverse_either() -> None:
 def test_what_it_tells_is_what_a_pass_reads(said: dict[str, Any]) -> None:
     """Of the policy itself: a filter leaves less of it, and is not told."""
     model, inputs = families.adapted(families.model("Llama")).eval(), prompts(6, 3, times=4)
-    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), tell=True)
+    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
     assert isinstance(found, Generation)
     assert torch.equal(found.ids, usual)
     assert found.logp is not None
@@ -571,7 +565,7 @@ def test_what_it_gives_can_be_learned_from() -> None:
     def finished(*_: Any) -> None:
         modes.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
 
-    _, found = both(model, inputs, config(), tell=True, finished=finished)
+    _, found = both(model, inputs, config(), return_logprobs=True, on_finished=finished)
     assert set(modes) == {(False, False)}
     assert not any(x.is_inference() for x in (found.ids, found.logp, found.entropy))
     weight = torch.ones((), requires_grad=True)
@@ -594,7 +588,7 @@ def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pyt
     monkeypatch.setattr(model, "forward", watched)
     monkeypatch.setattr(model, "_update_model_kwargs_for_generation", placeless)
     with by_the_loop():
-        portable.write(model.generate, model, prompts(4, times=2), config())
+        fast.fast_generate(model.generate, model, prompts(4, times=2), config())
     assert len(modes) > 2
     assert not any(modes)
 

@@ -19,11 +19,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.speed_report import _reuse
+from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.evaluate import evaluate
-from rlm_plugins.generation.call import written
-from rlm_plugins.generation.output import Generation
+from rlm_plugins.generation import Generation, generate
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
@@ -51,10 +50,10 @@ def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **ch
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often the loop was asked to write, and how often TRL read rows without gradient."""
-    from rlm_plugins.generation import fast_generate as portable
+    from rlm_plugins import generation
 
     counted = {"written": 0, "read": 0}
-    write, read = portable.write, GRPOTrainer._get_per_token_logps_and_entropies
+    write, read = generation.fast_generate, GRPOTrainer._get_per_token_logps_and_entropies
 
     def writing(*given: Any, **options: Any) -> Any:
         counted["written"] += 1
@@ -64,7 +63,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counted["read"] += not torch.is_grad_enabled()
         return read(*given, **options)
 
-    monkeypatch.setattr(portable, "write", writing)
+    monkeypatch.setattr(generation, "fast_generate", writing)
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", reading)
     return counted
 
@@ -217,12 +216,12 @@ def length(completions: list[str]) -> list[float]:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (lambda ids: ids[:1], "returned a tensor of shape (1, 2)"),
-        (lambda ids: ids.float(), "returned a tensor of shape (2, 2)"),
-        (lambda ids: ids.tolist(), "returned list"),
-        (lambda ids: ids + 1, "did not return the prompts"),
-        (lambda ids: ids[:, :1], "did not return the prompts"),
-        (lambda ids: Generation(ids, torch.zeros(2, 1)), "returned 'logp' of shape (2, 1), and wrote 0 tokens a row"),
+        (lambda ids: ids[:1], "got a tensor of shape (1, 2)"),
+        (lambda ids: ids.float(), "got a tensor of shape (2, 2)"),
+        (lambda ids: ids.tolist(), "got list"),
+        (lambda ids: ids + 1, "expected the prompts before the completions"),
+        (lambda ids: ids[:, :1], "expected the prompts before the completions"),
+        (lambda ids: Generation(ids, torch.zeros(2, 1)), "expected `logp` of shape (2, 0), got (2, 1)"),
         (lambda ids: ids / 0 + {}, "failed: TypeError"),
     ],
 )
@@ -231,7 +230,7 @@ def test_what_is_no_continuation_is_refused(answer: Any, problem: str) -> None:
         return answer(inputs["input_ids"])
 
     with pytest.raises(PartError, match="part 'test/guest'") as caught:
-        written(part(guest), None, None, {"input_ids": torch.tensor([[3, 4], [5, 6]])}, None)  # type: ignore[arg-type]
+        generate(part(guest), None, None, {"input_ids": torch.tensor([[3, 4], [5, 6]])}, None)  # type: ignore[arg-type]
     assert problem in str(caught.value)
 
 
@@ -273,34 +272,45 @@ def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> N
     assert stage.generator.part.name == "transformers"
 
 
-@pytest.mark.parametrize(("generator", "told"), [("fast", "thought while writing"), ("transformers", "own")])
+def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
+    """The line of `rlm check` on old log-probs."""
+    (stage,) = compose(loaded, Registry())
+    args = arguments(stage)
+    args.use_vllm = use_vllm
+    lines = fast_path_lines(stage, args)
+    return next(line for line in lines if line.startswith("old log-probs: "))
+
+
+@pytest.mark.parametrize(("generator", "told"), [("fast", "recorded during decoding"), ("transformers", "own")])
 def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
-    _, (stage,) = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
-    assert told in _reuse(stage, stage.equation, arguments(stage))[0]
+    loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
+    assert told in old_logprobs_line(loaded)
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({}, "what was thought while writing"),
-        ({"generator": "transformers"}, "a pass of its own: a part scores by it"),
-        ({"trainer": {"num_iterations": 2}}, "what was thought while writing"),
-        ({"model": {"name": "scratch", "lora": {"lora_dropout": 0.1}}}, "a pass of its own: a part scores by it"),
+        ({}, "recorded during decoding"),
+        ({"generator": "transformers"}, "a pass of their own (a part needs them for scoring)"),
+        ({"trainer": {"num_iterations": 2}}, "recorded during decoding"),
+        (
+            {"model": {"name": "scratch", "lora": {"lora_dropout": 0.1}}},
+            "a pass of their own (a part needs them for scoring)",
+        ),
     ],
 )
 def test_a_check_knows_who_scores_by_the_old_policy(tmp_path: Path, said: dict[str, Any], told: str) -> None:
     """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **said})
-    (stage,) = compose(loaded, Registry())
-    assert told in _reuse(stage, stage.equation, arguments(stage))[0]
+    assert told in old_logprobs_line(loaded)
 
 
 def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
     """Whoever asks TRL for it."""
     trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
-    _, (stage,) = composed(tmp_path, trainer={**trainer, "use_vllm": True})
-    assert "a pass of its own" in _reuse(stage, stage.equation, arguments(stage))[0]
+    loaded, _ = composed(tmp_path, trainer=trainer)
+    assert "a pass of their own (log-probs of vLLM" in old_logprobs_line(loaded, use_vllm=True)
 
 
 def test_vllm_is_told_to_trl(tmp_path: Path) -> None:

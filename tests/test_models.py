@@ -20,7 +20,7 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.tokenizer_check import check_fit
+from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
@@ -206,12 +206,12 @@ def test_no_such_folder(saved: Path) -> None:
 
 
 def test_a_folder_without_model(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"holds no config.json\n  allowed: a folder written by save_pretrained"):
+    with pytest.raises(RecipeError, match=r"holds no config.json\n  allowed: a folder of save_pretrained"):
         pretrained(path=str(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(RecipeError, match=r"(?s)holds a LoRA adapter, not a model.*hint: merge"):
         pretrained(path=str(tmp_path))
-    with pytest.raises(RecipeError, match=r"adapter_config.json' is a file"):
+    with pytest.raises(RecipeError, match=r"got the file '.*adapter_config.json'"):
         pretrained(path=str(tmp_path / "adapter_config.json"))
 
 
@@ -251,14 +251,14 @@ def test_a_broken_tokenizer(damaged: Path) -> None:
 def test_no_end_token(damaged: Path) -> None:
     _change(damaged / "tokenizer_config.json", eos_token=None)
     with pytest.raises(
-        RecipeError, match=r"no end token \(eos_token\): completions would never end\n  hint: name it in"
+        RecipeError, match=r"no end token \(eos_token\): completions would never end\n  hint: set it in"
     ):
         pretrained(path=str(damaged)).tokenizer()
 
 
 def test_four_bits_without_bitsandbytes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"(?s)model.load_in_4bit: 4-bit weights need .*hint: pip install bitsand"):
+    with pytest.raises(RecipeError, match=r"(?s)model.load_in_4bit: `load_in_4bit` requires .*hint: pip install bitsand"):
         pretrained(path=str(saved), load_in_4bit=True)
 
 
@@ -266,7 +266,7 @@ def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     begun = time.perf_counter()
-    with pytest.raises(RecipeError, match=r"(?s)config of 'someone/something'.*hint: .*gave no answer in 5 s"):
+    with pytest.raises(RecipeError, match=r"(?s)config of 'someone/something'.*hint: .*did not respond within 5 s"):
         pretrained(path="someone/something")
     assert time.perf_counter() - begun < 6
 
@@ -285,23 +285,23 @@ def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_fitting_row_passes() -> None:
-    check_fit(scratch().tokenizer(), ROW)
-    check_fit(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
-    check_fit(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
+    check_tokenizer(scratch().tokenizer(), ROW)
+    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
+    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
 
 
 def test_unknown_characters_are_named() -> None:
     row = {"prompt": [{"role": "user", "content": "Add 2"}], "demonstration": "two: 2"}
-    with pytest.raises(RecipeError, match="does not know 'A', 'd', 't', 'w', 'o', ':' in"):
-        check_fit(scratch().tokenizer(), row)
+    with pytest.raises(RecipeError, match="has no token for 'A', 'd', 't', 'w', 'o', ':' in"):
+        check_tokenizer(scratch().tokenizer(), row)
 
 
 def test_a_conversation_needs_a_chat_template() -> None:
     tokenizer = scratch().tokenizer()
     tokenizer.chat_template = None
     with pytest.raises(RecipeError, match=r"no chat template\n  hint: start from an instruct model"):
-        check_fit(tokenizer, ROW)
-    check_fit(tokenizer, {"prompt": "1+1="})
+        check_tokenizer(tokenizer, ROW)
+    check_tokenizer(tokenizer, {"prompt": "1+1="})
 
 
 # ---- the contract

@@ -53,7 +53,7 @@ def page() -> dict[str, Any]:
     for other in (policy, reference):
         for weight in other.parameters():
             weight.data += 0.3 * torch.randn_like(weight)
-    rewards = [one_page.reward(word, text) for word, text in zip(words, one_page.read(ids, mask), strict=True)]
+    rewards = [one_page.reward(word, text) for word, text in zip(words, one_page.decode(ids, mask), strict=True)]
     return {
         "policy": policy,
         "ids": ids,
@@ -72,7 +72,7 @@ def machine_batch(page: dict[str, Any]) -> Batch:
         rewards=page["r"],
         named_rewards={"sorted": page["r"]},
         truncated=torch.zeros(P * G, dtype=torch.bool),
-        max_completion_length=one_page.ANSWER,
+        max_completion_length=one_page.COMPLETION,
         old_logp=page["old"],
         ref_logp=page["ref"],
         num_tokens=mask.sum().double(),
@@ -158,10 +158,10 @@ def test_reward(word: str, answer: str, score: float) -> None:
 def test_an_answer_ends_with_its_first_full_stop() -> None:
     torch.manual_seed(0)
     ids, mask = one_page.sample(one_page.Policy(), ["cab"] * 200)
-    for row, kept, text in zip(ids[:, one_page.PROMPT :].tolist(), mask, one_page.read(ids, mask), strict=True):
+    for row, kept, text in zip(ids[:, one_page.PROMPT :].tolist(), mask, one_page.decode(ids, mask), strict=True):
         written = "".join(one_page.TOKENS[token] for token in row)
         assert text == (written[: written.index(".") + 1] if "." in written else written)
-        assert kept.tolist() == [i < len(text) for i in range(one_page.ANSWER)]
+        assert kept.tolist() == [i < len(text) for i in range(one_page.COMPLETION)]
 
 
 def test_log_prob_belongs_to_the_token_that_was_written() -> None:

@@ -12,10 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing import attention
 from rlm_plugins.packing import pack as packing
 from rlm_plugins.packing import support as fits
-from rlm_plugins.packing.forward import causal_model, read
+from rlm_plugins.packing.forward import packed_logprobs
 from rlm_plugins.packing.pack import is_packable, layouts
 
 RAGGED = families.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
@@ -25,7 +26,7 @@ Rows = tuple[torch.Tensor, torch.Tensor, int]
 @pytest.fixture(params=families.CONFIGS)
 def model(request: pytest.FixtureRequest) -> Any:
     made = families.adapted(families.model(request.param, temperature=0.8))
-    attention.install(causal_model(made))
+    attention.install_attention(causal_model(made))
     return made
 
 
@@ -33,8 +34,8 @@ def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.
     """As `families.padded`, through layouts."""
     logp = entropy = 0.0
     for part in layouts(*rows, live=options.pop("live", None), budget=options.pop("budget", None)):
-        piece = read(model, part, temperature=0.8, **options)
-        logp, entropy = logp + part.padded(piece[0]), entropy + part.padded(piece[1])
+        piece = packed_logprobs(model, part, temperature=0.8, **options)
+        logp, entropy = logp + part.unpack(piece[0]), entropy + part.unpack(piece[1])
     return logp, entropy  # type: ignore[return-value]
 
 
@@ -56,7 +57,7 @@ def test_every_family_is_read_as_padded(model: Any) -> None:
 @cache
 def adapted(family: str) -> Any:
     made = families.adapted(families.model(family, temperature=0.8))
-    attention.install(causal_model(made))
+    attention.install_attention(causal_model(made))
     return made
 
 
@@ -102,7 +103,7 @@ def test_attention_looks_at_few_pairs_in_vain() -> None:
     """Long completions have a call each; short ones share it, as long as they see little of each other."""
     tree = packing._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
     assert [run.tokens for run in tree.runs] == [9 + 39, 49, 59 + 2 + 3 + 4]
-    assert [None if run.sees is None else int(run.sees.sum()) for run in tree.runs] == [
+    assert [None if run.visible is None else int(run.visible.sum()) for run in tree.runs] == [
         None,
         49 * 9 + 49 * 50 // 2,
         68 * 9 + (59 * 60 + 2 * 3 + 3 * 4 + 4 * 5) // 2,
@@ -137,7 +138,7 @@ def test_the_entropy_may_carry_a_gradient() -> None:
 
 def test_gradient_checkpointing_changes_nothing() -> None:
     made = families.adapted(families.model("Llama", temperature=0.8))
-    attention.install(causal_model(made))
+    attention.install_attention(causal_model(made))
     before = families.gradient(made, packed(made, RAGGED)[0].sum())
     made.gradient_checkpointing_enable({"use_reentrant": False})
     torch.testing.assert_close(families.gradient(made, packed(made, RAGGED)[0].sum()), before)
@@ -146,7 +147,7 @@ def test_gradient_checkpointing_changes_nothing() -> None:
 def test_all_weights_may_be_trained() -> None:
     made = families.model("Llama", temperature=0.8).train()
     wanted = families.gradient(made, families.padded(made, *RAGGED)[0].sum())
-    attention.install(made)
+    attention.install_attention(made)
     assert apart(families.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
 
 
@@ -155,7 +156,7 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
     wanted = families.gradient(truth, families.padded(truth, *RAGGED)[0].sum())
     made = families.adapted(families.model("Llama", temperature=0.8)).to(torch.bfloat16)
     stock = families.gradient(made, families.padded(made, *RAGGED)[0].sum()).float()
-    attention.install(causal_model(made))
+    attention.install_attention(causal_model(made))
     ours = families.gradient(made, packed(made, RAGGED)[0].sum()).float()
     assert apart(ours, wanted) <= 1.1 * apart(stock, wanted)
 
@@ -163,9 +164,9 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
 def test_passes_without_a_layout_stay_as_they_were() -> None:
     made = families.model("Llama")
     before = made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
-    attention.install(made)
+    attention.install_attention(made)
     assert torch.equal(made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
-    attention.uninstall(made)
+    attention.uninstall_attention(made)
     assert not made.config._attn_implementation.startswith("rlm_")
 
 
@@ -209,7 +210,7 @@ def test_known_families_pass_the_trial(family: str) -> None:
 )
 def test_what_reads_otherwise_is_found_out(family: str, changes: dict[str, Any]) -> None:
     made = families.model(family, **changes)
-    assert "packed rows" in str(fits.prepare(made, reader(made), temperature=1.0))
+    assert "packed forward pass" in str(fits.prepare(made, reader(made), temperature=1.0))
     assert not made.config._attn_implementation.startswith("rlm_")
 
 
@@ -219,7 +220,7 @@ def test_what_reads_otherwise_is_found_out(family: str, changes: dict[str, Any])
         (partial(families.model, "Llama", attention_dropout=0.1), "dropout is on"),
         (lambda: families.adapted(families.model("Llama"), lora_dropout=0.1), "dropout is on"),
         (lambda: families.adapted(families.model("Llama"), target_modules=["lm_head"]), "language head"),
-        (partial(families.model, "Mamba", num_hidden_layers=2), "no attention"),
+        (partial(families.model, "Mamba", num_hidden_layers=2), "without attention"),
         (partial(families.model, "Llama", attn_implementation="flex_attention"), "flex_attention"),
     ],
 )
@@ -232,12 +233,12 @@ def test_a_head_somebody_has_a_hand_on_is_left_to_them() -> None:
     """Say accelerate, which carries its input to another device: the packed pass would take its forward away."""
     made, seen = families.model("Llama"), []
     made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
-    assert "its language head is watched" in str(fits.prepare(made, reader(made), temperature=1.0))
+    assert "the language head has hooks" in str(fits.prepare(made, reader(made), temperature=1.0))
     made(input_ids=torch.ones(1, 2, dtype=torch.long))
     assert seen == [1]
     watched = families.model("Llama")
     watched.lm_head.register_forward_hook(lambda *_: None)
-    assert "its language head is watched" in str(fits.prepare(watched, reader(watched), temperature=1.0))
+    assert "the language head has hooks" in str(fits.prepare(watched, reader(watched), temperature=1.0))
 
 
 def test_virtual_tokens_need_padding() -> None:
@@ -260,7 +261,7 @@ def test_what_bends_the_scores_is_found_out_before_it_matters() -> None:
 def test_a_mask_of_its_own_is_found_out_before_it_matters() -> None:
     """Doge adds a bias to the scores that is 0 at its start."""
     made = families.model("Doge", attn_implementation="sdpa")
-    assert "mask of a model's own" in str(fits.prepare(made, reader(made), temperature=1.0))
+    assert "its own attention mask" in str(fits.prepare(made, reader(made), temperature=1.0))
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
@@ -289,4 +290,4 @@ BENT = {
     ],
 )
 def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert fits.longest(families.model(family, **changes).config) == longest
+    assert fits.max_packed_length(families.model(family, **changes).config) == longest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.step_batch import alone
+from rlm_plugins.step_batch import with_own_step_batch
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -130,7 +130,13 @@ def test_the_absolute_distance() -> None:
 @given(batches(group_size=6), st.floats(0.05, 0.9))
 def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
-    found = kl_cov(logp, batch.old_logp, alone(batch).step_batch, alone(batch).step_batch_rows, share=share)
+    found = kl_cov(
+        logp,
+        batch.old_logp,
+        with_own_step_batch(batch).step_batch,
+        with_own_step_batch(batch).step_batch_rows,
+        share=share,
+    )
     (slope,) = torch.autograd.grad(found.sum(), logp)
     live = batch.mask.nonzero().tolist()
     means = [sum(x[i, t].item() for i, t in live) / max(1, len(live)) for x in (logp, advantages)]

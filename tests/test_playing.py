@@ -90,7 +90,7 @@ def test_the_world_speaks_between_the_turns(tmp_path: Path, monkeypatch: pytest.
     words, row = made.tokenizer, rows[0]
     assert row.episode.prompt == [{"role": "user", "content": "a00+0="}]
     assert [m["content"] for m in row.episode.messages] == ["1", "1+1=", "x", "2+1=", "2"]
-    assert row.episode.paid == [1.0, 0.0, 1.0]
+    assert row.episode.turn_rewards == [1.0, 0.0, 1.0]
     whole = words.apply_chat_template([*row.episode.prompt, *row.episode.messages], tokenize=True, return_dict=True)
     assert [*row.prompt_ids, *row.completion_ids] == whole["input_ids"], "as if the template had written it at once"
     said = words.decode([t for t, own in zip(row.completion_ids, row.mask, strict=True) if not own])
@@ -111,15 +111,15 @@ def logged_now(made: EquationTrainer, name: str) -> float:
 def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
     _, rows = generated(playing(tmp_path, worlds.environment_spec()))
     words = tiny.tokenizer()
-    longest = max(rows, key=lambda row: len(row.episode.ends))
-    assert len(longest.episode.ends) > 1
+    longest = max(rows, key=lambda row: len(row.episode.turn_ends))
+    assert len(longest.episode.turn_ends) > 1
     for row in rows:
         secret = row.episode.prompt[1]
         assert row.episode.prompt == f"a{secret}{secret}+0="
         spoken = "".join(m["content"] for m in row.episode.messages)
         assert words.decode(row.completion_ids, skip_special_tokens=True) == spoken
         assert len(row.completion_ids) <= 24
-        assert row.episode.cut == (row.completion_ids[-1] != words.eos_token_id or len(row.episode.ends) < 3)
+        assert row.episode.truncated == (row.completion_ids[-1] != words.eos_token_id or len(row.episode.turn_ends) < 3)
 
 
 def test_rewards_see_the_words_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.
     assert rows[0].episode.rewards == [0.0, 0.0, 2.0], "get_reward pays the last turn"
     for name in ("tools/call_frequency", "tools/failure_frequency", "completions/mean_length"):
         assert logged_now(ours, name) == pytest.approx(stock._metrics["train"][name][-1]), name
-    shown = rows[0].episode.told.splitlines()
+    shown = rows[0].episode.transcript.splitlines()
     assert shown[:3] == ["times(a=3, b=4)", "times(a=5, b='x')", "> 12"]
     assert shown[-1] == "12"
 
@@ -294,7 +294,7 @@ def test_held_out_rows_are_played_as_in_training(tmp_path: Path) -> None:
     with made._sampling(greedy=True):
         _, rows = generated(made)
     sampled = [sample["completion"] for sample in reports[0].samples[:2]]
-    assert [rows[0].episode.told, rows[4].episode.told] == sampled
+    assert [rows[0].episode.transcript, rows[4].episode.transcript] == sampled
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_world_that_fails_ends_its_episode_and_the_recipe_says_what_then(
     for word in ("Fragile", "`step` failed in turn 2 after '1'", "KeyError: 'board'", "reward 'it'"):
         assert word in str(caught.value)
     out, rows = generated(failing(tmp_path, Fragile, "skip", monkeypatch))
-    assert [len(row.episode.ends) for row in rows] == [2] * 4 + [3] * 4
+    assert [len(row.episode.turn_ends) for row in rows] == [2] * 4 + [3] * 4
     assert out["rewards"].isnan().tolist() == [True] * 4 + [False] * 4
     assert not out["advantages"][:4].any()
     made = failing(tmp_path, Fragile, "zero", monkeypatch)
@@ -428,7 +428,7 @@ def test_what_comes_too_late_is_not_of_the_episode() -> None:
     Slow.woken.set()
     assert Slow.left.wait(5)
     assert vars(episode) == before
-    assert (episode.calls, episode.done, len(episode.messages)) == (0, False, 1)
+    assert (episode.tool_calls, episode.done, len(episode.messages)) == (0, False, 1)
 
 
 class Numpy(Environment):
@@ -442,7 +442,7 @@ def test_what_a_world_pays_may_be_a_number_of_numpy() -> None:
     table = EpisodeRunner(worlds.environment_spec(Numpy), tiny.tokenizer(), ends=[1], room=9)
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
     assert (row.episode.rewards, row.episode.done) == ([0.5], True)
-    assert type(row.episode.paid[0]) is float
+    assert type(row.episode.turn_rewards[0]) is float
 
 
 class Absent(Fragile):
@@ -469,7 +469,7 @@ def test_an_environment_that_cannot_be_made_is_a_fault_of_its_row(
 def test_no_row_is_longer_than_there_is_room(room: int, positions: int | None, written: int) -> None:
     table = EpisodeRunner(worlds.environment_spec(), tiny.tokenizer(), ends=[1], room=room, positions=positions)
     (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 6, 7, 8, 1] for _ in ids], None))
-    assert row.episode.cut
+    assert row.episode.truncated
     assert len(row.prompt_ids) == 6
     assert len(row.completion_ids) == len(row.mask) == written
 

@@ -8,14 +8,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins.packing.micro_batches import PORTIONS, cut, joined, parted, portioned
+from rlm_plugins.packing.token_budget import (
+    PORTIONS,
+    halve_until,
+    merge_micro_batches,
+    split_groups,
+    split_into_portions,
+)
 
 
 def sizes(*groups: tuple[int, list[int]], budget: int, dead: tuple[int, ...] = ()) -> list[int]:
     """Per group the tokens of its prompt and of each completion → rows of each portion."""
     rows = [(i, shown, written) for i, (shown, several) in enumerate(groups) for written in several]
     group, shown, written = (torch.tensor(column) for column in zip(*rows, strict=True))
-    return cut(group, shown, written, torch.tensor([i not in dead for i in group.tolist()]), budget)
+    return split_groups(group, shown, written, torch.tensor([i not in dead for i in group.tolist()]), budget)
 
 
 def test_groups_stand_together_while_they_fit() -> None:
@@ -56,12 +62,12 @@ def test_every_row_stands_in_one_portion_and_none_is_too_large(
         assert len(piece) == 1 or sum(prompts.values()) + sum(weight for *_, weight in piece) <= budget
 
 
-def test_micro_batches_are_joined_while_they_are_small_and_never_parted() -> None:
+def test_micro_batches_are_joined_while_they_are_small_and_never_halve_until() -> None:
     """Two rows each: a prompt of 5 and twice 3 tokens, 5 + 6 + 22 / 8; half a group stands in two of them."""
     group, one = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2]), torch.ones(8, dtype=torch.long)
 
     def found(budget: float, dead: int | None = None) -> list[int]:
-        return joined(group, 5 * one, 4 * one, group != dead, rows=2, budget=budget)
+        return merge_micro_batches(group, 5 * one, 4 * one, group != dead, num_sequences=2, max_tokens=budget)
 
     assert found(4 * 13.75) == [8]
     assert found(3 * 13.75) == [6, 2]
@@ -70,9 +76,9 @@ def test_micro_batches_are_joined_while_they_are_small_and_never_parted() -> Non
 
 
 def test_processes_take_as_many_portions_as_the_one_with_most() -> None:
-    assert parted([6], 1) == [6]
-    assert parted([6, 1], 4) == [2, 1, 3, 1]
-    assert sum(parted([5, 3], 8)) == 8
+    assert halve_until([6], 1) == [6]
+    assert halve_until([6, 1], 4) == [2, 1, 3, 1]
+    assert sum(halve_until([5, 3], 8)) == 8
 
 
 def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
@@ -83,11 +89,21 @@ def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
         return {"row": rows, "group": 1 - rows // 2 % 2, **there, "tokens": torch.tensor(7.0)}
 
     step = [micro_batch(first) for first in (0, 2, 4, 6)]
-    found = portioned(step, 2, partial(cut, budget=18))
+    found = split_into_portions(step, 2, partial(split_groups, max_tokens=18))
     assert [len(piece[PORTIONS]) for piece in found] == [0, 1, 0, 1]
     assert [piece[PORTIONS][0]["row"].tolist() for piece in (found[1], found[3])] == [[2, 3, 0, 1], [6, 7, 4, 5]]
     assert found[1][PORTIONS][0]["tokens"] == 7, "what is said of all rows is said of each portion"
-    assert [len(piece[PORTIONS]) for piece in portioned(step, 4, partial(cut, budget=18))] == [0, 1, 0, 1]
-    assert [len(piece[PORTIONS]) for piece in portioned(step, 2, partial(cut, budget=5))] == [2, 2, 2, 2]
-    several = portioned(step, 2, partial(cut, budget=18), most=lambda count: 3)
+    assert [len(piece[PORTIONS]) for piece in split_into_portions(step, 4, partial(split_groups, max_tokens=18))] == [
+        0,
+        1,
+        0,
+        1,
+    ]
+    assert [len(piece[PORTIONS]) for piece in split_into_portions(step, 2, partial(split_groups, max_tokens=5))] == [
+        2,
+        2,
+        2,
+        2,
+    ]
+    several = split_into_portions(step, 2, partial(split_groups, max_tokens=18), max_over_ranks=lambda count: 3)
     assert [len(piece[PORTIONS]) for piece in several] == [1, 2, 1, 2]

@@ -14,19 +14,19 @@ from torch.nn.functional import linear
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels import cpu_linear as products
 from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.kernels.cpu_linear import Product, pays_to_lay, product
+from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear, packing_pays
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lora, "SMALL", 0)
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which one makes every product."""
     if request.param == "oneDNN":
-        for name in ("FEW_ROWS", "SMALL_PRODUCT", "SMALL_WEIGHT"):
+        for name in ("MIN_TOKENS", "MIN_PRODUCTS", "MIN_WEIGHT"):
             monkeypatch.setattr(products, name, 0)
     else:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
@@ -46,33 +46,38 @@ def test_a_product_is_what_it_is_in_double_precision(library: str, rows: int, bi
     x, weight, b = drawn(rows, 48), drawn(40, 48), drawn(40) if bias else None
     truth = linear(x.double(), weight.double(), None if b is None else b.double()).float()
     turned = weight.T.contiguous().T
-    for found in (product(x, weight, b), product(x, turned, b), Product(weight, b)(x), Product(turned, b)(x)):
+    for found in (
+        fast_linear(x, weight, b),
+        fast_linear(x, turned, b),
+        PackedLinear(weight, b)(x),
+        PackedLinear(turned, b)(x),
+    ):
         torch.testing.assert_close(found, truth, rtol=1e-5, atol=1e-5)
     for odd in (drawn(rows, 96)[:, ::2], drawn(48, rows).T, drawn(48).expand(rows, 48)):
-        torch.testing.assert_close(product(odd, weight, b), linear(odd, weight, b), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(fast_linear(odd, weight, b), linear(odd, weight, b), rtol=1e-5, atol=1e-5)
     x = x.view(1, rows, 48)
-    torch.testing.assert_close(Product(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(PackedLinear(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
 
 
 def test_each_is_made_by_whom_it_pays() -> None:
     large = torch.empty(2**9, 2**8)
-    assert pays_to_lay(large)
-    assert pays_to_lay(large.to("meta")) != torch.accelerator.is_available()
-    assert not pays_to_lay(large[:-1]), "small"
-    assert not pays_to_lay(large.bfloat16())
+    assert packing_pays(large)
+    assert packing_pays(large.to("meta")) != torch.accelerator.is_available()
+    assert not packing_pays(large[:-1]), "small"
+    assert not packing_pays(large.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
-        assert not pays_to_lay(large)
+        assert not packing_pays(large)
 
 
 def test_who_has_no_onednn_makes_them_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
-    assert not torch.equal(product(x, weight), linear(x, weight)), "the order of the sum is another"
+    assert not torch.equal(fast_linear(x, weight), linear(x, weight)), "the order of the sum is another"
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert torch.equal(product(x, weight), linear(x, weight))
-    assert torch.equal(Product(weight, None)(x), linear(x, weight))
+    assert torch.equal(fast_linear(x, weight), linear(x, weight))
+    assert torch.equal(PackedLinear(weight, None)(x), linear(x, weight))
     monkeypatch.undo()
     with torch.backends.mkldnn.flags(enabled=False):
-        assert torch.equal(product(x, weight), linear(x, weight)), "who turned it off"
+        assert torch.equal(fast_linear(x, weight), linear(x, weight)), "who turned it off"
 
 
 @pytest.mark.parametrize("family", families.CONFIGS)
@@ -90,7 +95,7 @@ def test_the_samples_are_those_of_transformers(family: str, library: str) -> Non
 def pair(family: str, **said: Any) -> tuple[Any, Any]:
     """A model with an adapter, and the same fused."""
     usual, fused = (families.adapted(families.model(family), **said) for _ in range(2))
-    lora.fuse(fused)
+    lora.fuse_lora(fused)
     return usual, fused
 
 
@@ -178,7 +183,7 @@ def merged_in(model: Any) -> Any:
 def two(model: Any) -> Any:
     model.add_adapter("second", model.peft_config["default"])
     model.base_model.set_adapter(["default", "second"])
-    lora.fuse(model)
+    lora.fuse_lora(model)
     return model
 
 
@@ -188,7 +193,7 @@ def test_what_is_not_plain_is_left_to_peft(make: Any, monkeypatch: pytest.Monkey
     torch.manual_seed(0)
     found = model(ids).logits
     assert not is_fused(model, ids, monkeypatch)
-    lora.fuse(model, on=False)
+    lora.fuse_lora(model, on=False)
     torch.manual_seed(0)
     assert torch.equal(model(ids).logits, found)
 
@@ -197,7 +202,7 @@ def test_what_is_small_is_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fused = pair("Llama")
     ids = prompts(6)["input_ids"]
     assert is_fused(fused, ids, monkeypatch)
-    monkeypatch.setattr(lora, "SMALL", 6 * 48 * 32 + 1)
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 6 * 48 * 32 + 1)
     assert not is_fused(fused, ids, monkeypatch), "the largest of its layers has one product fewer"
 
 
@@ -247,7 +252,7 @@ def test_a_compiler_sees_one_graph() -> None:
 def test_a_second_derivative_is_refused_and_not_left_out() -> None:
     (layer,) = layers_of(pair("Llama")[1])
     x = drawn(4, 32).requires_grad_()
-    with pytest.raises(RlmError, match="fuse: false"):
+    with pytest.raises(RlmError, match="fused_lora: false"):
         torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
 
 

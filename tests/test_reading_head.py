@@ -35,7 +35,7 @@ def test_equals_the_plain_formula(
 
     logp, entropy = plain(hidden, weight, bias, target, 0.7)
     wanted = torch.autograd.grad((logp * of_logp + entropy * of_entropy * entropy_gradient).sum(), leaves)
-    found = head.read_head(hidden, weight, bias, target, temperature=0.7, entropy_gradient=entropy_gradient)
+    found = head.fused_logprobs(hidden, weight, bias, target, temperature=0.7, entropy_gradient=entropy_gradient)
     torch.testing.assert_close(found, (logp, entropy))
     assert found[1].requires_grad is entropy_gradient
     loss = (found[0] * of_logp).sum()
@@ -52,7 +52,7 @@ def test_is_exact_where_the_policy_is_all_but_certain(shift: float) -> None:
     bias, target = torch.full((WORDS,), shift), torch.randint(WORDS, (ROWS,))
     logits = torch.nn.functional.linear(hidden, weight, bias)  # rounded as they are
     said = torch.distributions.Categorical(logits=logits.double())
-    logp, entropy = head.read_head(hidden, weight, bias, target)
+    logp, entropy = head.fused_logprobs(hidden, weight, bias, target)
     torch.testing.assert_close(logp.double(), said.log_prob(target), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(entropy.double(), said.entropy(), rtol=1e-5, atol=1e-6)
 
@@ -66,7 +66,7 @@ def test_two_bytes_cost_a_likely_word_no_more_than_autograd() -> None:
     target = logits.argmax(-1)
     usual = torch.distributions.Categorical(logits=logits.float()).log_prob(target)
     (stock,) = torch.autograd.grad(usual.sum(), hidden)
-    (found,) = torch.autograd.grad(head.read_head(hidden, weight, None, target)[0].sum(), hidden)
+    (found,) = torch.autograd.grad(head.fused_logprobs(hidden, weight, None, target)[0].sum(), hidden)
     truth = (torch.nn.functional.one_hot(target, 33) - logits.detach().double().softmax(-1)) @ weight.double()
 
     def far(x: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def test_where_products_are_cast_nothing_else_is(states: torch.dtype) -> None:
     small = [x.detach().bfloat16().requires_grad_() for x in (hidden, weight)]
     said = torch.distributions.Categorical(logits=torch.nn.functional.linear(*small).float())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logp, entropy = head.read_head(hidden, weight, None, target, entropy_gradient=True)
+        logp, entropy = head.fused_logprobs(hidden, weight, None, target, entropy_gradient=True)
     assert logp.dtype == entropy.dtype == torch.float32
     torch.testing.assert_close(logp, said.log_prob(target), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(entropy, said.entropy(), rtol=1e-5, atol=1e-5)
@@ -102,8 +102,8 @@ def test_where_products_are_cast_nothing_else_is(states: torch.dtype) -> None:
 def test_entropies_nobody_asks_for_are_zero() -> None:
     hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(WORDS, WIDTH)
     target = torch.randint(WORDS, (ROWS,))
-    wanted = head.read_head(hidden, weight, None, target)[0]
-    logp, entropy = head.read_head(hidden, weight, None, target, with_entropy=False)
+    wanted = head.fused_logprobs(hidden, weight, None, target)[0]
+    logp, entropy = head.fused_logprobs(hidden, weight, None, target, with_entropy=False)
     assert torch.equal(logp, wanted)
     assert not entropy.any()
     assert torch.equal(*(torch.autograd.grad(x.sum(), hidden)[0] for x in (logp, wanted)))
@@ -114,13 +114,13 @@ def test_a_frozen_head_keeps_no_logits() -> None:
     hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(1000, WIDTH)
     sizes: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
-        head.read_head(hidden, weight, None, torch.randint(1000, (ROWS,)))
+        head.fused_logprobs(hidden, weight, None, torch.randint(1000, (ROWS,)))
     assert max(size for size in sizes if size != weight.numel()) == hidden.numel()
 
 
 def test_no_rows_are_fine() -> None:
     hidden = torch.zeros(0, WIDTH, requires_grad=True)
-    logp, entropy = head.read_head(hidden, torch.randn(WORDS, WIDTH), None, torch.zeros(0, dtype=torch.long))
+    logp, entropy = head.fused_logprobs(hidden, torch.randn(WORDS, WIDTH), None, torch.zeros(0, dtype=torch.long))
     logp.sum().backward()
     assert len(logp) == len(entropy) == 0
     assert hidden.grad is not None

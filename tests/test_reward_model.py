@@ -27,8 +27,8 @@ from rlm_plugins.cli.evaluate import trial
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
 from rlm_plugins.models import reward_model_io as reward_files
-from rlm_plugins.models.adapters import listed
-from rlm_plugins.models.reward_model import tokens_of
+from rlm_plugins.models.adapters import without_auxiliary
+from rlm_plugins.models.reward_model import conversation_ids
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
@@ -58,7 +58,7 @@ def conversations(folder: Path) -> list[list[int]]:
     """Three answers of unlike length, as they are read."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompt = [{"role": "user", "content": "7773727712?"}]
-    return [tokens_of(tokenizer, prompt, text) for text in ("72", "", "777372")]
+    return [conversation_ids(tokenizer, prompt, text) for text in ("72", "", "777372")]
 
 
 def policy(base: Path, dropout: float = 0.5) -> Any:
@@ -142,8 +142,8 @@ def test_it_says_what_transformers_says_on_its_own_base_and_on_the_policys(base:
     with torch.no_grad():
         expected = [theirs(input_ids=torch.tensor([row])).logits.item() for row in rows]
     assert max(expected) - min(expected) > 1e-3
-    alone = reward_files.own(adapter, torch.device("cpu"))
-    together = reward_files.shared(adapter, policy(base))
+    alone = reward_files.load_with_own_base(adapter, torch.device("cpu"))
+    together = reward_files.load_on_policy_base(adapter, policy(base))
     assert together is not None
     for batch_size in (1, 2, 3):  # padded not at all, a little, and much
         for judge in (alone, together):
@@ -158,7 +158,7 @@ def test_it_leaves_the_policy_and_its_chance_alone(base: Path, adapter: Path, tm
     said = made(input_ids=ids).logits.detach()
     weights = {name: (x.detach().clone(), x.requires_grad) for name, x in made.named_parameters()}
     torch.manual_seed(1)
-    judge = reward_files.shared(adapter, made)
+    judge = reward_files.load_on_policy_base(adapter, made)
     assert judge is not None
     judge.scores(conversations(adapter), 2)
     assert torch.equal(made(input_ids=ids).logits, said), "dropout is on again, and draws what it would have drawn"
@@ -167,16 +167,16 @@ def test_it_leaves_the_policy_and_its_chance_alone(base: Path, adapter: Path, tm
     mine = {name for name in now if name not in weights}
     assert mine
     assert not [name for name in mine if ".reward0." not in name or now[name].requires_grad]
-    made.save_pretrained(tmp_path, state_dict=listed(made, made.state_dict()))
+    made.save_pretrained(tmp_path, state_dict=without_auxiliary(made, made.state_dict()))
     assert not [name for name in load_file(tmp_path / "adapter_model.safetensors") if "reward" in name]
-    second = reward_files.shared(adapter, made)
+    second = reward_files.load_on_policy_base(adapter, made)
     assert second is not None
     assert second.scores(conversations(adapter), 2) == judge.scores(conversations(adapter), 2)
 
 
 def test_in_bf16_the_head_stays_exact(base: Path, adapter: Path) -> None:
     rows = conversations(adapter)
-    whole = reward_files.own(adapter, torch.device("cpu"))
+    whole = reward_files.load_with_own_base(adapter, torch.device("cpu"))
     expected = whole.scores(rows, 3)
     whole.trunk.to(torch.bfloat16)
     found = whole.scores(rows, 3)
@@ -193,9 +193,9 @@ def test_a_whole_model_is_a_reward_model_too(base: Path, tmp_path: Path, adapter
     rows = conversations(adapter)
     with torch.no_grad():
         expected = [model(input_ids=torch.tensor([row])).logits.item() for row in rows]
-    judge = reward_files.own(tmp_path, torch.device("cpu"))
+    judge = reward_files.load_with_own_base(tmp_path, torch.device("cpu"))
     torch.testing.assert_close(judge.scores(rows, 2), expected, rtol=0, atol=1e-6)
-    assert reward_files.shared(tmp_path, policy(base)) is None
+    assert reward_files.load_on_policy_base(tmp_path, policy(base)) is None
 
 
 # ---- a run of the pipeline
@@ -287,31 +287,31 @@ def broken(adapter: Path, folder: Path) -> Path:
 def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) -> None:
     folder = broken(adapter, tmp_path / "headless")
     for load in (
-        reward_files.check,
-        lambda f: reward_files.own(f, "cpu"),
-        lambda f: reward_files.shared(f, policy(base)),
+        reward_files.check_files,
+        lambda f: reward_files.load_with_own_base(f, "cpu"),
+        lambda f: reward_files.load_on_policy_base(f, policy(base)),
     ):
-        with pytest.raises(RlmError, match="no score head here"):
+        with pytest.raises(RlmError, match="requires a score head"):
             load(folder)
-    with pytest.raises(RlmError, match="no score head here"):
-        reward_files.own(base, "cpu")
+    with pytest.raises(RlmError, match="requires a score head"):
+        reward_files.load_with_own_base(base, "cpu")
     said = [*SHORT, f"stages.2.rewards=[{{name: reward_model, path: {folder}}}]", "stages.2.evaluation=null"]
-    with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no score head here"):
+    with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*requires a score head"):
         compose(recipe.load(PIPELINE, said), Registry())
 
 
 def test_a_model_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     for path, hint in ((str(tmp_path), ""), ("no such folder/here/nor on the hub", "(.|\n)*hint: ")):
-        with pytest.raises(RlmError, match=f"^{path}: the model under it cannot be loaded: {hint}"):
-            reward_files.own(path, "cpu")
+        with pytest.raises(RlmError, match=f"^{path}: its base model cannot be loaded: {hint}"):
+            reward_files.load_with_own_base(path, "cpu")
 
 
 def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> None:
     other = policy(base)
     with torch.no_grad():
         next(x for name, x in other.named_parameters() if "embed_tokens" in name).mul_(1.5)
-    assert reward_files.shared(adapter, other) is None
+    assert reward_files.load_on_policy_base(adapter, other) is None
     part = learned_reward.LearnedReward(path=str(adapter), shared=True)
     with pytest.raises(RlmError, match="trained on another base"):
         part.setup(other, {})
@@ -321,7 +321,7 @@ def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> 
     apart = learned_reward.LearnedReward(stage="reward")
     apart.setup(other, {"reward": adapter})
     asked, said = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
-    alone = reward_files.own(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
+    alone = reward_files.load_with_own_base(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
     assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
 
 
@@ -329,7 +329,7 @@ def test_what_it_holds_is_known_before_there_is_one(done: Path, adapter: Path, b
     """To the byte but for the header of a file: adapter and head on the policy's base, and a base of its own else."""
     *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_environment=False)
     stage.source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
-    judge = reward_files.shared(adapter, other := policy(base))
+    judge = reward_files.load_on_policy_base(adapter, other := policy(base))
     assert judge is not None
     taken = sum(4 * x.numel() for name, x in other.named_parameters() if ".reward" in name)
     assert taken > 0
@@ -363,7 +363,7 @@ REFUSED = {
     ),
     "no model": (
         "stages.2.rewards=[{name: reward_model, path: .}]",
-        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*there is no reward model here",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no reward model in this folder",
     ),
 }
 
@@ -390,8 +390,8 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """The battery makes many instances, and they read the same files; its longest texts are longer than any context."""
     if "law" not in request.fixturenames or "LearnedReward" not in request.node.name:
         return
-    judge = reward_files.own(request.getfixturevalue("adapter"), torch.device("cpu"))
-    monkeypatch.setattr(reward_files, "own", lambda *_: judge)
+    judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))
+    monkeypatch.setattr(reward_files, "load_with_own_base", lambda *_: judge)
     monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 

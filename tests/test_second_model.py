@@ -13,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 
 from rlm_plugins import distributed as processes
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.auxiliary_lm import SecondModel
+from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
 PROMPTS, COMPLETIONS = [[5, 6], [7], [5, 6, 7]], [[8, 9, 1], [1], [4, 1]]
 LENGTHS = torch.tensor([3, 1, 2])
@@ -51,7 +51,7 @@ def bernoulli(logp: torch.Tensor, rows: list[int]) -> torch.Tensor:
 def test_a_new_one_says_what_the_base_says() -> None:
     host = policy()
     chance = torch.get_rng_state()
-    made = SecondModel(host, "second", learning_rate=1e-2, batch_size=2)
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2, batch_size=2)
     assert torch.equal(torch.get_rng_state(), chance), "the run's own random numbers"
     found = made.logp(reader(host), PROMPTS, COMPLETIONS, 4)
     with host.disable_adapter(), torch.no_grad():
@@ -65,16 +65,16 @@ def test_a_new_one_says_what_the_base_says() -> None:
 def test_it_learns_as_a_model_of_its_own_would() -> None:
     """Two steps of AdamW on everything at once, clipped, on a policy whose own adapter is the second one's."""
     host = policy()
-    made = SecondModel(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
     alone = get_peft_model(tiny.model(), LoraConfig(**LORA, task_type="CAUSAL_LM"))
-    mine = {made._adapter.in_file(name): x for name, x in made._adapter.weights().items()}
+    mine = {made._adapter.file_key(name): x for name, x in made._adapter.weights().items()}
     theirs = {name.replace(".default.", "."): x for name, x in alone.named_parameters() if x.requires_grad}
     for name, x in theirs.items():
         x.data.copy_(mine[name])
     optimizer = torch.optim.AdamW(theirs.values(), lr=1e-2, weight_decay=0.0)
     before = {name: x.detach().clone() for name, x in host.named_parameters()}
     for step in range(2):
-        norm = made.learn(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, step)
+        norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, step)
         there = torch.arange(3) < LENGTHS.unsqueeze(1)
         bernoulli(reader(alone)(PROMPTS, COMPLETIONS).where(there, 0.0), [0, 1, 2]).backward()
         assert norm == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs.values(), 0.5).item(), rel=1e-4)
@@ -94,28 +94,28 @@ def test_it_learns_as_a_model_of_its_own_would() -> None:
 
 def test_it_goes_on_where_it_was() -> None:
     host, other = policy(), policy()
-    made = SecondModel(host, "second", learning_rate=1e-2)
-    made.learn(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2)
+    made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
     state = copy.deepcopy(made.state_dict())
-    SecondModel(other, "second", learning_rate=1e-2)  # who comes second has another name, and the same state
-    again = SecondModel(other, "second", learning_rate=1e-2, seed=7)
+    AuxiliaryLM(other, "second", learning_rate=1e-2)  # who comes second has another name, and the same state
+    again = AuxiliaryLM(other, "second", learning_rate=1e-2, seed=7)
     again.load_state_dict(state)
     for model, on in ((made, host), (again, other)):
-        model.learn(reader(on), PROMPTS, COMPLETIONS, 3, bernoulli, 1)
+        model.train_step(reader(on), PROMPTS, COMPLETIONS, 3, bernoulli, 1)
     expected, found = (model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((made, host), (again, other)))
     assert torch.equal(found, expected)
     assert list(host.peft_config) == ["default"], "PEFT saves none of it"
-    with pytest.raises(RlmError, match="they do not agree on"):
-        SecondModel(policy(r=2), "second", learning_rate=1e-2).load_state_dict(state)
-    with pytest.raises(RlmError, match="no optimiser of the second"):
+    with pytest.raises(RlmError, match="does not fit this base"):
+        AuxiliaryLM(policy(r=2), "second", learning_rate=1e-2).load_state_dict(state)
+    with pytest.raises(RlmError, match="no optimizer state of the second"):
         again.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
 
 
 def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean over processes of what each has, one of them without a row."""
     host = policy()
-    made = SecondModel(host, "second", learning_rate=0.0, max_grad_norm=0.0)
-    norm = made.learn(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+    made = AuxiliaryLM(host, "second", learning_rate=0.0, max_grad_norm=0.0)
+    norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
 
     class State:
         num_processes, process_index = 4, 0
@@ -125,22 +125,22 @@ def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setattr(processes, "processes", lambda: State)
             patch.setattr("rlm_plugins.models.auxiliary_lm.processes", lambda: State)
-            made.learn(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(made, found), 0)
+            made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(made, found), 0)
     total = torch.stack(found).mean(0)
     assert total.norm().item() == pytest.approx(norm, rel=1e-5)
 
 
-def _remembers(made: SecondModel, found: list[torch.Tensor]) -> Any:
-    made._tutor._share = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
+def _remembers(made: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
+    made._optimizer._average_gradients = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
     return bernoulli
 
 
 def test_weights_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_plugins.models.auxiliary_lm._sharding", lambda: "FSDP")
     with pytest.raises(RlmError, match="cannot be trained with FSDP"):
-        SecondModel(policy(), "second", learning_rate=1.0)
+        AuxiliaryLM(policy(), "second", learning_rate=1.0)
 
 
 def test_without_a_frozen_base_there_is_nothing_to_stand_on() -> None:
     with pytest.raises(RlmError, match="frozen base"):
-        SecondModel(tiny.model(), "second", learning_rate=1.0)
+        AuxiliaryLM(tiny.model(), "second", learning_rate=1.0)

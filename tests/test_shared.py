@@ -13,11 +13,11 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
 
 from rlm_plugins.generation import prefix_attention as shared
-from rlm_plugins.generation.active_rows import distinct
-from rlm_plugins.generation.kv_cache import make_roomy, survivors
+from rlm_plugins.generation.active_sequences import distinct_prompts
+from rlm_plugins.generation.kv_cache import preallocate, surviving_indices
 from rlm_plugins.generation.kv_state import KVState
-from rlm_plugins.generation.llama_step import Step
-from rlm_plugins.generation.prefix_attention import Prompts, pays
+from rlm_plugins.generation.llama_step import LlamaStep
+from rlm_plugins.generation.prefix_attention import SharedPrompts, sharing_pays
 
 FAMILIES: dict[str, dict[str, Any]] = {"Llama": {"num_key_value_heads": 4}, "Qwen2": {}, "Qwen3": {}}
 """Each head with keys of its own; shared keys and biases; heads that are normalised."""
@@ -33,13 +33,13 @@ def _one_thread() -> None:
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Of each look at prompts that are kept once: how many prompts, and how many rows."""
     found: list[tuple[int, int]] = []
-    seen = Prompts.seen
+    seen = SharedPrompts.attend
 
-    def watched(self: Prompts, number: int, asked: torch.Tensor, *rest: Any) -> torch.Tensor:
-        found.append((len(self.kept[number][0]), len(asked)))
+    def watched(self: SharedPrompts, number: int, asked: torch.Tensor, *rest: Any) -> torch.Tensor:
+        found.append((len(self.kv[number][0]), len(asked)))
         return seen(self, number, asked, *rest)
 
-    monkeypatch.setattr(Prompts, "seen", watched)
+    monkeypatch.setattr(SharedPrompts, "attend", watched)
     return found
 
 
@@ -60,7 +60,7 @@ def test_logits_are_those_of_the_whole_sequence(
     kept: list[tuple[int, int]],
 ) -> None:
     """Token by token, rows in a mixed order, let go in any, until one is left."""
-    monkeypatch.setattr(shared, "PAYS", least)
+    monkeypatch.setattr(shared, "MIN_SAVED", least)
     model = families.adapted(families.model(family, **FAMILIES[family])).eval()
     draw, tokens = random.Random(sum(groups)), 12
     first = prompts(*lengths[: len(groups)])
@@ -72,19 +72,19 @@ def test_logits_are_those_of_the_whole_sequence(
     usual = model(torch.cat([ids, words], 1), attention_mask=there, position_ids=places).logits[:, width:]
 
     cache = DynamicCache(config=model.config)
-    make_roomy(cache)
-    some, order = distinct(ids, None)
+    preallocate(cache)
+    some, order = distinct_prompts(ids, None)
     start = {"attention_mask": there[some, :width], "position_ids": places[some, :width]}
     model(ids[some], past_key_values=cache, use_cache=True, **start)
     given = {"attention_mask": there[:, : width + 1], "position_ids": places[:, : width + 1]}
-    past, step = KVState({**given, "past_key_values": cache}, order), Step(model)
+    past, step = KVState({**given, "past_key_values": cache}, order), LlamaStep(model)
     left, alive = torch.arange(len(twin)), []
     for t in range(tokens):
         alive.append((len({*twin[left].tolist()}), len(left)))
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         done = torch.tensor([draw.random() < 0.3 for _ in left])
         done[draw.randrange(len(left))] = False
-        past.keep(places := survivors(done))
+        past.evict(places := surviving_indices(done))
         left = left[places]
     once = kept[:: model.config.num_hidden_layers]
     assert once == alive[: len(once)], "prompts without rows are gone"
@@ -106,7 +106,7 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
     mask = pad(mask[twin], (0, 5))
     k, v = (torch.cat(x, 2).double() for x in ((keys[twin], own), (values[twin], own_values)))
     usual = scaled_dot_product_attention(asked.double(), k, v, attn_mask=mask.double(), scale=0.3)
-    found = Prompts([(keys, values)], twin, mask).seen(0, asked, own, own_values, 0.3)
+    found = SharedPrompts([(keys, values)], twin, mask).attend(0, asked, own, own_values, 0.3)
     torch.testing.assert_close(found, usual.float(), rtol=1e-5, atol=1e-6)
 
 
@@ -118,7 +118,7 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
 def test_the_samples_are_those_of_transformers(
     least: int, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
-    monkeypatch.setattr(shared, "PAYS", least)
+    monkeypatch.setattr(shared, "MIN_SAVED", least)
     model = families.adapted(families.model("Qwen3")).eval()
     for times in (1, 3, 8):
         same(model, prompts(*lengths, times=times), config())
@@ -126,7 +126,7 @@ def test_the_samples_are_those_of_transformers(
 
 
 def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]) -> None:
-    monkeypatch.setattr(shared, "PAYS", 0)
+    monkeypatch.setattr(shared, "MIN_SAVED", 0)
     inputs = prompts(3, 2, times=3)
     inputs["input_ids"][3:], inputs["attention_mask"][3:] = 0, 0
     same(families.model("Llama").eval(), inputs, config())
@@ -136,21 +136,21 @@ def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: lis
 def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.model("Llama").eval()
     for least, times in ((0, 1), (NEVER, 4)):
-        monkeypatch.setattr(shared, "PAYS", least)
+        monkeypatch.setattr(shared, "MIN_SAVED", least)
         cache = DynamicCache(config=model.config)
-        make_roomy(cache)
+        preallocate(cache)
         model(torch.arange(1, 6)[None], past_key_values=cache, use_cache=True)
         past = KVState(
             {"position_ids": torch.full((4, 1), 5), "past_key_values": cache}, torch.zeros(4, dtype=torch.long)
         )
-        held = past._prompts.kept[0][0] if past._prompts else cache.layers[0].keys
+        held = past._prompts.kv[0][0] if past._prompts else cache.layers[0].keys
         assert len(held) == times
         assert cache.get_seq_length() == (5 if times > 1 else 0), "its own tokens alone"
 
 
 def test_who_has_few_rows_of_a_prompt_copies_it() -> None:
     keys = torch.empty(2, 2, 112, 64)
-    assert pays(torch.arange(2).repeat(8), keys)
-    assert not pays(torch.arange(2).repeat(2), keys)
-    assert not pays(torch.arange(2), keys.expand(2, 2, 112, 64))
-    assert not pays(torch.arange(2).repeat(8), keys.to("meta"))
+    assert sharing_pays(torch.arange(2).repeat(8), keys)
+    assert not sharing_pays(torch.arange(2).repeat(2), keys)
+    assert not sharing_pays(torch.arange(2), keys.expand(2, 2, 112, 64))
+    assert not sharing_pays(torch.arange(2).repeat(8), keys.to("meta"))

@@ -17,11 +17,11 @@ from trl import GRPOTrainer
 
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli.speed_report import shortcuts
+from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.packing.fallback_reasons import BALANCED
-from rlm_plugins.packing.zero_advantage import silent
+from rlm_plugins.packing import zero_advantage_has_no_gradient
+from rlm_plugins.packing.features import LOAD_BALANCING
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
@@ -61,7 +61,7 @@ SPOKEN = {
 @pytest.fixture(autouse=True)
 def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is fused in large models is fused here."""
-    monkeypatch.setattr(lora, "SMALL", 0)
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
 
 
 def seldom(completions: list[str]) -> list[float]:
@@ -214,7 +214,7 @@ def gradient(batch: Batch, made: Equation) -> torch.Tensor:
 def test_what_is_skipped_teaches_nothing(name: str) -> None:
     """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
     made = row_of(name)
-    verdict = silent(made, 0, LABELS)
+    verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
     for seed in range(3 if verdict else 0):
         batch, dead = drawn(seed)
@@ -226,14 +226,14 @@ def test_what_is_skipped_teaches_nothing(name: str) -> None:
 
 def test_rows_of_the_paper_without_other_terms_are_skipped() -> None:
     for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
-        assert silent(row_of(name), 0), name
+        assert zero_advantage_has_no_gradient(row_of(name), 0), name
 
 
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
 def test_a_term_of_right_rows_alone_sees_those_without_advantage(threshold: float) -> None:
     """A group in which every row is right has none, and is what it learns from."""
     imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
-    assert not silent(row_of("dr_grpo", penalties=[imitates]), 0)
+    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
 
 
 def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
@@ -241,7 +241,7 @@ def test_a_term_of_rows_that_were_cut_sees_those_without_advantage() -> None:
         return logp * truncated.unsqueeze(1)
 
     regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
-    assert not silent(row_of("dr_grpo", penalties=[regret]), 0)
+    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[regret]), 0)
 
 
 def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
@@ -255,14 +255,14 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
     part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
     with pytest.raises(PartError, match="elsewhere"):
         objective(drawn(0)[0], replace(row_of("dr_grpo"), policy_loss=part.bind({})))
-    assert not silent(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
+    assert not zero_advantage_has_no_gradient(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
 
 
 def test_a_coefficient_that_comes_later_counts_later() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
     made = row_of("dr_grpo", penalties=[late])
-    assert silent(made, 0)
-    assert not silent(made, 5)
+    assert zero_advantage_has_no_gradient(made, 0)
+    assert not zero_advantage_has_no_gradient(made, 5)
 
 
 def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
@@ -298,79 +298,120 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
     [
         (
             "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
-            ["without padding", "are left out", "group by group"],
+            ["padding-free", "skipped in the update", "grouped by prompt"],
         ),
         (
             "speed.padding_free=true",
-            ["without padding", "`speed.skip_zero_advantage` is off", "`speed.group_micro_batches` is off"],
+            ["padding-free", "`speed.skip_zero_advantage` is off", "`speed.group_micro_batches` is off"],
         ),
         (
             "speed.skip_zero_advantage=true",
-            ["`speed.padding_free` is off", "they are read padded", "`speed.group_micro_batches` is off"],
+            [
+                "`speed.padding_free` is off",
+                "part of the update (forward passes are padded)",
+                "`speed.group_micro_batches` is off",
+            ],
         ),
         (
             "speed.group_micro_batches=true",
-            ["`speed.padding_free` is off", "`speed.skip_zero_advantage` is off", "at random: they are read padded"],
+            [
+                "`speed.padding_free` is off",
+                "`speed.skip_zero_advantage` is off",
+                "shuffled by TRL (forward passes are padded)",
+            ],
         ),
-        ("algorithm=grpo", ["without padding", "kl sees them", "group by group", "read together"]),
-        ("algorithm=orz", ["without padding", "the critic learns from them", "group by group", "read together"]),
-        ("algorithm.aggregator=micro_batch_token_mean", ["without padding", "left out", "averaged over micro-batches"]),
+        ("algorithm=grpo", ["padding-free", "they have a gradient in kl", "grouped by prompt", "merged up to"]),
+        ("algorithm=orz", ["padding-free", "the critic is trained on them", "grouped by prompt", "merged up to"]),
+        (
+            "algorithm.aggregator=micro_batch_token_mean",
+            ["padding-free", "skipped in the update", "a mean over micro-batches"],
+        ),
         (
             "trainer.num_iterations=2",
-            ["without padding", "left out", "group by group", "read together", "the first pass over a generation"],
+            [
+                "padding-free",
+                "skipped in the update",
+                "grouped by prompt",
+                "merged up to",
+                "from the first pass over a generation",
+            ],
         ),
         (
             "trainer.steps_per_generation=3",
-            ["without padding", "left out", "an optimiser step spans generations", "thought while writing"],
+            [
+                "padding-free",
+                "skipped in the update",
+                "an optimizer step spans generations",
+                "recorded during decoding",
+            ],
         ),
         (
             "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=auto",
-            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "as 8 rows of full length"],
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "grouped by prompt",
+                "as 8 completions of full length",
+            ],
         ),
         (
             "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
-            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "as many tokens as 500"],
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "grouped by prompt",
+                "500 tokens, each prompt counted once",
+            ],
         ),
         (
             "speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
             [
                 "`speed.padding_free` is off",
                 "`speed.skip_zero_advantage` is off",
-                "at random",
-                "8 rows each, whatever they weigh",
+                "shuffled by TRL",
+                "8 completions, whatever their length",
             ],
         ),
         (
             "speed.padding_free=true speed.max_tokens_per_micro_batch=500",
             [
-                "without padding",
+                "padding-free",
                 "`speed.skip_zero_advantage` is off",
                 "`speed.group_micro_batches` is off",
-                "dealt out at random",
+                "not grouped by prompt",
             ],
         ),
         (
             "speed.padding_free=true speed.group_micro_batches=true speed.merge_micro_batches=true",
-            ["without padding", "`speed.skip_zero_advantage` is off", "group by group", "are read together up to"],
+            ["padding-free", "`speed.skip_zero_advantage` is off", "grouped by prompt", "merged up to"],
         ),
         (
             "model.lora.lora_dropout=0.1",
-            ["read padded: dropout is on", "they are read padded", "at random: they are read padded"],
+            [
+                "padded (dropout is on",
+                "part of the update (forward passes are padded)",
+                "shuffled by TRL (forward passes are padded)",
+            ],
         ),
         (
             "model.lora.lora_dropout=0.1 trainer.num_iterations=2",
-            ["dropout is on", "they are read padded", "at random", "a pass of its own: dropout is on"],
+            [
+                "dropout is on",
+                "part of the update (forward passes are padded)",
+                "shuffled by TRL",
+                "a pass of their own (dropout is on",
+            ],
         ),
     ],
 )
 def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    fused = "`speed.fused_lora` is off" if said.startswith("speed") else "added to its base within a product"
-    fused = "`lora_dropout` makes it more" if "dropout" in said else fused
+    fused = "`speed.fused_lora` is off" if said.startswith("speed") else "fused linear"
+    fused = "`lora_dropout` is set" if "dropout" in said else fused
     off = OFF if said.startswith("speed") else "speed={}"
     (stage,) = compose(recipe.load(file, [off, *said.split()]), REGISTRY)
-    lines = shortcuts(stage, arguments(stage))
+    lines = fast_path_lines(stage, arguments(stage))
     told = [told[0], fused, *told[1:]]
     assert all(part in line for part, line in zip(told, lines, strict=True)), lines
 
@@ -380,8 +421,8 @@ def test_a_check_says_which_short_cuts_are_taken(tmp_path: Path, said: str, told
     [
         ("model.lora.target_modules=[embed_tokens]", "none of its layers is plain"),
         ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
-        ("model.lora.use_dora=true", "`use_dora` makes it more than a product"),
-        ("trainer.torch_compile=true", "`torch_compile` makes the products"),
+        ("model.lora.use_dora=true", "`use_dora` is set"),
+        ("trainer.torch_compile=true", "`torch_compile` compiles the products"),
         ("trainer.bf16=true", "half precision"),
     ],
 )
@@ -389,7 +430,11 @@ def test_a_check_says_why_lora_is_left_to_peft(tmp_path: Path, said: str, told: 
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file, [said]), REGISTRY)
-    assert told in next(line for line in shortcuts(stage, arguments(stage)) if line.startswith("LoRA stays"))
+    assert told in next(
+        line
+        for line in fast_path_lines(stage, arguments(stage))
+        if line.startswith("LoRA in the update: layers of PEFT")
+    )
 
 
 @pytest.mark.parametrize(
@@ -410,9 +455,9 @@ def test_a_check_knows_whether_the_loss_counts_experts(
     changes = [f"trainer.router_aux_loss_coef={said}", "model.lora.target_modules=[q_proj]"]
     (stage,) = compose(recipe.load(file, changes), REGISTRY)
     stage.source.config = config
-    lines = shortcuts(stage, arguments(stage))
-    assert (f"rows are read padded: {BALANCED}" in lines) is balanced, lines
-    assert ("micro-batches are dealt out at random: they are read padded" in lines) is balanced, lines
+    lines = fast_path_lines(stage, arguments(stage))
+    assert (f"forward passes: padded ({LOAD_BALANCING})" in lines) is balanced, lines
+    assert ("micro-batches: shuffled by TRL (forward passes are padded)" in lines) is balanced, lines
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
@@ -442,7 +487,7 @@ def test_a_recipe_that_wants_none_is_told_nothing(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
-    assert shortcuts(stage, arguments(stage)) == []
+    assert fast_path_lines(stage, arguments(stage)) == []
     (stage,) = compose(recipe.load(file), REGISTRY)
     assert stage.speed == replace(ALL, prefetch_rewards=True, max_tokens_per_micro_batch=None), (
         "what it takes where it says nothing"

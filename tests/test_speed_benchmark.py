@@ -48,7 +48,7 @@ def of(weights: list[float], gradient: list[float], written: list[list[int]]) ->
     [
         (of([1.0, 2.0], [3.0], [[4]]), None),
         (of([1.0, 2.00001], [3.0], [[4]]), None),
-        (of([1.0, 2.0], [3.0], [[5]]), "other completions"),
+        (of([1.0, 2.0], [3.0], [[5]]), "its completions differ"),
         (of([1.0, 2.0], [3.0001], [[4]]), "gradient is 3.3e-05 away"),
         (of([1.0, 2.001], [3.0], [[4]]), "weights is 4.5e-04 away"),
         (of([1.0, float("nan")], [3.0], [[4]]), "weights is nan away"),
@@ -66,7 +66,7 @@ def test_the_gate(found: Run, reason: str | None) -> None:
 def test_all_off_is_held_to_the_bit() -> None:
     stock, near = of([1.0], [1.0], []), of([1.0 + 1e-6], [1.0], [])
     check("here", {DEFAULT: stock, STOCK: stock, OFF: stock})
-    with pytest.raises(SystemExit, match="to the bit"):
+    with pytest.raises(SystemExit, match="bit-identical"):
         check("here", {DEFAULT: stock, STOCK: stock, OFF: near})
 
 
@@ -141,7 +141,7 @@ def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     assert "checkpointing on both sides: 8.00 (8.00–8.00), goal 6: reached" in page
     assert json.loads((tmp_path / "results/grpo_speed.json").read_text()) == whole()
     text = readme.read_text()
-    assert line in text
+    assert "With the same samples, a step takes 1/4.0 to 1/4.0 of TRL's CPU time, and 1/2.0 of its peak memory." in text
     assert "stale" not in text
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")

@@ -14,13 +14,13 @@ from test_generation import config, prompts, same
 from transformers import DynamicCache
 
 from rlm_plugins.generation import llama_step_check as same_step
-from rlm_plugins.generation.kv_cache import make_roomy, survivors
+from rlm_plugins.generation.kv_cache import preallocate, surviving_indices
 from rlm_plugins.generation.kv_state import KVState
-from rlm_plugins.generation.llama_modules import Norm, Other
-from rlm_plugins.generation.llama_step import Step
-from rlm_plugins.generation.llama_step_check import step_of
-from rlm_plugins.kernels.cpu_linear import Product
-from rlm_plugins.packing.forward import causal_model
+from rlm_plugins.generation.llama_modules import Norm, UnsupportedModel
+from rlm_plugins.generation.llama_step import LlamaStep
+from rlm_plugins.generation.llama_step_check import verified_step
+from rlm_plugins.kernels.cpu_linear import PackedLinear
+from rlm_plugins.kernels.model_traits import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""
@@ -30,13 +30,13 @@ FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window":
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each step read."""
     rows: list[int] = []
-    call = Step.__call__
+    call = LlamaStep.__call__
 
-    def counted(self: Step, token: torch.Tensor, past: KVState) -> torch.Tensor:
+    def counted(self: LlamaStep, token: torch.Tensor, past: KVState) -> torch.Tensor:
         rows.append(len(token))
         return call(self, token, past)
 
-    monkeypatch.setattr(Step, "__call__", counted)
+    monkeypatch.setattr(LlamaStep, "__call__", counted)
     return rows
 
 
@@ -64,25 +64,25 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
     places = (seen.cumsum(1) - 1).clamp(min=0)
     usual = model(whole, attention_mask=seen, position_ids=places).logits[:, ids.shape[1] :]
     cache = DynamicCache(config=model.config)
-    make_roomy(cache)
+    preallocate(cache)
     start = {"position_ids": places[:, : ids.shape[1]], "past_key_values": cache}
     model(ids, attention_mask=there, use_cache=True, **start)
     left = torch.arange(3)
-    step, width = Step(model), ids.shape[1] + 1
+    step, width = LlamaStep(model), ids.shape[1] + 1
     past = KVState(
         {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left
     )
     for t in range(6):
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         if t == 2:
-            left = survivors(torch.tensor([True, False, False]))
-            past.keep(left)
+            left = surviving_indices(torch.tensor([True, False, False]))
+            past.evict(left)
 
 
 def test_small_weights_without_an_adapter_are_not_copied() -> None:
     model = families.model("Qwen3").eval()
     own = {x.data_ptr() for x in model.parameters()}
-    step = Step(model)
+    step = LlamaStep(model)
     layer = step._layers[0]
     assert {x.weight.data_ptr() for x in (layer.out, layer.down, step._head)} <= own  # type: ignore[attr-defined]
 
@@ -101,8 +101,8 @@ def test_a_norm_is_the_models_whatever_the_size_of_what_it_reads(size: float) ->
 @torch.no_grad()
 def test_layers_that_read_the_same_are_one_product_where_all_are_copied(target: Any) -> None:
     model = families.adapted(families.model("Qwen2"), target_modules=target).eval()
-    step, decoder = Step(model), causal_model(model).model
-    assert isinstance(step._layers[1].qkv, Product) == (target == "all-linear")
+    step, decoder = LlamaStep(model), causal_model(model).model
+    assert isinstance(step._layers[1].qkv, PackedLinear) == (target == "all-linear")
     x, attention = torch.randn(3, 32), decoder.layers[1].self_attn
     usual = torch.cat([layer(x) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)], -1)
     assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
@@ -209,7 +209,7 @@ def test_who_is_made_of_the_same_and_reads_otherwise_is_found_out(
             same(model, prompts(4, 2, times=2), config())
     assert read == [3], "the trial"
     assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
-        "the model is made of Llama's pieces and reads otherwise: it is called module by module"
+        "decoding calls the model module by module: its logits differ from a Llama-type forward"
     ]
 
 
@@ -231,20 +231,20 @@ NOT_ITS_WORK = {
 
 @pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
 def test_neither_half_precision_nor_an_adapter_that_cannot_be_added_is_its_work(make: Callable[[], Any]) -> None:
-    with pytest.raises(Other):
-        Step(make())
+    with pytest.raises(UnsupportedModel):
+        LlamaStep(make())
 
 
 def test_who_reads_otherwise_is_not_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.model("Granite", residual_multiplier=0.5).eval()
-    assert step_of(model) is None
-    monkeypatch.setattr(same_step, "Step", None)
-    assert step_of(model) is None
+    assert verified_step(model) is None
+    monkeypatch.setattr(same_step, "LlamaStep", None)
+    assert verified_step(model) is None
 
 
 def test_it_is_tried_once(read: list[int]) -> None:
     model = families.model("Llama").eval()
     for _ in range(3):
         with torch.no_grad():
-            assert step_of(model) is not None
+            assert verified_step(model) is not None
     assert read == [3]

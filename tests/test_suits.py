@@ -50,7 +50,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an adapter that fits nowhere": (
         "model={lora: {target_modules: [nope]}}",
         "model.lora (command line)",
-        "PEFT refuses",
+        "PEFT rejects the adapter",
     ),
     "an adapter on the language head": (
         "model={lora: {target_modules: [q_proj, lm_head]}}",
@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a critic's adapter that fits nowhere": (
         "critic={lora: {target_modules: [nope]}}",
         "critic.lora (command line)",
-        "PEFT refuses",
+        "PEFT rejects the adapter",
     ),
     "a reward model that nobody offers": (
         "rewards=[accuracy, {name: reward_model, path: nobody/nothing}]",

@@ -22,7 +22,7 @@ from rlm_plugins.builtin.token_weights import (
     truncated_importance,
 )
 from rlm_plugins.step import objective
-from rlm_plugins.step_batch import alone
+from rlm_plugins.step_batch import with_own_step_batch
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -46,7 +46,7 @@ def test_it_stays_in_the_denominator() -> None:
 
 
 def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
-    alone = SimpleNamespace(
+    stub = SimpleNamespace(
         accelerator=SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x),
     )
     for seed in range(50):
@@ -54,7 +54,7 @@ def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
         entropy = torch.rand(8, 33, generator=noise) ** 4 * 3
         mask = torch.arange(33) < torch.randint(0, 34, (8, 1), generator=noise)
         share = (0.2, 0.5, 0.05)[seed % 3]
-        theirs = GRPOTrainer.get_high_entropy_mask(alone, entropy, mask.int(), 1 - share)
+        theirs = GRPOTrainer.get_high_entropy_mask(stub, entropy, mask.int(), 1 - share)
         window = Batch(entropy=entropy, mask=mask)
         assert torch.equal(top_entropy(window, torch.arange(8), mask, share=share), theirs.float())
 
@@ -129,7 +129,7 @@ def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
 @given(batches(group_size=6), st.floats(0.05, 1.0))
 def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batch, share: float) -> None:
     knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}
-    batch = alone(batch)
+    batch = with_own_step_batch(batch)
     weight = clip_cov(batch.step_batch, batch.step_batch_rows, batch.mask, 0, **knobs)
     drawn = {(i, t) for i, t in (weight == 0).nonzero().tolist()}
     candidates = band(batch, 0.05, 2.0)

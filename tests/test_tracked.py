@@ -13,8 +13,8 @@ from by_hand import row_of
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised, TrackedBaseline
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.value_tracker import Tracker
-from rlm_plugins.step import compare, objective, sift
+from rlm_plugins.functional.value_tracker import ValueTracker
+from rlm_plugins.step import compute_advantages, objective, shape_and_filter
 
 
 def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:
@@ -30,25 +30,25 @@ VISITS = [(1.0, 0.0), (0.0, 0.005), (1.0, 0.3), (1.0, 0.01)]
 
 
 def test_the_tracker_is_the_formula() -> None:
-    tracker = Tracker(start=0.3, weight=8.0)
+    tracker = ValueTracker(start=0.3, weight=8.0)
     for reward, moved in VISITS:
-        tracker.learn([4], torch.tensor([reward]), torch.tensor([moved]))
+        tracker.update([4], torch.tensor([reward]), torch.tensor([moved]))
     assert tracker.pairs[4] == pytest.approx(by_hand(VISITS, 0.3, 8.0), rel=1e-6)
     alpha, beta = tracker.pairs[4]
-    assert tracker.expected([4, 5]).tolist() == pytest.approx([alpha / (alpha + beta), 0.3])
+    assert tracker.values([4, 5]).tolist() == pytest.approx([alpha / (alpha + beta), 0.3])
 
 
 def test_expected_is_a_mean_that_forgets_whatever_the_range_of_rewards() -> None:
-    tracker = Tracker(start=0.0, weight=1e-12, keep_least=0.5, keep_most=0.5)
+    tracker = ValueTracker(start=0.0, weight=1e-12, keep_least=0.5, keep_most=0.5)
     for reward in (-3.0, 5.0, 2.0):
-        tracker.learn([0], torch.tensor([reward]))
+        tracker.update([0], torch.tensor([reward]))
     expected = (2.0 + 5.0 / 2 - 3.0 / 4) / (1 + 1 / 2 + 1 / 4)
-    assert tracker.expected([0]).item() == pytest.approx(expected)
+    assert tracker.values([0]).item() == pytest.approx(expected)
 
 
 def test_rows_of_one_problem_are_one_visit_and_unscored_rows_none() -> None:
-    tracker = Tracker(weight=2.0)
-    tracker.learn([1, 2, 1, 2], torch.tensor([1.0, math.nan, 0.0, math.nan]), torch.tensor([9.0, 9.0, 9.0, 9.0]))
+    tracker = ValueTracker(weight=2.0)
+    tracker.update([1, 2, 1, 2], torch.tensor([1.0, math.nan, 0.0, math.nan]), torch.tensor([9.0, 9.0, 9.0, 9.0]))
     assert tracker.pairs == {1: (0.875 + 1, 0.875 + 1)}
 
 
@@ -105,7 +105,7 @@ def test_the_row_in_value_and_gradient() -> None:
         num_tokens=mask.sum().double(),
         num_sequences=torch.tensor(3.0).double(),
     )
-    loss = objective(compare(sift(batch, row), row), row)
+    loss = objective(compute_advantages(shape_and_filter(batch, row), row), row)
     (gradient,) = torch.autograd.grad(loss, logp)
 
     raw = [1 - 3 / 4, 0 - 1 / 2, 1 - 1 / 2]
@@ -193,7 +193,7 @@ def test_success_is_that_of_the_last_visits() -> None:
     sampler = Curriculum(keep=0.5)
     for score in (0.0, 1.0):
         sampler.update(torch.tensor([3, 3]), {"accuracy": torch.tensor([score, score])})
-    assert sampler.tracker.expected([3]).item() == pytest.approx(2 / 3)
+    assert sampler.tracker.values([3]).item() == pytest.approx(2 / 3)
 
 
 def test_a_reward_nobody_gives() -> None:

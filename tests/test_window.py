@@ -24,7 +24,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective
-from rlm_plugins.step_batch import alone, window_of
+from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
 from rlm_plugins.testing import batches
 from rlm_plugins.testing.batch_transforms import reordered
 from rlm_plugins.trainer import EquationTrainer
@@ -60,7 +60,7 @@ def learnt(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
 @quick
 @given(batches(group_size=6), st.integers(1, 12), st.integers(1, 12))
 def test_cutting_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
-    batch, rows = alone(batch), torch.arange(len(batch.group))
+    batch, rows = with_own_step_batch(batch), torch.arange(len(batch.group))
     pieces = [rows[:first], rows[first : first + second], rows[first + second :]]
     found = [learnt(reordered(batch, piece), made(name)) for piece in pieces if len(piece)]
     whole = learnt(batch, made(name))
@@ -75,7 +75,7 @@ def test_the_ratio_of_the_whole_step_is_known() -> None:
         seen.extend([step_batch.ratio, step_batch.ratio[step_batch_rows]])
         return torch.ones_like(ratio)
 
-    batch = replace(alone(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
+    batch = replace(with_own_step_batch(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
     batch.step_batch.old_logp = batch.old_logp
     parts = made("clip_cov")
     objective(reordered(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)]))
@@ -113,7 +113,7 @@ def test_pieces_are_found_again_in_the_order_of_writing() -> None:
         other = torch.cat(rows[1]) if x.dtype != torch.bool else torch.cat(rows[1]) > 3
         return torch.cat([x, other])
 
-    whole, found = window_of([numbered(r) for r in rows[0]], rows[0], gather, process=0)
+    whole, found = build_step_batch([numbered(r) for r in rows[0]], rows[0], gather, process=0)
     assert whole.group.tolist() == list(range(8))
     assert whole.sources["policy"].tolist() == [False] * 4 + [True] * 4
     assert [x.tolist() for x in found] == [[5, 0], [3, 1]]

@@ -6,7 +6,7 @@ from rlm_plugins import hookimpl
 
 
 def median_baseline(rewards, group):
-    """Âᵢ = rᵢ − median of its group: one lucky row does not move the baseline."""
+    """Âᵢ = rᵢ − median of its group: a single lucky completion does not move the baseline."""
     return rewards - torch.stack([rewards[group == g].median() for g in group])
 
 

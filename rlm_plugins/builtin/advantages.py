@@ -47,10 +47,10 @@ def group_relative(
     [0.5, -0.5, -0.5, 0.5]
     """
     groups = Groups(rewards, group)
-    cells = groups.cells - groups.cells.nanmean(1, keepdim=True)
+    cells = groups.table - groups.table.nanmean(1, keepdim=True)
     if scale == "group":
-        cells = cells / (nanstd(groups.cells, 1, unbiased=unbiased) + eps)
-    centred = groups.settled(cells, singleton)
+        cells = cells / (nanstd(groups.table, 1, unbiased=unbiased) + eps)
+    centred = groups.flatten_or_zero(cells, singleton)
     if scale in ("group", "none"):
         return centred
     measured = rewards if scale == "batch" else centred
@@ -78,12 +78,12 @@ def leave_one_out(
     [1.0, -0.5, -0.5]
     """
     groups = Groups(rewards, group)
-    others = groups.cells.nansum(1, keepdim=True) - groups.cells
-    count = (~groups.cells.isnan()).sum(1, keepdim=True) - 1
-    advantages = groups.cells - others / count
+    others = groups.table.nansum(1, keepdim=True) - groups.table
+    count = (~groups.table.isnan()).sum(1, keepdim=True) - 1
+    advantages = groups.table - others / count
     if scale == "others":
-        advantages = advantages / _std_of_others(groups.cells, eps)
-    settled = groups.settled(advantages, singleton)
+        advantages = advantages / _std_of_others(groups.table, eps)
+    settled = groups.flatten_or_zero(advantages, singleton)
     if scale != "batch" or not varies(settled, 0):
         return settled
     return (settled - settled.mean()) / (nanstd(settled, 0) + eps)

@@ -7,7 +7,7 @@ like the papers', before. (So give the KL as a penalty, its `use_kl_loss`, where
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm, convention
+from rlm_plugins.algorithm import Algorithm, variant
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 
@@ -15,7 +15,7 @@ GROUP = {"name": "group_relative", "eps": 1e-9}
 WHITENED = {"name": "batch_whitened", "unbiased": False, "eps": 0.0, "masked_tokens": "through"}
 CLIP = {"name": "clip", "epsilon": 0.2}
 
-grpo = convention(
+grpo = variant(
     table.grpo,
     about="GRPO as OpenRLHF computes it: eps 1e-9, a token mean, k3 bounded at 10.",
     source="openrlhf 0.11.2, estimator group_norm with use_kl_loss, kl_estimator=k3",
@@ -26,7 +26,7 @@ grpo = convention(
     aggregator="token_mean",
 )
 
-dr_grpo = convention(
+dr_grpo = variant(
     table.dr_grpo,
     about="Dr. GRPO as OpenRLHF computes it: only the std goes; the sum stays a token mean.",
     source="openrlhf 0.11.2, estimator dr_grpo",
@@ -34,7 +34,7 @@ dr_grpo = convention(
     aggregator="token_mean",
 )
 
-rloo = convention(
+rloo = variant(
     table.rloo,
     about="RLOO as OpenRLHF computes it: the advantage of the paper under PPO's loss, ratio and clip per token.",
     source="openrlhf 0.11.2, estimator rloo",
@@ -45,7 +45,7 @@ rloo = convention(
     aggregator="token_mean",
 )
 
-reinforce_pp = convention(
+reinforce_pp = variant(
     by_advantage.reinforce_pp,
     about="REINFORCE++ as OpenRLHF computes it: the variance with n, and discounts run through masked tokens.",
     source="openrlhf 0.11.2, estimator reinforce",
@@ -54,7 +54,7 @@ reinforce_pp = convention(
     advantage=WHITENED,
 )
 
-reinforce_pp_baseline = convention(
+reinforce_pp_baseline = variant(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as OpenRLHF computes it: the variance with n; k2 bounded at 10.",
     source="openrlhf 0.11.2, estimator reinforce_baseline with use_kl_loss, kl_estimator=k2",
@@ -63,7 +63,7 @@ reinforce_pp_baseline = convention(
     penalties=({"name": "kl", "estimator": "k2", "bound": 10.0, "beta": 0.01},),
 )
 
-gspo = convention(
+gspo = variant(
     table.gspo,
     about="GSPO as OpenRLHF computes it: the paper's sequence ratio and mean; eps 1e-9.",
     source="openrlhf 0.11.2, policy_loss_type=gspo with estimator group_norm",

@@ -6,14 +6,14 @@ ours stop at ±20, where nothing is left to learn.
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm, convention
+from rlm_plugins.algorithm import Algorithm, variant
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 
 MEAN = {"name": "sequence_mean", "empty_rows": "counted"}
 
-grpo = convention(
+grpo = variant(
     table.grpo,
     about="GRPO as TRL computes it: the KL weighed by w, rows without tokens counted in the mean.",
     source="trl 1.16.0, GRPOConfig(loss_type='grpo', beta=0.04)",
@@ -23,7 +23,7 @@ grpo = convention(
     aggregator=MEAN,
 )
 
-dr_grpo = convention(
+dr_grpo = variant(
     table.dr_grpo,
     about="Dr. GRPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(loss_type='dr_grpo', scale_rewards='none')",
@@ -31,7 +31,7 @@ dr_grpo = convention(
     aggregator={"name": "fixed_length", "empty_rows": "counted"},
 )
 
-dapo = convention(
+dapo = variant(
     table.dapo,
     about="DAPO as TRL has it: the loss alone, without dynamic sampling and without a length limit in the reward.",
     source="trl 1.16.0, GRPOConfig(loss_type='dapo', epsilon_high=0.28)",
@@ -41,7 +41,7 @@ dapo = convention(
     filters=(),
 )
 
-rloo = convention(
+rloo = variant(
     table.rloo,
     about="RLOO as TRL computes it: PPO's clip on the ratio of whole completions.",
     source="trl 1.16.0, RLOOTrainer (beta=0.05, epsilon=0.2)",
@@ -53,7 +53,7 @@ rloo = convention(
     aggregator=MEAN,
 )
 
-gspo = convention(
+gspo = variant(
     table.gspo,
     about="GSPO as TRL computes it: the paper's sequence ratio; rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(importance_sampling_level='sequence', loss_type='grpo')",
@@ -61,7 +61,7 @@ gspo = convention(
     aggregator=MEAN,
 )
 
-gmpo = convention(
+gmpo = variant(
     by_loss.gmpo,
     about="GMPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, experimental.gmpo",
@@ -69,7 +69,7 @@ gmpo = convention(
     aggregator=MEAN,
 )
 
-cispo = convention(
+cispo = variant(
     table.cispo,
     about="CISPO as TRL computes it: the cap is 5, and there is no lower bound.",
     source="trl 1.16.0, GRPOConfig(loss_type='cispo', epsilon_high=5.0)",
@@ -78,14 +78,14 @@ cispo = convention(
     policy_loss={"name": "cispo", "epsilon_high": 4.0},
 )
 
-sapo = convention(
+sapo = variant(
     by_loss.sapo,
     about="SAPO as TRL computes it: rows without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(loss_type='sapo')",
     aggregator=MEAN,
 )
 
-gfpo = convention(
+gfpo = variant(
     by_advantage.gfpo,
     about="GFPO as TRL had it: by default without KL and without entropy.",
     source="trl 0.26.0, experimental.gfpo (gone from 1.16)",
@@ -94,7 +94,7 @@ gfpo = convention(
     penalties=(),
 )
 
-flash_rl = convention(
+flash_rl = variant(
     by_loss.flash_rl,
     about="TRL's own correction for vLLM: the product of a row's ratios, and rows above 3 are left out.",
     source="trl 1.16.0, vllm_importance_sampling_mode='sequence_mask', vllm_importance_sampling_clip_max=3",

@@ -7,14 +7,14 @@ in geo_mean, clip_cov and kl_cov nowhere.
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm, convention, turned
+from rlm_plugins.algorithm import Algorithm, variant, with_knobs
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_advantage as by_advantage
 
 GROUP = {"name": "group_relative", "eps": 1e-6, "singleton": "reward"}
 DUAL_CLIP = {"name": "clip", "epsilon": 0.2, "delta": 3.0}
 
-grpo = convention(
+grpo = variant(
     table.grpo,
     about="GRPO as verl computes it: eps 1e-6, dual clip, a token mean, k3 bounded at 10.",
     source="verl 0.9.1, adv_estimator=grpo, use_kl_loss=true, kl_loss_type=low_var_kl",
@@ -25,7 +25,7 @@ grpo = convention(
     aggregator="token_mean",
 )
 
-dr_grpo = convention(
+dr_grpo = variant(
     table.dr_grpo,
     about="Dr. GRPO as verl's documentation sets it up: dual clip, and L the width that verl pads answers to.",
     source="verl 0.9.1, norm_adv_by_std_in_grpo=false, loss_agg_mode=seq-mean-token-sum-norm",
@@ -35,17 +35,17 @@ dr_grpo = convention(
     policy_loss=DUAL_CLIP,
 )
 
-dapo = convention(
+dapo = variant(
     table.dapo,
     about="DAPO as verl's recipe computes it: eps 1e-6, dual clip at 10.",
     source="verl-recipe dapo/run_dapo_qwen2.5_32b.sh with verl 0.9.1 (clip_ratio_c=10)",
     pitfalls="The recipe filters on accuracy (metric acc), before the length is punished: give `nonzero_std` the "
     "name of that reward. It keeps groups of one, which `nonzero_std` drops. Outside the recipe c is 3.",
     advantage=GROUP,
-    policy_loss=turned(table.dapo.policy_loss, delta=10.0),
+    policy_loss=with_knobs(table.dapo.policy_loss, delta=10.0),
 )
 
-rloo = convention(
+rloo = variant(
     table.rloo,
     about="RLOO as verl computes it: the advantage of the paper under PPO's loss, ratio, clip and mean per token.",
     source="verl 0.9.1, adv_estimator=rloo",
@@ -56,22 +56,22 @@ rloo = convention(
     aggregator="token_mean",
 )
 
-reinforce_pp = convention(
+reinforce_pp = variant(
     by_advantage.reinforce_pp,
     about="REINFORCE++ as verl computes it: with dual clip; the variance with n − 1, masked tokens stepped over.",
     source="verl 0.9.1, adv_estimator=reinforce_plus_plus",
     policy_loss=DUAL_CLIP,
 )
 
-reinforce_pp_baseline = convention(
+reinforce_pp_baseline = variant(
     by_advantage.reinforce_pp_baseline,
     about="REINFORCE++ with baseline as verl computes it: dual clip; a group of one keeps its reward.",
     source="verl 0.9.1, adv_estimator=reinforce_plus_plus_baseline",
-    advantage=turned(by_advantage.reinforce_pp_baseline.advantage, singleton="reward"),
+    advantage=with_knobs(by_advantage.reinforce_pp_baseline.advantage, singleton="reward"),
     policy_loss=DUAL_CLIP,
 )
 
-opo = convention(
+opo = variant(
     by_advantage.opo,
     about="OPO as verl computes it: under PPO's loss with dual clip, and a token mean.",
     source="verl 0.9.1, adv_estimator=opo",
@@ -81,7 +81,7 @@ opo = convention(
     aggregator="token_mean",
 )
 
-gpg = convention(
+gpg = variant(
     by_advantage.gpg,
     about="GPG as verl computes it: scaled by the rows whose reward is not 0.",
     source="verl 0.9.1, adv_estimator=gpg, loss_mode=gpg",
@@ -89,7 +89,7 @@ gpg = convention(
     advantage={"name": "gpg", "counted": "nonzero_rewards", "singleton": "reward"},
 )
 
-pass_at_k = convention(
+pass_at_k = variant(
     by_advantage.pass_at_k,
     about="What verl calls grpo_passk: another estimator, which pays only the best row of a group, with its lead.",
     source="verl 0.9.1, adv_estimator=grpo_passk; arXiv 2503.19595",

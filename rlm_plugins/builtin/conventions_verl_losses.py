@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm, convention, turned
+from rlm_plugins.algorithm import Algorithm, variant, with_knobs
 from rlm_plugins.builtin import algorithms as table
 from rlm_plugins.builtin import algorithms_by_loss as by_loss
 from rlm_plugins.builtin.conventions_verl import GROUP
 
-gspo = convention(
+gspo = variant(
     table.gspo,
     about="GSPO as verl computes it: the token form, under a token mean.",
     source="verl 0.9.1, loss_mode=gspo",
@@ -18,7 +18,7 @@ gspo = convention(
     aggregator="token_mean",
 )
 
-gmpo = convention(
+gmpo = variant(
     by_loss.gmpo,
     about="GMPO as verl computes it: clipped at ±0.2 in log space; rows without tokens are counted.",
     source="verl 0.9.1, loss_mode=geo_mean",
@@ -29,7 +29,7 @@ gmpo = convention(
     aggregator={"name": "sequence_mean", "empty_rows": "counted"},
 )
 
-cispo = convention(
+cispo = variant(
     table.cispo,
     about="CISPO as verl (and SkyRL) compute it: the weight is clipped to [0.8, 1.2], below as well.",
     source="verl 0.9.1, loss_mode=cispo",
@@ -38,7 +38,7 @@ cispo = convention(
     policy_loss={"name": "cispo", "epsilon_low": 0.2, "epsilon_high": 0.2},
 )
 
-clip_cov = convention(
+clip_cov = variant(
     by_loss.clip_cov,
     about="Clip-Cov as verl computes it: with PPO's clip at 0.2, where the paper's recipe has it at 1.",
     source="verl 0.9.1, loss_mode=clip_cov",
@@ -48,7 +48,7 @@ clip_cov = convention(
     token_weights=({"name": "clip_cov", "share": 2e-4, "low": 1.0, "high": 5.0, "epsilon": 0.2},),
 )
 
-kl_cov = convention(
+kl_cov = variant(
     by_loss.kl_cov,
     about="KL-Cov as verl computes it: 2e-4 of the tokens pay, a tenth of the paper's price.",
     source="verl 0.9.1, loss_mode=kl_cov (ppo_kl_coef=0.1, kl_cov_ratio=2e-4)",
@@ -58,13 +58,13 @@ kl_cov = convention(
     penalties=({"name": "kl_cov", "beta": 0.1, "share": 2e-4},),
 )
 
-flash_rl = convention(
+flash_rl = variant(
     by_loss.flash_rl,
     about="Truncated importance as verl computes it: with dual clip; the cap of its recipe, 2.",
     source="verl 0.9.1, rollout_is=token, rollout_is_threshold=2",
     pitfalls="A threshold of two numbers is IcePop: `masked_importance`. The DAPO recipe has dual clip at 10.",
     advantage=GROUP,
-    policy_loss=turned(by_loss.flash_rl.policy_loss, delta=3.0),
+    policy_loss=with_knobs(by_loss.flash_rl.policy_loss, delta=3.0),
 )
 
 

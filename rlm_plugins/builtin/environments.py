@@ -13,8 +13,8 @@ from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.verifiers_adapter import verifiers
 from rlm_plugins.data.addition import Kind, Problem
-from rlm_plugins.data.loading import open_table
-from rlm_plugins.data.prompt_columns import hold_out, questioner, without
+from rlm_plugins.data.prompt_columns import hold_out, prompt_builder, without
+from rlm_plugins.data.tables import open_split
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -103,10 +103,10 @@ def dataset(
     first rows of `split`. `streaming` reads a large set row by row: then the first `test_rows` rows are held out.
     A relative `path` starts at the working directory.
     """
-    ask = questioner(columns or {}, prompt, template, system, chat)
+    ask = prompt_builder(columns or {}, prompt, template, system, chat)
 
     def rows(split: str, most: int | None) -> Any:
-        table: Any = open_table(path, split, config=config, revision=revision, streaming=streaming)
+        table: Any = open_split(path, split, config=config, revision=revision, streaming=streaming)
         if most is not None:
             table = table.take(most) if streaming else table.select(range(min(most, len(table))))
         if not streaming and len(table) == 0:

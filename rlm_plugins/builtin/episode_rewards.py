@@ -19,7 +19,7 @@ def episode_return(episodes: Sequence[Episode], *, gamma: Share = 1.0) -> list[f
 
     Sutton and Barto, Reinforcement Learning, eq. 3.8, k counted from 0.
 
-    >>> episode_return([Episode(None, "", paid=[0.0, 1.0, 2.0])], gamma=0.5)
+    >>> episode_return([Episode(None, "", turn_rewards=[0.0, 1.0, 2.0])], gamma=0.5)
     [1.0]
     """
     return [sum(gamma**turn * paid for turn, paid in enumerate(episode.rewards)) for episode in episodes]

@@ -33,7 +33,7 @@ def nonzero_std(
     if reward is not None:
         rewards = named(named_rewards, reward, where="filters: nonzero_std.reward")
     groups = Groups(rewards, group)
-    return groups.rows(groups.has_spread())
+    return groups.flatten(groups.has_spread())
 
 
 def accuracy_band(
@@ -55,8 +55,8 @@ def accuracy_band(
     [True, True, False, False]
     """
     groups = Groups(named(named_rewards, reward, where="filters: accuracy_band.reward"), group)
-    mean = groups.cells.nanmean(1, keepdim=True)
-    return groups.rows((low <= mean) & (mean <= high))
+    mean = groups.table.nanmean(1, keepdim=True)
+    return groups.flatten((low <= mean) & (mean <= high))
 
 
 def keep_k(
@@ -82,8 +82,8 @@ def keep_k(
     lengths = mask.sum(1).float()
     merit = -lengths if by == "length" else rewards / lengths.clamp(min=1)
     groups = Groups(merit, group)
-    best_first = groups.cells.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
-    return groups.rows(best_first.argsort(1) < k)
+    best_first = groups.table.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
+    return groups.flatten(best_first.argsort(1) < k)
 
 
 def _keeps_fewer(config: Any, *, k: int, **_: Any) -> None:
@@ -111,7 +111,7 @@ def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Ten
     [False, False, True]
     """
     groups = Groups(truncated.float(), group)
-    return groups.rows(groups.cells.nansum(1, keepdim=True) == 0)
+    return groups.flatten(groups.table.nansum(1, keepdim=True) == 0)
 
 
 def gate(
@@ -140,8 +140,8 @@ def gate(
     shown = written_by(sources, source, where="filters: gate.source")
     right = Groups(((rewards >= threshold) & ~shown).to(rewards.dtype), group)
     there = Groups(shown.to(rewards.dtype), group)
-    failed = (right.cells.nansum(1, keepdim=True) <= at_most) & (there.cells.nansum(1, keepdim=True) > 0)
-    return right.rows(failed) == shown
+    failed = (right.table.nansum(1, keepdim=True) <= at_most) & (there.table.nansum(1, keepdim=True) > 0)
+    return right.flatten(failed) == shown
 
 
 @hookimpl

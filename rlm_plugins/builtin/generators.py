@@ -1,4 +1,4 @@
-"""How the policy writes (hook ``rlm_generators``)."""
+"""Decoding of the policy's completions (hook ``rlm_generators``)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
-    from rlm_plugins.generation.output import Generation, OnFinished
+    from rlm_plugins.generation import Generation, OnFinished
 
 
 def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
-    """As transformers does it: every row is read whole, and written until the last one is done."""
+    """`transformers.generate`: every prompt is prefilled, and sequences are decoded until all are finished."""
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
 
 
@@ -30,24 +30,31 @@ def fast(
     sampling: Literal["as_transformers", "inverse_cdf"] = "as_transformers",
     merge: bool = True,
 ) -> torch.Tensor | Generation:
-    """The same samples sooner: each prompt is read once, rows that are done are dropped, LoRA is added to its base.
+    """The samples of transformers in less time: shared prefill, early eviction, merged LoRA.
 
-    With ``as_transformers`` they are the samples transformers would have drawn, and the random generator is left as it
-    would have left it; ``inverse_cdf`` draws one number a row in place of one a word: other samples of the same
-    distribution. ``merge: false`` leaves LoRA beside its base and every weight as it lies, and so saves the memory of
-    copies. What the loop does not do (beams, windows, images, dropout, …) is written by transformers, and the log says
-    so once.
+    Each distinct prompt is prefilled once, finished sequences leave the batch, and LoRA is merged into copies of its
+    base weights. With ``as_transformers`` samples and RNG state are those of transformers. ``inverse_cdf`` draws one
+    random number per sequence instead of one per vocabulary entry: other samples of the same distribution. ``merge:
+    false`` decodes without copied weights, to save their memory. Unsupported calls and models (beams, sliding windows,
+    images, dropout, …) fall back to transformers, with one line in the log.
     """
-    from rlm_plugins.generation.fast_generate import write
+    from rlm_plugins.generation import fast_generate
 
-    return write(
-        generate, model, inputs, config, tell=return_logprobs, finished=on_finished, merge=merge, sampling=sampling
+    return fast_generate(
+        generate,
+        model,
+        inputs,
+        config,
+        return_logprobs=return_logprobs,
+        on_finished=on_finished,
+        merge=merge,
+        sampling=sampling,
     )
 
 
 def _dry_run(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
-    """As `rlm_plugins.hookspecs.rlm_generators` says."""
-    from rlm_plugins.generation.dry_run import dry_run
+    """Return why `fast` would fall back, or None, and the bytes of its copies (see `rlm_generators`)."""
+    from rlm_plugins.generation import dry_run
 
     return dry_run(model, config, **knobs)
 
@@ -56,9 +63,9 @@ fast.dry_run = _dry_run  # type: ignore[attr-defined]
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
-    """TRL's vLLM writes while it trains (`use_vllm`; `vllm_mode` and the like stand in `trainer:`), transformers else.
+    """TRL's vLLM during training (`use_vllm`; `vllm_mode` and others belong to `trainer:`), transformers otherwise.
 
-    It needs a GPU and was never run here: what is tested is that TRL is told.
+    It requires a GPU and is untested with vLLM itself; tests cover the settings passed to TRL.
     """
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.data.gist import Author, worth
+from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
 from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -45,7 +45,7 @@ def gist_environment(
     """
 
     def rows(name: str, held_out: bool) -> Iterator[dict[str, Any]]:
-        author = Author(length, price, noise, random.Random(name))
+        author = SummaryWriter(length, price, noise, random.Random(name))
         seen: set[str] = set()
         while True:
             text = author.text()
@@ -71,4 +71,4 @@ def gist(prompts: Sequence[str], completions: Sequence[str], *, price: NonNegati
     >>> [round(score, 2) for score in gist(["7773727712?"] * 3, ["72", "7733", ""])]
     [0.5, 0.1, 0.0]
     """
-    return [worth(asked, said, price) for asked, said in zip(prompts, completions, strict=True)]
+    return [summary_quality(asked, said, price) for asked, said in zip(prompts, completions, strict=True)]

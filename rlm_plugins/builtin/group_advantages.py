@@ -34,9 +34,9 @@ def optimal_baseline(
     """
     lengths = mask.sum(1).to(rewards.dtype)
     groups = Groups(rewards, group)
-    tokens = Groups(lengths, group).cells.nansum(1, keepdim=True)
-    baseline = Groups(rewards * lengths, group).cells.nansum(1, keepdim=True) / tokens
-    return groups.settled((groups.cells - baseline).where(tokens > 0, 0.0), singleton)
+    tokens = Groups(lengths, group).table.nansum(1, keepdim=True)
+    baseline = Groups(rewards * lengths, group).table.nansum(1, keepdim=True) / tokens
+    return groups.flatten_or_zero((groups.table - baseline).where(tokens > 0, 0.0), singleton)
 
 
 def greedy_baseline(
@@ -63,9 +63,9 @@ def greedy_baseline(
     """
     greedy = written_by(sources, source, where="advantage: greedy_baseline.source")
     baseline = Groups(rewards.where(greedy, torch.nan), group)
-    mean = baseline.rows(baseline.cells.nanmean(1, keepdim=True)).unsqueeze(1)
+    mean = baseline.flatten(baseline.table.nanmean(1, keepdim=True)).unsqueeze(1)
     groups = Groups(rewards, group)
-    compared = groups.rows(groups.has_spread()) & ~greedy
+    compared = groups.flatten(groups.has_spread()) & ~greedy
     advantages = (discounted(token_rewards, 1.0, mask) - mean).nan_to_num(nan=0.0)
     return advantages.where(mask & compared.unsqueeze(1), 0.0)
 
@@ -91,10 +91,10 @@ def gpg(
     [1.0, -1.0, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
-    taught = groups.rows(groups.has_spread()) if counted == "spread" else rewards != 0
+    taught = groups.flatten(groups.has_spread()) if counted == "spread" else rewards != 0
     alpha = len(rewards) / taught.sum().clamp(min=1).to(rewards.dtype)
-    centred = groups.cells - groups.cells.nanmean(1, keepdim=True)
-    return alpha * groups.settled(centred, singleton)
+    centred = groups.table - groups.table.nanmean(1, keepdim=True)
+    return alpha * groups.flatten_or_zero(centred, singleton)
 
 
 def pass_at_k(
@@ -123,12 +123,12 @@ def pass_at_k(
         raise PartError(f"found the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
     right = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
     groups = Groups(right, group)
-    rows = (~groups.cells.isnan()).sum(1, keepdim=True)
-    wrong = rows - groups.cells.nansum(1, keepdim=True)
+    rows = (~groups.table.isnan()).sum(1, keepdim=True)
+    wrong = rows - groups.table.nansum(1, keepdim=True)
     missed, singleton = _all_among(wrong, rows, k), _all_among(wrong - 1, rows - 1, k - 1)
     scale = ((1 - missed) * missed).sqrt()
-    advantages = (missed - singleton * (1 - groups.cells)) / scale
-    return groups.rows(advantages.where(scale > 0, 0.0))
+    advantages = (missed - singleton * (1 - groups.table)) / scale
+    return groups.flatten(advantages.where(scale > 0, 0.0))
 
 
 def best_margin(
@@ -150,11 +150,11 @@ def best_margin(
     [0.5, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
-    ranked = groups.cells.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
-    ahead = (groups.cells - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.cells
+    ranked = groups.table.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
+    ahead = (groups.table - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.table
     if scale == "group":
-        ahead = ahead / (nanstd(groups.cells, 1) + eps)
-    return groups.settled(ahead)
+        ahead = ahead / (nanstd(groups.table, 1) + eps)
+    return groups.flatten_or_zero(ahead)
 
 
 def _all_among(some: torch.Tensor, everybody: torch.Tensor, k: int) -> torch.Tensor:

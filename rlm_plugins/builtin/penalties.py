@@ -13,7 +13,7 @@ from rlm_plugins.builtin.adaptive_coefficients import AdaptiveEntropy, AdaptiveK
 from rlm_plugins.builtin.imitation_losses import nll, policy_shaping
 from rlm_plugins.builtin.value_estimation import value_loss
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.covariance import covariance, largest, share_of
+from rlm_plugins.functional.covariance import covariance, token_count, top_mask
 from rlm_plugins.functional.kl import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
@@ -96,7 +96,7 @@ def kl_cov(
     [[0.0, 0.0, 0.5]]
     """
     shared = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
-    most = largest(shared, share_of(step_batch.mask, share)) & (shared != 0)
+    most = top_mask(shared, token_count(step_batch.mask, share)) & (shared != 0)
     return kl_estimate(logp, old_logp, "abs").where(most[step_batch_rows, : logp.shape[1]], 0.0)
 
 

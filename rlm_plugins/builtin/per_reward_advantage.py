@@ -56,5 +56,5 @@ def per_reward(
 def _standard(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"], eps: float) -> torch.Tensor:
     """The standard score of each row in its group; 0 where the reward did not apply, or does not vary."""
     groups = Groups(rewards, group)
-    scores = (groups.cells - groups.cells.nanmean(1, keepdim=True)) / (nanstd(groups.cells, 1) + eps)
-    return groups.rows(scores.where(groups.has_spread(), 0.0)).nan_to_num(nan=0.0)
+    scores = (groups.table - groups.table.nanmean(1, keepdim=True)) / (nanstd(groups.table, 1) + eps)
+    return groups.flatten(scores.where(groups.has_spread(), 0.0)).nan_to_num(nan=0.0)

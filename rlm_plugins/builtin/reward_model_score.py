@@ -57,7 +57,7 @@ class LearnedReward:
         from rlm_plugins.models import reward_model_io as reward_files
 
         try:
-            reward_files.check(hub.locate(self.path, where="path") or self.path)
+            reward_files.check_files(hub.locate(self.path, where="path") or self.path)
         except RecipeError:
             raise
         except RlmError as error:
@@ -70,7 +70,7 @@ class LearnedReward:
         lora = None if self.stage is None else stage.earlier[self.stage]
         folder = None if self.path is None else Path(self.path).expanduser()
         shares = self.shared is not False and stage.lora is not None
-        return reward_files.size(stage.source.config, lora if folder is None else folder, shares=shares)
+        return reward_files.memory_bytes(stage.source.config, lora if folder is None else folder, shares=shares)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Finds the reward model, once for each policy.
@@ -91,24 +91,24 @@ class LearnedReward:
         found = results[self.stage] if self.stage is not None else self.path
         self._model, self._policy = None, policy
         if self.shared is not False:
-            self._model = reward_files.shared(Path(str(found)), policy)
+            self._model = reward_files.load_on_policy_base(Path(str(found)), policy)
         if self._model is None and self.shared:
             problem = "its adapter was trained on another base than the policy's, or the policy's base is not frozen"
             hint = "`shared: false` reads it with its own base; a frozen base needs `model: {lora: …}`"
             raise RlmError(problem, where=str(found), hint=hint)
         if self._model is None:
-            self._model = reward_files.own(str(found), policy.device)
+            self._model = reward_files.load_with_own_base(str(found), policy.device)
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
-        from rlm_plugins.models.reward_model import tokens_of
+        from rlm_plugins.models.reward_model import conversation_ids
 
         if self._model is None and self.path is not None:
             from rlm_plugins.distributed import processes
             from rlm_plugins.models import reward_model_io as reward_files
 
-            self._model = reward_files.own(self.path, processes().device)
+            self._model = reward_files.load_with_own_base(self.path, processes().device)
         if self._model is None:
             raise PartError("has not met the policy whose stages it comes from", hint="give it a `path`")
         tokenizer = self._model.tokenizer
         asked = zip(prompt_messages, completion_messages, strict=True)
-        return self._model.scores([tokens_of(tokenizer, *both) for both in asked], self.batch_size)
+        return self._model.scores([conversation_ids(tokenizer, *both) for both in asked], self.batch_size)

@@ -55,7 +55,7 @@ class Preferences:
         if lora is not None:
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})  # PEFT then trains and saves the head
             engine.give_address(model, stage)
-        base, stands_on = model.config._name_or_path, reward_files.digest(model.base_model)
+        base, stands_on = model.config._name_or_path, reward_files.base_digest(model.base_model)
         left = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
             lambda row: tokens_of_pair(tokenizer, row), remove_columns=left
@@ -66,7 +66,7 @@ class Preferences:
             )
         engine.run(trainer, stage)
         if lora is not None and args.should_save:
-            reward_files.note(stage.output, base, stands_on)
+            reward_files.save_base_reference(stage.output, base, stands_on)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """How many held-out pairs are told apart, by `model` or by what the stage has saved."""

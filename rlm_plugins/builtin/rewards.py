@@ -15,7 +15,7 @@ from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
 from rlm_plugins.builtin.reward_model_score import LearnedReward
 from rlm_plugins.builtin.verifiers_adapter import Rubric
-from rlm_plugins.data.answer_extraction import Untagged, committed, number, same_number, same_text
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
 from rlm_plugins.errors import PartError
 
 Mode = Literal["auto", "exact", "numeric"]
@@ -48,7 +48,7 @@ def accuracy(
     [1.0, 0.0]
     """
     rights = [_judge(gold, row, mode, tolerance, casefold) for row, gold in enumerate(answer)]
-    texts = [committed(text, tag, untagged) for text in completions]
+    texts = [final_answers(text, tag, untagged) for text in completions]
     return [
         None if right is None else float(bool(found) and all(map(right, found)))
         for right, found in zip(rights, texts, strict=True)
@@ -60,7 +60,7 @@ def _judge(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool)
     text = "" if gold is None else str(gold).strip()
     if not text or (isinstance(gold, float) and not math.isfinite(gold)):
         return None
-    value = None if mode == "exact" else number(text)
+    value = None if mode == "exact" else parse_number(text)
     if value is not None:
         return same_number(value, tolerance=tolerance)
     if mode == "numeric":

@@ -10,8 +10,8 @@ from pydantic import Field, NonNegativeFloat
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Batch, Log
 from rlm_plugins.builtin.rollout_correction import masked_importance, truncated_importance
-from rlm_plugins.functional.covariance import covariance, largest, quantile, share_of
-from rlm_plugins.functional.stateless_random import scattered
+from rlm_plugins.functional.covariance import covariance, quantile, token_count, top_mask
+from rlm_plugins.functional.stateless_random import uniform
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -85,8 +85,8 @@ def clip_cov(
         upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
         better, worse = step_batch.advantages > 0, step_batch.advantages < 0
         candidates &= ~((better & (step_batch.ratio > upper)) | (worse & (step_batch.ratio < 1 - epsilon)))
-    noise = scattered(step, shared.shape[0], shared.shape[1], shared.device)
-    drawn = largest(noise.where(candidates, -torch.inf), share_of(step_batch.mask, share))
+    noise = uniform(step, shared.shape[0], shared.shape[1], shared.device)
+    drawn = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
     mine = drawn[step_batch_rows, : mask.shape[1]]
     if log is not None:
         log("drawn", mine.float())

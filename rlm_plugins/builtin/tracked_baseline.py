@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.functional.value_tracker import Tracker, numbers, whitened
+from rlm_plugins.functional.value_tracker import ValueTracker, prompt_keys, standardize
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -17,7 +17,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class _Remembers:
     """A part whose memory is a tracker."""
 
-    tracker: Tracker
+    tracker: ValueTracker
 
     def state_dict(self) -> dict[str, Any]:
         return self.tracker.state_dict()
@@ -45,7 +45,7 @@ class TrackedBaseline(_Remembers):
     >>> baseline(rewards, problems)
     tensor([ 0.7071, -0.7071])
     >>> baseline.update(rewards, problems, torch.zeros(2))
-    >>> baseline.tracker.expected([0, 1]).tolist()
+    >>> baseline.tracker.values([0, 1]).tolist()
     [0.75, 0.25]
     """
 
@@ -59,7 +59,7 @@ class TrackedBaseline(_Remembers):
         keep_most: Share = 0.96,
         eps: NonNegativeFloat = 1e-8,
     ) -> None:
-        self.tracker = Tracker(
+        self.tracker = ValueTracker(
             start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
         )
         self.eps = eps
@@ -67,8 +67,8 @@ class TrackedBaseline(_Remembers):
     def __call__(
         self, rewards: Float[torch.Tensor, "B"], prompt_index: Int[torch.Tensor, "B"]
     ) -> Float[torch.Tensor, "B"]:
-        expected = self.tracker.expected(numbers(prompt_index)).to(rewards)
-        return whitened(rewards - expected, self.eps)
+        expected = self.tracker.values(prompt_keys(prompt_index)).to(rewards)
+        return standardize(rewards - expected, self.eps)
 
     def update(
         self,
@@ -76,7 +76,7 @@ class TrackedBaseline(_Remembers):
         prompt_index: Int[torch.Tensor, "B"],
         policy_drift: Float[torch.Tensor, "B"],
     ) -> None:
-        self.tracker.learn(numbers(prompt_index), rewards, policy_drift)
+        self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 
 class Prioritised(_Remembers):
@@ -106,13 +106,13 @@ class Prioritised(_Remembers):
         keep_least: Share = 0.875,
         keep_most: Share = 0.96,
     ) -> None:
-        self.tracker = Tracker(
+        self.tracker = ValueTracker(
             start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
         )
         self.reward, self.floor = reward, floor
 
     def __call__(self, size: int, count: int, draw: int, seed: int) -> list[int]:
-        success = self.tracker.expected(range(size)).clamp(0, 1)
+        success = self.tracker.values(range(size)).clamp(0, 1)
         weights = (success * (1 - success)).sqrt() + self.floor
         chosen: list[int] = torch.multinomial(weights, count, generator=_generator(seed, draw)).tolist()
         return chosen
@@ -124,7 +124,7 @@ class Prioritised(_Remembers):
         policy_drift: Float[torch.Tensor, "B"] | None = None,
     ) -> None:
         rewards = named(named_rewards, self.reward, where="sampler: prioritised.reward")
-        self.tracker.learn(numbers(prompt_index), rewards, policy_drift)
+        self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 
 class Curriculum(_Remembers):
@@ -154,12 +154,12 @@ class Curriculum(_Remembers):
         keep: Share = 0.5,
         explore: Share = 0.1,
     ) -> None:
-        self.tracker = Tracker(start=target, weight=1e-9, keep_least=keep, keep_most=keep)
+        self.tracker = ValueTracker(start=target, weight=1e-9, keep_least=keep, keep_most=keep)
         self.reward, self.target, self.band, self.explore = reward, target, band, explore
 
     def __call__(self, size: int, count: int, draw: int, seed: int) -> list[int]:
         shuffled = torch.randperm(size, generator=_generator(seed, draw))
-        distance = (self.tracker.expected(shuffled.tolist()) - self.target).abs()  # 0 where it was never met
+        distance = (self.tracker.values(shuffled.tolist()) - self.target).abs()  # 0 where it was never met
         order = shuffled[(distance - self.band).clamp(min=0).argsort(stable=True)].tolist()
         explored = shuffled[-int(self.explore * count) :].tolist() if int(self.explore * count) else []
         chosen: list[int] = list(dict.fromkeys([*explored, *order]))[:count]
@@ -167,7 +167,7 @@ class Curriculum(_Remembers):
 
     def update(self, prompt_index: Int[torch.Tensor, "B"], named_rewards: dict[str, torch.Tensor]) -> None:
         rewards = named(named_rewards, self.reward, where="sampler: curriculum.reward")
-        self.tracker.learn(numbers(prompt_index), rewards)
+        self.tracker.update(prompt_keys(prompt_index), rewards)
 
 
 def _generator(seed: int, draw: int) -> torch.Generator:

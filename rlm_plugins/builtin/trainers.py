@@ -74,7 +74,7 @@ class GRPO:
         from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
 
         assert stage.equation is not None
-        answers = stage.environment_spec.answers
+        answers = stage.environment_spec.multi_turn
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, PositiveFloat
 
 from rlm_plugins.batch import Log
-from rlm_plugins.functional.statistics import discounted, following, whiten
+from rlm_plugins.functional.statistics import discounted, next_live, whiten
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -46,7 +46,7 @@ def gae(
     """
     live = mask if masked_tokens == "skip" else torch.ones_like(mask)
     rewards, values = token_rewards.where(mask, 0.0), values.where(mask, 0.0)
-    surprises = rewards + gamma * following(values, live) - values
+    surprises = rewards + gamma * next_live(values, live) - values
     decay = lam if by_length is None else (1 - 1 / (by_length * mask.sum(1)).to(values.dtype)).clamp(min=0.0)
     advantages = discounted(surprises, gamma * decay, live).where(mask, 0.0)
     foreseen = advantages

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.algorithm import FAMILIES, SLOTS, plain_row
+from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
 from rlm_plugins.cli.objective_text import SYMBOLS
 from rlm_plugins.cli.text_layout import fitted, plain
 from rlm_plugins.cli.value_text import spelt
@@ -78,10 +78,10 @@ def _entry(part: Part, name: str) -> Entry:
 def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]:
     """The rows without their conventions, and name of a row → what its conventions are called: ``@trl``."""
     rows = {entry["name"] for entry in entries if "@" not in entry["name"]}
-    shown = [entry for entry in entries if entry["name"] in rows or plain_row(entry["name"]) not in rows]
+    shown = [entry for entry in entries if entry["name"] in rows or base_name(entry["name"]) not in rows]
     conventions: dict[str, list[str]] = {entry["name"]: [] for entry in shown}
     for name in (entry["name"] for entry in entries if entry not in shown):
-        conventions[plain_row(name)].append(f"@{name.partition('@')[2]}")
+        conventions[base_name(name)].append(f"@{name.partition('@')[2]}")
     return shown, conventions
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rlm_plugins.cli import objective_text as formula
 from rlm_plugins.cli.batch_plan import schedule
 from rlm_plugins.cli.rollouts_report import refills, writers
-from rlm_plugins.cli.speed_report import shortcuts, writer
+from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.estimate.workload import machine_memory
@@ -84,7 +84,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(_data(stage, parts)),
         "batch": [*schedule(args, problems, stage.settings).words(), *_written(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
-        "speed": [*writer(stage, args), *shortcuts(stage, args)],
+        "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args)],
         "memory": memory(forecast),
     }
 

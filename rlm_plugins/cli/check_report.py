@@ -43,14 +43,14 @@ def _memory(memory: Entry) -> str:
     load = memory["load"]
     rows = [
         (when if first else "", what, size(count))
-        for when in ("always", "writing", "learning", "valuing")
+        for when in ("always", "generation", "update", "critic_update")
         for first, (what, count) in _numbered(memory[when])
     ]
     return "\n".join(
         [
             f"  {memory['parameters']:,} weights, {memory['trained']:,} of them trained",
-            f"  prompts up to {load['prompt']} tokens, completions up to {load['completion']}; "
-            f"{load['rows']} rows written at once, {load['micro_rows']} learned from at once",
+            f"  prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
+            f"{load['generated']} completions decoded at once, micro-batches of {load['micro_batch_size']}",
             columns(rows),
             f"  about {size(memory['peak'])} at its peak (always + the largest of the others, which take turns); "
             f"this machine has {size(memory['machine'])}",

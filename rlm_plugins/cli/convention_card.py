@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlm_plugins.algorithm import plain_row
+from rlm_plugins.algorithm import base_name
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import diff as diffs
 from rlm_plugins.cli.objective_text import slots_of
@@ -54,7 +54,7 @@ def card(row: Part, registry: Registry) -> Entry:
         winner, loss, gradient (null where the examples lack what the row needs), and differs: the changes from the
         plain row, as `rlm diff` finds them. Empty when the row has no conventions, or no equation.
     """
-    members = [part for part in registry if part.hook == row.hook and plain_row(part.name) == plain_row(row.name)]
+    members = [part for part in registry if part.hook == row.hook and base_name(part.name) == base_name(row.name)]
     if len(members) < 2 or row.target.aggregator is None:
         return {}
     paper = min(members, key=lambda part: "@" in part.name)
@@ -71,8 +71,8 @@ def sums(row: Part, registry: Registry) -> Sums:
     from rlm_plugins.step import Equation, score
 
     equation = Equation.of(slots_of(row.target, registry))
-    alone = _batch([WINNER], [[4] * len(WINNER)])
-    winner = score(replace(alone, ref_logp=alone.old_logp), equation).advantages[0, 0].item()
+    single = _batch([WINNER], [[4] * len(WINNER)])
+    winner = score(replace(single, ref_logp=single.old_logp), equation).advantages[0, 0].item()
     loss, gradient = _learnt(_batch(*RAGGED), equation)
     return Sums(winner, loss, gradient)
 
@@ -139,13 +139,13 @@ def _learnt(batch: Batch, equation: Any) -> tuple[float, float]:
     """Loss and norm of its gradient, summed up over micro-batches of one group."""
     from rlm_plugins.dispatch import select
     from rlm_plugins.step import objective, score
-    from rlm_plugins.step_batch import alone
+    from rlm_plugins.step_batch import with_own_step_batch
 
     scored = score(batch, equation)
     groups = scored.group.unique()
     logp = batch.logp.requires_grad_()
     scored = replace(
-        alone(scored),
+        with_own_step_batch(scored),
         logp=logp,
         num_tokens=scored.mask.sum().double(),
         num_sequences=scored.mask.any(1).sum().double(),

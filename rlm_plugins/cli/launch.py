@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.distributed import leave, processes
+from rlm_plugins.distributed import processes, shutdown
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.folder import Run, fresh_folder
 from rlm_plugins.run.resume import go_on_with
@@ -52,7 +52,7 @@ def launch(
     try:
         return train(recipe, registry, together(folder), resume=resume)
     finally:
-        leave()
+        shutdown()
 
 
 def together(decide: Callable[[], Path]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlm_plugins.algorithm import plain_row
+from rlm_plugins.algorithm import base_name
 from rlm_plugins.cli import convention_card as cards
 from rlm_plugins.cli import symbols
 from rlm_plugins.cli.text_layout import columns, indented, plain, prose, short, titled
@@ -31,7 +31,7 @@ def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     rows = [name for name, _ in listed if "@" not in name]
     found: list[tuple[str, str]] = []
     for name, about in listed:
-        if plain_row(name) in rows and "@" in name:
+        if base_name(name) in rows and "@" in name:
             continue
         conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
         found += [(name, about), *([("", " ".join(conventions))] if conventions else [])]

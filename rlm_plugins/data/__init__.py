@@ -1,1 +1,1 @@
-"""Data sets, toy tasks and answer extraction: what environments and rewards are built from."""
+"""Data sets, toy tasks and answer extraction: the building blocks of environments and rewards."""

@@ -1,4 +1,4 @@
-"""Column addition: problems of a chosen difficulty, worked by hand, and a split that no run can cross."""
+"""Column addition: problems of a chosen difficulty with their solution, and a fixed split into training and test."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from rlm_plugins.errors import RecipeError
 
 HELD_OUT = 32
-"""Of the 256 values of the byte that decides on which side of the split a problem falls: one eighth is for tests."""
+"""Hash bytes (of 256) that put a problem into the test split: one eighth of them."""
 
 PATIENCE = 400
-"""Draws per test row before a small set of problems counts as exhausted."""
+"""Samples per test problem before a small set of problems counts as exhausted."""
 
 
 class Problem(NamedTuple):
@@ -27,7 +27,7 @@ class Problem(NamedTuple):
 
     @property
     def question(self) -> str:
-        """What the model is asked.
+        """Text of the question.
 
         >>> Problem(347, 285).question
         '347+285=?'
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
     @property
     def held_out(self) -> bool:
-        """Whether it may only be tested, decided by a hash of the problem itself; a+b and b+a are one problem.
+        """True if the problem is in the test split, by its hash; a+b and b+a are one problem.
 
         >>> Problem(347, 285).held_out == Problem(285, 347).held_out
         True
@@ -45,11 +45,11 @@ class Problem(NamedTuple):
         return hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < HELD_OUT
 
     def work(self, forget: Callable[[], bool] = lambda: False) -> tuple[str, str]:
-        """Adds column by column from the right, each written as ``x+y+carry=sum``.
+        """Solve the problem column by column from the right, each as ``x+y+carry=sum``.
 
         Args:
-            forget: Asked whenever a carry is due; True drops it, and everything after follows from the mistake.
-                (What the leftmost column carries is written down in front, never forgotten.)
+            forget: Called at each carry; True drops it, and all later columns follow from the mistake.
+                (The carry of the leftmost column becomes the first digit and is never dropped.)
 
         Returns:
             The columns and the result.
@@ -75,12 +75,12 @@ class Kind:
     """Problems of one difficulty.
 
     Args:
-        lengths: Digits of both numbers; each length is as likely.
-        min_carries: Fewest columns that carry.
-        max_carries: Most columns that carry.
+        lengths: Digits of both numbers; each length is equally likely.
+        min_carries: Minimum number of columns that carry.
+        max_carries: Maximum number of columns that carry.
 
     Raises:
-        RecipeError: There is no such problem.
+        RecipeError: No problem has this difficulty.
     """
 
     lengths: range
@@ -93,52 +93,52 @@ class Kind:
         for digits in self.lengths:
             if count(digits, self.min_carries, self.max_carries) == 0:
                 raise RecipeError(
-                    f"no {digits}-digit sum carries between {self.min_carries} and {self.max_carries} times",
+                    f"no {digits}-digit sum has between {self.min_carries} and {self.max_carries} carries",
                     where="environment.min_carries",
-                    allowed=f"0 to {digits} carries, the fewest no more than the most",
+                    allowed=f"0 to {digits} carries, `min_carries` at most `max_carries`",
                 )
 
     def training(self, seed: int) -> Iterator[Problem]:
-        """An endless stream of problems to train on; they may repeat."""
-        return (problem for problem in self._draws(f"train {seed}") if not problem.held_out)
+        """Return an endless stream of training problems, drawn with replacement."""
+        return (problem for problem in self._sample(f"train {seed}") if not problem.held_out)
 
-    def tests(self, wanted: int) -> list[Problem]:
-        """Different held-out problems, always the same ones.
+    def tests(self, count: int) -> list[Problem]:
+        """Return `count` different held-out problems, always the same ones.
 
         Raises:
-            RecipeError: There are not so many.
+            RecipeError: There are fewer.
         """
-        found: dict[tuple[int, ...], Problem] = {}
-        for problem in islice(self._draws("tests"), PATIENCE * wanted):
+        problems: dict[tuple[int, ...], Problem] = {}
+        for problem in islice(self._sample("tests"), PATIENCE * count):
             if problem.held_out:
-                found.setdefault(tuple(sorted(problem)), problem)
-            if len(found) == wanted:
+                problems.setdefault(tuple(sorted(problem)), problem)
+            if len(problems) == count:
                 break
-        if len(found) < wanted:
+        if len(problems) < count:
             raise RecipeError(
-                f"only {len(found)} different problems of this kind are held out for tests, {wanted} are asked for",
+                f"expected {count} test problems, but only {len(problems)} of this difficulty are held out",
                 where="environment.test_rows",
-                hint="ask for fewer test rows, or for more digits",
+                hint="fewer `test_rows`, or more `digits`",
             )
-        return list(found.values())
+        return list(problems.values())
 
-    def _draws(self, stream: str) -> Iterator[Problem]:
+    def _sample(self, stream: str) -> Iterator[Problem]:
         rng = random.Random(stream)
         while True:
             yield draw(rng, rng.choice(self.lengths), self.min_carries, self.max_carries)
 
 
 def draw(rng: random.Random, digits: int, min_carries: int, max_carries: int) -> Problem:
-    """One of all problems with two numbers of `digits` digits and that many carries, each as likely as any other.
+    """Draw a problem uniformly from all pairs of `digits`-digit numbers with that many carries.
 
-    It is built column by column, the choice weighted by what each leaves open, so rare difficulties cost nothing.
+    It is built column by column, each choice weighted by the number of completions, so rare difficulties cost no more.
     """
     a, b, carry = 0, 0, 0
     low, high = min_carries, max_carries
     for position in range(digits):
         left = digits - position
-        plain = len(_pairs(left == 1, carry, 0)) * count(left - 1, low, high, 0)
-        over = int(rng.randrange(count(left, low, high, carry)) >= plain)
+        without_carry = len(_pairs(left == 1, carry, 0)) * count(left - 1, low, high, 0)
+        over = int(rng.randrange(count(left, low, high, carry)) >= without_carry)
         x, y = rng.choice(_pairs(left == 1, carry, over))
         a, b = a + x * 10**position, b + y * 10**position
         low, high, carry = low - over, high - over, over
@@ -147,7 +147,7 @@ def draw(rng: random.Random, digits: int, min_carries: int, max_carries: int) ->
 
 @cache
 def count(digits: int, min_carries: int, max_carries: int, carry: int = 0) -> int:
-    """How many pairs of numbers of `digits` digits carry that often, when `carry` comes in from the right.
+    """Return the number of pairs of `digits`-digit numbers with that many carries, given the incoming `carry`.
 
     >>> count(1, 0, 1), count(1, 1, 1), count(1, 2, 2)  # 1…9 + 1…9
     (81, 45, 0)
@@ -162,6 +162,6 @@ def count(digits: int, min_carries: int, max_carries: int, carry: int = 0) -> in
 
 @cache
 def _pairs(leading: bool, carry: int, over: int) -> list[tuple[int, int]]:
-    """The digits that may stand in one column (no leading zero) when it takes in `carry` and hands on `over`."""
+    """Return the digit pairs of one column (no leading zero) with incoming carry `carry` and outgoing carry `over`."""
     digits = range(int(leading), 10)
     return [(x, y) for x in digits for y in digits if (x + y + carry) // 10 == over]

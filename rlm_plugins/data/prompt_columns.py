@@ -1,4 +1,4 @@
-"""Turns the columns of a data set into rows with a prompt, and keeps some of them for tests."""
+"""Prompts from the columns of a data set, and held-out examples."""
 
 from __future__ import annotations
 
@@ -18,94 +18,92 @@ Example = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Questioner:
-    """How a row becomes a question.
+class PromptBuilder:
+    """A conversion of examples to prompts.
 
     Args:
-        columns: New name → column it copies.
-        write: Example → what to ask: text, or chat messages where the column holds them.
-        asks: The columns `write` reads.
-        system: Instructions that precede each conversation.
-        chat: Whether text becomes the message of a user.
+        columns: New name → column that is copied.
+        render: Example → prompt: text, or chat messages if the column holds them.
+        required: The columns that `render` reads.
+        system: System message of each conversation.
+        chat: True if text becomes a user message.
         knob: The knob that named the columns, for errors.
     """
 
     columns: Mapping[str, str]
-    write: Callable[[Example], Any]
-    asks: Sequence[str]
+    render: Callable[[Example], Any]
+    required: Sequence[str]
     system: str | None
     chat: bool
     knob: str
 
     def __call__(self, rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
-        """`rows` with a ``prompt`` each; columns the machine has its own meaning for are left behind."""
-        there = rows.column_names or list(next(iter(rows), {}))
+        """Add a ``prompt`` to each example; columns whose names are reserved for rewards are removed."""
+        existing = rows.column_names or list(next(iter(rows), {}))
         for new, old in self.columns.items():
-            _require(old, there, where=f"environment.columns.{new}")
+            _require(old, existing, where=f"environment.columns.{new}")
             if new in SAMPLE:
-                raise RecipeError(
-                    f"'{new}' means something else to a reward: {SAMPLE[new]}", where="environment.columns"
-                )
-        for column in self.asks:
-            _require(column, [*there, *self.columns], where=f"environment.{self.knob}")
-        return rows.map(self.row, with_indices=True, remove_columns=[name for name in there if name in SAMPLE])
+                raise RecipeError(f"'{new}' is a reserved name of rewards: {SAMPLE[new]}", where="environment.columns")
+        for column in self.required:
+            _require(column, [*existing, *self.columns], where=f"environment.{self.knob}")
+        return rows.map(self.row, with_indices=True, remove_columns=[name for name in existing if name in SAMPLE])
 
     def row(self, row: Example, number: int) -> dict[str, Any]:
-        """The columns that one row gains."""
-        gained = {new: row[old] for new, old in self.columns.items()}
-        prompt = self._prompt({**row, **gained}, f"environment.path, row {number} (counted from 0)")
-        return {**gained, "prompt": prompt}
+        """Return the new columns of one example."""
+        added = {new: row[old] for new, old in self.columns.items()}
+        prompt = self._prompt({**row, **added}, f"environment.path, row {number} (counted from 0)")
+        return {**added, "prompt": prompt}
 
     def _prompt(self, row: Example, where: str) -> Any:
-        for column in self.asks:
+        for column in self.required:
             if row[column] in (None, []) or not str(row[column]).strip():
                 raise RecipeError(f"column '{column}' is empty ({row[column]!r})", where=where)
-        prompt = self.write(row)
+        prompt = self.render(row)
         if isinstance(prompt, list) and self.chat:
-            return self._instructed(prompt)
+            return self._with_system(prompt)
         if not isinstance(prompt, str):
             raise RecipeError(
-                f"the prompt is {type(prompt).__name__}, not text" + (" or messages" if self.chat else ""),
+                f"expected a prompt of text{' or messages' if self.chat else ''}, got {type(prompt).__name__}",
                 where=where,
-                hint="a conversation needs `chat: true`" if isinstance(prompt, list) else "write it with `template`",
+                hint="a conversation needs `chat: true`" if isinstance(prompt, list) else "convert it with `template`",
             )
-        return self._instructed([{"role": "user", "content": prompt}]) if self.chat else prompt
+        return self._with_system([{"role": "user", "content": prompt}]) if self.chat else prompt
 
-    def _instructed(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_system(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.system is None or messages[0]["role"] == "system":
             return messages
         return [{"role": "system", "content": self.system}, *messages]
 
 
-def questioner(
+def prompt_builder(
     columns: Mapping[str, str], prompt: str | None, template: str | None, system: str | None, chat: bool
-) -> Questioner:
-    """Reads the knobs of a data set.
+) -> PromptBuilder:
+    """Build the prompt builder of the knobs of a data set.
 
     Raises:
-        RecipeError: Knobs that contradict each other, or a template that cannot be read.
+        RecipeError: Knobs that contradict each other, or an invalid template.
     """
     if template is not None and prompt is not None:
-        raise RecipeError("`prompt` and `template` both say what to ask", where="environment", hint="keep one of them")
+        raise RecipeError("`prompt` and `template` exclude each other", where="environment", hint="keep one of them")
     if system is not None and not chat:
-        raise RecipeError("`system` needs a conversation", where="environment.system", hint="put it into `template`")
+        raise RecipeError("`system` requires `chat: true`", where="environment.system", hint="put it into `template`")
     if template is None:
         column = prompt or "prompt"
-        return Questioner(columns, lambda row: row[column], [column], system, chat, "prompt")
+        return PromptBuilder(columns, lambda row: row[column], [column], system, chat, "prompt")
     pieces = parse(template)
     names = [name for _, name in pieces if name]
 
-    def write(row: Example) -> str:
+    def render(row: Example) -> str:
         return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
 
-    return Questioner(columns, write, names, system, chat, "template")
+    return PromptBuilder(columns, render, names, system, chat, "template")
 
 
 def parse(template: str) -> list[tuple[str, str]]:
-    """A template as pairs of text and the column that follows it ('' at the end).
+    """Parse a template into pairs of text and the column that follows it ('' at the end).
 
     Raises:
-        RecipeError: A brace that opens nothing, or anything but a column between braces.
+        RecipeError: A brace without its partner, or anything but a column between braces.
 
     >>> parse("Question: {question} Box it: {{}}")
     [('Question: ', 'question'), (' Box it: {', ''), ('}', '')]
@@ -114,36 +112,39 @@ def parse(template: str) -> list[tuple[str, str]]:
     try:
         pieces = list(Formatter().parse(template))
     except ValueError as error:
-        raise RecipeError(f"it cannot be read: {error}", where=where, hint=hint) from None
+        raise RecipeError(f"invalid template: {error}", where=where, hint=hint) from None
     if any(name == "" or spec or conversion for _, name, spec, conversion in pieces):
-        raise RecipeError("braces hold something else than a column", where=where, hint=hint)
+        raise RecipeError("expected a column name between braces", where=where, hint=hint)
     return [(text, name or "") for text, name, _, _ in pieces]
 
 
 def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
-    """(train, test): `count` rows drawn with `seed`; rows that ask the same as one of them leave the training set.
+    """Return (train, test): `count` test examples drawn with `seed`, and the examples with other prompts.
 
     Raises:
-        RecipeError: Nothing is left to train on.
+        RecipeError: No training example is left.
     """
     chosen = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
     test = rows.select(sorted(chosen))
     train = without(rows, test)
     if len(train) == 0:
         raise RecipeError(
-            f"{count} of {len(rows)} rows are held out, which leaves none to train on", where="environment.test_rows"
+            f"{count} of {len(rows)} examples are held out, which leaves none to train on",
+            where="environment.test_rows",
         )
     return train, test
 
 
 def without(rows: Any, test: Any) -> Any:
-    """The `rows` that ask nothing that `test` asks."""
-    asked = dict.fromkeys(repr(row["prompt"]) for row in test)  # no set: its order would change the cached file's name
-    return rows.filter(lambda prompt: repr(prompt) not in asked, input_columns="prompt")
+    """Return `rows` without examples whose prompt is in `test`."""
+    held_out = dict.fromkeys(
+        repr(row["prompt"]) for row in test
+    )  # not a set: its order would change the name of the cached file
+    return rows.filter(lambda prompt: repr(prompt) not in held_out, input_columns="prompt")
 
 
-def _require(column: str, there: Sequence[str], *, where: str) -> None:
-    if column not in there:
+def _require(column: str, existing: Sequence[str], *, where: str) -> None:
+    if column not in existing:
         raise RecipeError(
-            f"there is no column '{column}'", where=where, allowed=", ".join(there), hint=nearest(column, there)
+            f"unknown column '{column}'", where=where, allowed=", ".join(existing), hint=nearest(column, existing)
         )

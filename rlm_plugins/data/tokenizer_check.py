@@ -1,4 +1,4 @@
-"""Whether a tokenizer can write the rows of a world; a model that reads ``<|unk|>`` learns nothing, silently."""
+"""Check of a tokenizer against the text of an environment, for characters it would encode as ``<|unk|>``."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def check_fit(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
-    """Holds one row of a world, its prompt and demonstration, against the tokenizer of a model.
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
+    """Check that a tokenizer can encode an example, its prompt and its demonstration.
 
     Raises:
-        RecipeError: The prompt is a conversation and there is no chat template, or the text has characters the
-            tokenizer does not know.
+        RecipeError: The prompt is a conversation and the tokenizer has no chat template, or the text has characters
+            outside the vocabulary.
     """
-    text = _written(tokenizer, row["prompt"]) + (row.get("demonstration") or "")
+    text = _rendered(tokenizer, row["prompt"]) + (row.get("demonstration") or "")
     if tokenizer.unk_token is None or not tokenizer.is_fast:
         return
-    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    spans = zip(read["input_ids"], read["offset_mapping"], strict=True)
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
     unknown = dict.fromkeys(text[start:end] for token, (start, end) in spans if token == tokenizer.unk_token_id)
-    unknown.pop(tokenizer.unk_token, None)  # written on purpose: some use one token for unknown and end
+    unknown.pop(tokenizer.unk_token, None)  # on purpose: some tokenizers use one token for unknown and end
     if not unknown:
         return
     raise RecipeError(
-        f"the tokenizer does not know {', '.join(map(repr, unknown))} in {text[:80]!r}",
+        f"the tokenizer has no token for {', '.join(map(repr, unknown))} in {text[:80]!r}",
         where="model",
         hint="add the characters to the knob `characters` of a model from scratch, or start from a pretrained one",
     )
 
 
-def _written(tokenizer: PreTrainedTokenizerBase, prompt: Any) -> str:
+def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any) -> str:
     if isinstance(prompt, str):
         return prompt
     if tokenizer.chat_template is None:

@@ -1,1 +1,1 @@
-"""How much memory a stage takes, before a weight is loaded: for `rlm check`, and for who decides what a step needs."""
+"""Estimates before a run: memory, micro-batch sizes and fast paths of a stage, from its model on the meta device."""

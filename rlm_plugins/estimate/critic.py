@@ -1,7 +1,7 @@
-"""What a critic adds to the memory of a stage: an adapter, a whole model or nothing, and a value head.
+"""Memory of a critic: an adapter, a whole model or nothing, and a value head.
 
-It has AdamW to itself, all of it in float32 but an adapter that PEFT keeps otherwise. Its activations take turns with
-the policy's: it learns when those are gone.
+A critic has AdamW states of its own, all in float32 except adapters that PEFT keeps in another type. Its activations
+and those of the policy are never in memory together: the critic is updated after the policy.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.meta_model import half_precision_copies, skeleton, trained_bytes
-from rlm_plugins.estimate.transformer import Block
+from rlm_plugins.estimate.transformer import Transformer
 from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from rlm_plugins.estimate.memory import Load
-
 FLOAT = 4
 """Bytes of a float32."""
 MOMENTS = 2
-"""That AdamW keeps, in the type of the weights."""
+"""Moments of AdamW, in the type of the weights."""
 
 
 def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -> tuple[dict[str, int], dict[str, int]]:
-    """What it holds from the first step to the last, and while it learns from a micro-batch; by what it is for.
+    """Return the bytes a critic holds during the whole run and during its update, by purpose.
 
-    A value head on the policy's own passes holds nothing of its own while it learns.
+    A value head on the policy's own passes needs nothing of its own during the update.
+
+    Args:
+        config: Config of the policy.
+        critic: `critic:` of the stage; None: no critic.
+        load: Sizes of the batches.
     """
     if critic is None:
         return {}, {}
@@ -42,25 +46,25 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
     if model is not None:
         weights += trained_bytes(model)
     always = {
-        "critic's weights": weights,
-        "critic's gradients": weights,
-        "critic's optimiser state": MOMENTS * weights,
+        "critic weights": weights,
+        "critic gradients": weights,
+        "critic optimizer state": MOMENTS * weights,
     }
-    return always, {} if model is None else _valuing(model, Block.of(model, config, rank), load)
+    return always, {} if model is None else _update(model, Transformer.of(model, config, rank), load)
 
 
-def _valuing(model: Any, block: Block, load: Load) -> dict[str, int]:
-    last = (
-        {"a layer read again": block.layer(load)}
-        if load.checkpointing
-        else {"its hidden states": block.hidden_states(load.tokens, load.half)}
-    )
+def _update(model: Any, transformer: Transformer, load: Load) -> dict[str, int]:
+    """Return the bytes of an update of the critic."""
+    if load.checkpointing:
+        last = {"recomputed layer": transformer.layer(load)}
+    else:
+        last = {"hidden states": transformer.hidden_states(load.tokens, load.half)}
     copies = half_precision_copies(model) if load.half else 0
-    return {"critic's activations": block.activations(load), **last, "half-precision weights": copies}
+    return {"critic activations": transformer.activations(load), **last, "half-precision weights": copies}
 
 
 def _in_float32(config: PretrainedConfig) -> PretrainedConfig:
-    """As a copy that is trained is held, whatever it was copied from."""
-    found = copy.deepcopy(config)
-    found.dtype = "float32"
-    return found
+    """Return a copy of a config in float32, the type of a trained copy of any model."""
+    config = copy.deepcopy(config)
+    config.dtype = "float32"
+    return config

@@ -1,4 +1,4 @@
-"""Models without their numbers: on PyTorch's meta device, which knows shapes and types, weights can be counted."""
+"""Models on PyTorch's meta device, whose weights have shapes and dtypes but no memory, to count bytes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 FOUR_BIT = (4 + 0.127) / 8
-"""Bytes per weight in 4-bit NormalFloat with double quantisation: 4 bits and 0.127 of constants (2305.14314 §3)."""
+"""Bytes per weight in 4-bit NormalFloat with double quantization: 4 bits and 0.127 of constants (2305.14314 §3)."""
 
 
 def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: str = "model.lora") -> torch.nn.Module:
-    """The model with its adapters, on the meta device.
+    """Build a model with its adapters on the meta device.
 
     Args:
-        config: The model's. Its `dtype` is what the weights are held in.
+        config: Config of the model; weights are in its `dtype`.
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
-        where: Where the recipe says them.
+        where: Key of the recipe with these fields, for errors.
 
     Raises:
-        RecipeError: PEFT refuses the adapter, or TRL does.
+        RecipeError: PEFT rejects the adapter, or TRL does not support it.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -41,47 +41,51 @@ def _adapted(model: Any, lora: Mapping[str, Any], where: str) -> torch.nn.Module
 
     layers = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
     try:
-        made = get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
-    except ValueError as error:  # such as target modules that this model does not have
-        raise RecipeError(f"PEFT refuses: {error}", where=where, allowed=", ".join(layers)) from None
-    if isinstance(made.get_output_embeddings(), BaseTunerLayer):
+        adapted = get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
+    except ValueError as error:  # such as target modules that the model does not have
+        raise RecipeError(f"PEFT rejects the adapter: {error}", where=where, allowed=", ".join(layers)) from None
+    if isinstance(adapted.get_output_embeddings(), BaseTunerLayer):
         raise RecipeError(
-            "TRL trains no adapter on the language head, whose weight it reads itself",
+            "TRL does not support an adapter on the language head, whose weight it uses directly",
             where=f"{where}.target_modules",
-            hint="leave it out; `modules_to_save: [lm_head]` trains it whole",
+            hint="leave it out; `modules_to_save: [lm_head]` trains all of it",
         )
-    return made
+    return adapted
 
 
 def trained_bytes(model: torch.nn.Module) -> int:
-    """Bytes of the weights that are trained."""
+    """Return the bytes of the trained weights."""
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
 def frozen_bytes(model: torch.nn.Module, config: PretrainedConfig) -> int:
-    """Bytes of the frozen weights; four-bit ones are those of the linear layers inside the blocks."""
+    """Return the bytes of the frozen weights; four bits apply to the linear layers inside the decoder layers."""
     frozen = [p for p in model.parameters() if not p.requires_grad]
     total = sum(p.numel() * p.element_size() for p in frozen)
     if not is_four_bit(config):
         return total
-    small = [p for p in (m.weight for m in _linear(model)) if not p.requires_grad]
-    return int(total - sum(p.numel() * (p.element_size() - FOUR_BIT) for p in small))
+    weights = [layer.weight for layer in _linear_layers(model)]
+    # PEFT keeps adapters in full precision; only frozen weights are quantized.
+    quantized = [p for p in weights if not p.requires_grad]
+    return int(total - sum(p.numel() * (p.element_size() - FOUR_BIT) for p in quantized))
 
 
 def half_precision_copies(model: torch.nn.Module) -> int:
-    """Bytes of the copies in half precision that autocast makes of float32 weights."""
-    return 2 * sum(m.weight.numel() for m in _linear(model) if m.weight.element_size() == 4)
+    """Return the bytes of the half-precision copies that autocast makes of float32 weights."""
+    return 2 * sum(m.weight.numel() for m in _linear_layers(model) if m.weight.element_size() == 4)
 
 
 def is_four_bit(config: PretrainedConfig) -> bool:
-    """Whether a config asks for four-bit weights."""
-    quantised: Any = getattr(config, "quantization_config", None)
-    said = quantised if isinstance(quantised, Mapping) else vars(quantised) if quantised is not None else {}
-    return bool(said.get("load_in_4bit") or said.get("_load_in_4bit"))
+    """Return True if a config sets four-bit weights."""
+    quantization: Any = getattr(config, "quantization_config", None)
+    if quantization is None:
+        return False
+    options = quantization if isinstance(quantization, Mapping) else vars(quantization)
+    return bool(options.get("load_in_4bit") or options.get("_load_in_4bit"))
 
 
-def _linear(model: torch.nn.Module) -> list[Any]:
-    """Linear layers, without the one that predicts tokens."""
+def _linear_layers(model: torch.nn.Module) -> list[Any]:
+    """Return the linear layers, without the language head."""
     import torch
 
     head: Any = model.get_output_embeddings()  # type: ignore[operator]

@@ -1,51 +1,46 @@
-"""What is learned from at once: the rows of a micro-batch, and where they are read packed the prompts before them."""
+"""Largest micro-batch of a stage: its sequences, and its prompts if the pass is packed."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from rlm_plugins.estimate.fast_paths import longest_packed, padded_because
-from rlm_plugins.estimate.meta_model import skeleton
-from rlm_plugins.kernels.chunk_sizes import PRODUCTS
+from rlm_plugins.estimate.stage_features import StageFeatures
+from rlm_plugins.packing import full_length_tokens, max_packed_length
 from rlm_plugins.stage import Stage
 
 
-def micro_batch(stage: Stage, args: Any, prompt: int, completion: int) -> tuple[int, int]:
-    """Rows, and prompts (0: the rows are padded); all as long as they may get.
+def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -> tuple[int, int]:
+    """Return the sequences and the prompts (0: padded) of a micro-batch at full length.
 
     Args:
         stage: With an equation.
-        args: The engine's config.
-        prompt: Longest prompt, in tokens.
-        completion: Longest completion, in tokens.
+        args: Config of the trainer.
+        prompt_len: Longest prompt, in tokens.
+        completion_len: Longest completion, in tokens.
     """
-    from rlm_plugins.packing import fallback_reasons as reasons
-
-    assert stage.equation is not None
-    rows, group = args.per_device_train_batch_size, args.num_generations
-    most = longest_packed(stage)
-    if padded_because(stage, args) is not None or (most is not None and prompt + completion > most):
-        return rows, 0
-    step = rows * args.gradient_accumulation_steps
-    if reasons.at_random(stage.speed, stage.equation, args, packed=True):
-        return rows, min(rows, math.ceil(rows * args.steps_per_generation / group))
-    if reasons.by_number(stage.speed, stage.equation, args) is None:
-        rows = max(1, min(_that_fit(stage, args, prompt, completion), step))
-    return rows, math.ceil(rows / group)
-
-
-def _that_fit(stage: Stage, args: Any, prompt: int, completion: int) -> int:
-    """Rows of the greatest length within the budget, a prompt counted once for its group."""
-    from rlm_plugins.packing.micro_batches import full
-
-    said, rows = stage.speed.max_tokens_per_micro_batch, args.per_device_train_batch_size
-    budget = full(rows, prompt, completion) if said == "auto" else said or joined_tokens(stage)
-    spared = prompt - prompt / args.num_generations
-    fit = int(float(budget) / (full(1, prompt, completion) - spared))
-    return fit if said else max(rows, fit)
+    features = StageFeatures(stage, args)
+    size, group = args.per_device_train_batch_size, args.num_generations
+    limit = max_packed_length(stage.source.config)
+    if not features.padding_free.on or (limit is not None and prompt_len + completion_len > limit):
+        return size, 0
+    step = size * args.gradient_accumulation_steps
+    # Shuffled, a micro-batch may hold completions of every prompt of the generation.
+    if not features.group_micro_batches.on:
+        return size, min(size, math.ceil(size * args.steps_per_generation / group))
+    if features.dynamic_micro_batches.on:
+        size = max(1, min(_fitting(features, prompt_len, completion_len), step))
+    return size, math.ceil(size / group)
 
 
-def joined_tokens(stage: Stage) -> float:
-    """Most tokens of micro-batches that are read together because the model is small."""
-    return PRODUCTS / sum(x.numel() for x in skeleton(stage.source.config, stage.lora).parameters())
+def _fitting(features: StageFeatures, prompt_len: int, completion_len: int) -> int:
+    """Return how many sequences of full length fit the token budget, each prompt counted once per group."""
+    args, max_tokens = features.args, features.speed.max_tokens_per_micro_batch
+    size = args.per_device_train_batch_size
+    if max_tokens == "auto":
+        budget = full_length_tokens(size, prompt_len, completion_len)
+    else:
+        budget = float(max_tokens or features.merged_tokens)
+    shared = prompt_len - prompt_len / args.num_generations
+    fitting = int(budget / (full_length_tokens(1, prompt_len, completion_len) - shared))
+    return fitting if max_tokens else max(size, fitting)

@@ -1,4 +1,4 @@
-"""What a stage asks of the machine it would run on: the longest rows of its data, the settings that cost memory."""
+"""Load of a stage on this machine: the longest prompts and completions of its data, and settings that cost memory."""
 
 from __future__ import annotations
 
@@ -9,58 +9,60 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.data.tokenizer_check import check_fit
-from rlm_plugins.estimate.fast_paths import writing
-from rlm_plugins.estimate.memory import Load
+from rlm_plugins.data.tokenizer_check import check_tokenizer
+from rlm_plugins.estimate.decoding import decoding_plans
+from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
 from rlm_plugins.rewards.trl_adapter import text_of
 from rlm_plugins.stage import Stage
 
-ROWS = 500
-"""Training rows whose length is looked at."""
+EXAMPLES = 500
+"""Training examples whose lengths are measured."""
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says how many bytes a container may take, by the second and the first version of its control groups."""
+"""Files with the memory limit of a Linux container, of versions 2 and 1 of control groups."""
 
 
 def workload(stage: Stage, args: Any) -> Load:
-    """The load of a stage.
+    """Return the load of a stage.
 
     Args:
-        stage: With its world and its source built.
-        args: The engine's config.
+        stage: With its environment and model specification.
+        args: Config of the trainer.
 
     Raises:
-        RecipeError: The tokenizer cannot write the rows.
+        RecipeError: The tokenizer does not fit the examples.
     """
     import torch
 
     tokenizer = stage.source.tokenizer()
-    check_fit(tokenizer, next(iter(stage.environment_spec.train)))
+    check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
     template = dict(stage.settings.get("chat_template_kwargs") or {})
-    rows = list(islice(stage.environment_spec.train, ROWS))
-    prompt = max(_tokens(tokenizer, row["prompt"], template) for row in rows)
-    completion = _completion(stage, args, tokenizer, rows, prompt)
-    micro_rows, trees = args.per_device_train_batch_size * max(1, len(_learned_from(stage))), 0
+    examples = list(islice(stage.environment_spec.train, EXAMPLES))
+    prompt_len = max(_prompt_tokens(tokenizer, example["prompt"], template) for example in examples)
+    completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)
+    micro_batch_size, packed_prompts = args.per_device_train_batch_size * max(1, len(_trained_columns(stage))), 0
     if stage.equation is not None:
-        micro_rows, trees = micro_batch(stage, args, prompt, completion)
+        micro_batch_size, packed_prompts = micro_batch(stage, args, prompt_len, completion_len)
     return Load(
-        rows=_written(stage, args),
-        prompt=prompt,
-        completion=completion,
-        micro_rows=micro_rows,
-        trees=trees,
+        generated=_generated(stage, args),
+        prompt_len=prompt_len,
+        completion_len=completion_len,
+        micro_batch_size=micro_batch_size,
+        packed_prompts=packed_prompts,
         checkpointing=bool(args.gradient_checkpointing),
         half=bool(args.bf16 or args.fp16),
-        state=_optimiser_state(args.optim),
+        optimizer_state=_optimizer_state(args.optim),
         reference=stage.lora is None and stage.equation is not None and stage.equation.needs("ref_logp"),
-        fused=torch.cuda.is_available(),
-        others=sum(part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")),
-        copies=max((held for _, held in writing(stage, args)), default=0),
+        triton=torch.cuda.is_available(),
+        part_models=sum(
+            part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
+        ),
+        copied_weights=max((copied for _, copied in decoding_plans(stage, args)), default=0),
     )
 
 
 def machine_memory() -> int:
-    """Bytes of the accelerator's memory; without one, of the machine's, or of what a container may take of it."""
+    """Return the bytes of the accelerator's memory; without one those of the machine, or of the container's limit."""
     import torch
 
     if torch.cuda.is_available():
@@ -69,45 +71,55 @@ def machine_memory() -> int:
 
 
 def _limits() -> Iterator[int]:
+    """Yield the memory limits of the container."""
     for file in LIMITS:
-        with suppress(OSError, ValueError):  # another kind of system; no limit, which is the word "max"
+        with suppress(OSError, ValueError):  # no such file on other systems; "max" if there is no limit
             yield int(Path(file).read_text())
 
 
-def _written(stage: Stage, args: Any) -> int:
-    """Rows written at once: a generation of this process (vLLM keeps its own memory), or an evaluation."""
-    own = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False)  # the policy, beside any source
-    generated = args.per_device_train_batch_size * args.steps_per_generation if own else 0
-    how, held_out = stage.evaluation, len(stage.environment_spec.test)
-    evaluated = min(how.batch_size, how.rows or held_out, held_out) if how else 0
-    return max(generated, evaluated)
+def _generated(stage: Stage, args: Any) -> int:
+    """Return the completions decoded at once: a generation of this process, or an evaluation batch.
+
+    vLLM keeps its KV cache in memory of its own.
+    """
+    decodes = hasattr(args, "num_generations") and not getattr(args, "use_vllm", False)
+    generation = args.per_device_train_batch_size * args.steps_per_generation if decodes else 0
+    evaluation, held_out = stage.evaluation, len(stage.environment_spec.test)
+    # Evaluation decodes held-out prompts in batches of its own.
+    evaluated = 0
+    if evaluation:
+        evaluated = min(evaluation.batch_size, evaluation.rows or held_out, held_out)
+    return max(generation, evaluated)
 
 
-def _completion(stage: Stage, args: Any, tokenizer: Any, rows: Iterable[Mapping[str, Any]], prompt: int) -> int:
-    """The longest completion allowed; where none are written, the longest that is learned from."""
+def _completion_tokens(
+    stage: Stage, args: Any, tokenizer: Any, examples: Iterable[Mapping[str, Any]], prompt_len: int
+) -> int:
+    """Return the longest completion allowed; without generation, the longest one in the data."""
     if limit := getattr(args, "max_completion_length", None):
         return int(limit)
-    texts = [text_of(row[name]) for row in rows for name in _learned_from(stage) if name in row]
-    longest = max((len(tokenizer(text)["input_ids"]) + 1 for text in texts), default=0)  # 1: the end token
-    room = getattr(args, "max_length", None)
-    return min(longest, max(room - prompt, 0)) if room else longest
+    columns = _trained_columns(stage)
+    texts = [text_of(example[name]) for example in examples for name in columns if name in example]
+    longest = max((len(tokenizer(text)["input_ids"]) + 1 for text in texts), default=0)  # 1: the EOS token
+    max_length = getattr(args, "max_length", None)
+    return min(longest, max(max_length - prompt_len, 0)) if max_length else longest
 
 
-def _learned_from(stage: Stage) -> Sequence[str]:
-    """The columns an engine reads: each is a row of its own (a demonstration; both answers of a pair)."""
+def _trained_columns(stage: Stage) -> Sequence[str]:
+    """Return the columns that a trainer takes completions from: a demonstration, or both answers of a pair."""
     return getattr(stage.engine, "columns", ())
 
 
-def _tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> int:
+def _prompt_tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> int:
     if isinstance(prompt, str):
         return len(tokenizer(prompt)["input_ids"])
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _optimiser_state(optimiser: Any) -> float:
-    """Bytes per byte of float32 weights: Adam's two moments, or its 8-bit ones, where nothing else is known."""
-    name = str(getattr(optimiser, "value", optimiser))
+def _optimizer_state(optim: Any) -> float:
+    """Return the bytes of optimizer state per byte of float32 weights; an unknown optimizer counts as Adam."""
+    name = str(getattr(optim, "value", optim))
     if name in ("sgd", "adafactor", "rmsprop"):
         return {"sgd": 0.0, "adafactor": 0.0, "rmsprop": 1.0}[name]
     moments = 1 if "lion" in name else 2

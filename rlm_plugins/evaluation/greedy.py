@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.generation.call import written
-from rlm_plugins.models.adapters import at_rest
+from rlm_plugins.generation import generate
+from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
 from rlm_plugins.specs import EnvironmentSpec
@@ -56,7 +56,7 @@ def answer(
         generator: How the model writes; None: as transformers does it.
     """
     prompts = [row["prompt"] for row in rows]
-    if environment_spec is not None and environment_spec.answers:
+    if environment_spec is not None and environment_spec.multi_turn:
         return _played(model, tokenizer, rows, max_new_tokens, template, environment_spec, generator)
     chat = not isinstance(prompts[0], str)
     texts = prompts
@@ -106,8 +106,8 @@ def _written(
     given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
-    with at_rest(model):
-        output = written(generator, model.generate, model, given, config).ids
+    with evaluation_mode(model):
+        output = generate(generator, model.generate, model, given, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
 
 

@@ -13,8 +13,8 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.evaluation.evaluate import Report, interval
 from rlm_plugins.models import reward_model_io as reward_files
-from rlm_plugins.models.adapters import at_rest
-from rlm_plugins.models.reward_model import RewardModel, ScoreHead, tokens_of
+from rlm_plugins.models.adapters import evaluation_mode
+from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids
 from rlm_plugins.rewards.trl_adapter import text_of
 from rlm_plugins.stage import Stage
 
@@ -55,7 +55,7 @@ def with_head(model: Any, form: str = "SequenceClassification") -> Any:
 
 def tokens_of_pair(tokenizer: Any, row: Mapping[str, Any]) -> dict[str, list[int]]:
     """A row as RewardTrainer reads it."""
-    return {f"{kind}_ids": tokens_of(tokenizer, row["prompt"], row[kind]) for kind in ("chosen", "rejected")}
+    return {f"{kind}_ids": conversation_ids(tokenizer, row["prompt"], row[kind]) for kind in ("chosen", "rejected")}
 
 
 def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
@@ -71,11 +71,11 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
     assert stage.evaluation is not None
     state = processes()
     if model is None:
-        judge = reward_files.own(stage.output, state.device)
+        judge = reward_files.load_with_own_base(stage.output, state.device)
     else:
         plain = model.get_base_model() if hasattr(model, "get_base_model") else model
         judge = RewardModel(
-            plain.base_model, plain.score, stage.source.tokenizer(), partial(at_rest, model), model.device
+            plain.base_model, plain.score, stage.source.tokenizer(), partial(evaluation_mode, model), model.device
         )
     mine = list(rows)[state.process_index :: state.num_processes]
     pairs = [tokens_of_pair(judge.tokenizer, row) for row in mine]

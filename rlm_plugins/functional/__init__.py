@@ -1,1 +1,1 @@
-"""Pure tensor arithmetic shared by parts: groups, returns, whitening, KL estimates, stateless random numbers."""
+"""Pure tensor arithmetic of parts: groups, returns, whitening, KL estimates, stateless random numbers, epoch orders."""

@@ -1,4 +1,4 @@
-"""Which tokens change the entropy of the policy most: those whose log-probability and advantage move together."""
+"""Covariance of log-probability and advantage per token, which drives the change of the policy's entropy."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ def covariance(
     >>> covariance(torch.tensor([[-1.0, -3.0, 0.0]]), torch.tensor([[1.0, 0.0, 9.0]]), mask).tolist()
     [[0.5, 0.5, -inf]]
     """
-    likely, better = logp.detach(), advantages.expand_as(logp)
     count = mask.sum().clamp(min=1)
-    from_mean = [x - x.where(mask, 0.0).sum() / count for x in (likely, better)]
-    return (from_mean[0] * from_mean[1]).where(mask, -torch.inf)
+    centered = [x - x.where(mask, 0.0).sum() / count for x in (logp.detach(), advantages.expand_as(logp))]
+    return (centered[0] * centered[1]).where(mask, -torch.inf)
 
 
-def share_of(mask: Bool[torch.Tensor, "B T"], share: float) -> int:
-    """How many tokens a share of the trained ones is: rounded down, and one at least.
+def token_count(mask: Bool[torch.Tensor, "B T"], share: float) -> int:
+    """Return the number of tokens in a share of the trained ones, rounded down, at least one.
 
-    >>> share_of(torch.ones(2, 5, dtype=torch.bool), 0.25), share_of(torch.ones(2, 5, dtype=torch.bool), 2e-4)
+    >>> token_count(torch.ones(2, 5, dtype=torch.bool), 0.25), token_count(torch.ones(2, 5, dtype=torch.bool), 2e-4)
     (2, 1)
     """
     return max(1, int(share * int(mask.sum())))
 
 
-def largest(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B T"]:
-    """The `count` largest numbers above −∞ (all of them, where there are fewer); what equals the last is taken too.
+def top_mask(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B T"]:
+    """Return the mask of the `count` largest numbers above −∞ (all, if there are fewer); ties with the last included.
 
-    >>> largest(torch.tensor([[3.0, 1.0], [2.0, -torch.inf]]), 2).tolist()
+    >>> top_mask(torch.tensor([[3.0, 1.0], [2.0, -torch.inf]]), 2).tolist()
     [[True, False], [True, False]]
     """
     least = x.flatten().topk(min(count, x.numel())).values[-1:]
@@ -42,9 +41,9 @@ def largest(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B 
 
 
 def quantile(x: Float[torch.Tensor, "B"], share: float) -> Float[torch.Tensor, ""]:
-    """The number below which `share` of `x` lies, interpolated: torch.quantile, bit by bit, for `x` of any length.
+    """Return the interpolated quantile of `x`: equal to torch.quantile bit by bit, for `x` of any length.
 
-    (torch's own refuses more than 2²⁴ numbers, which are the tokens of two thousand rows.)
+    (torch.quantile is limited to 2²⁴ numbers, the tokens of about two thousand completions.)
 
     >>> quantile(torch.tensor([4.0, 1.0, 2.0, 3.0]), 0.5).item()
     2.5

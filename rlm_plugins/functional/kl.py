@@ -1,4 +1,4 @@
-"""How far apart two policies are, estimated from the tokens that one of them sampled."""
+"""Estimators of the KL divergence of two policies, from tokens sampled by one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Estimator = Literal["k1", "k2", "k3", "abs"]
 def kl_estimate(
     logp: Float[torch.Tensor, "B T"], other: Float[torch.Tensor, "B T"], estimator: Estimator
 ) -> Float[torch.Tensor, "B T"]:
-    """k1, k2, k3 or |d| of log π against `other`; in k3 log-ratios beyond ±20 are clamped, with a gradient of 0."""
+    """Return k1, k2, k3 or |d| of log π against `other`; k3 clamps log-ratios at ±20, with zero gradient beyond."""
     if estimator == "k1":
         return logp - other
     if estimator == "k2":
@@ -25,5 +25,5 @@ def kl_estimate(
     def gap() -> torch.Tensor:
         return (other - logp).clamp(-20.0, 20.0)
 
-    # Computed twice, because TRL does: autograd then adds the two halves of the gradient to others in TRL's order.
+    # Computed twice, as in TRL: autograd then accumulates the two halves of the gradient in TRL's order.
     return torch.exp(gap()) - gap() - 1

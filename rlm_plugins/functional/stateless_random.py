@@ -1,4 +1,4 @@
-"""Numbers that look random and are not: the same on every machine, on every process, after every resume."""
+"""A counter-based random number generator: equal on every machine, on every rank, after every resume."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from jaxtyping import Float
 from rlm_plugins.lazy import torch
 
 
-def scattered(
+def uniform(
     key: int, rows: int, columns: int, device: torch.device | None = None
 ) -> Float[torch.Tensor, "rows columns"]:
-    """A number in [0, 1) for every place of a table, a pure function of key, row and column.
+    """Return pseudo-random numbers in [0, 1), each a pure function of key, row and column.
 
-    More rows or more columns leave the others as they are.
+    More rows or more columns do not change the others.
 
-    >>> bool((scattered(7, 3, 9)[:2, :4] == scattered(7, 2, 4)).all())
+    >>> bool((uniform(7, 3, 9)[:2, :4] == uniform(7, 2, 4)).all())
     True
-    >>> round(scattered(7, 100, 100).mean().item(), 2)
+    >>> round(uniform(7, 100, 100).mean().item(), 2)
     0.5
     """
-    seed = _mixed(torch.tensor(key + 1, device=device))
-    row = _mixed(seed + torch.arange(rows, device=device)).unsqueeze(1)
-    return _mixed(row + torch.arange(columns, device=device)).double() / 2.0**32
+    seed = _hash(torch.tensor(key + 1, device=device))
+    row = _hash(seed + torch.arange(rows, device=device)).unsqueeze(1)
+    return _hash(row + torch.arange(columns, device=device)).double() / 2.0**32
 
 
-def _mixed(x: torch.Tensor) -> torch.Tensor:
-    """32 bits, each of which depends on every bit of `x`: multiply and fold, three times (no product leaves int64)."""
+def _hash(x: torch.Tensor) -> torch.Tensor:
+    """Hash `x` to 32 bits: multiply and xor-shift, three times (no product overflows int64)."""
     x = x & 0xFFFFFFFF
     for _ in range(3):
         x = ((x ^ (x >> 16)) * 0x45D9F3B) & 0xFFFFFFFF

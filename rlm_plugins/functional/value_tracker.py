@@ -1,4 +1,4 @@
-"""What is expected of each problem: a running estimate of its reward that forgets as the policy moves on."""
+"""Running estimates of the mean reward of each prompt, with forgetting as the policy changes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from jaxtyping import Float, Int
 from rlm_plugins.lazy import torch
 
 
-class Tracker:
-    """α and β of a Beta distribution per problem; v̂ = α / (α + β) is the reward expected of it.
+class ValueTracker:
+    """α and β of a Beta distribution per prompt; v̂ = α / (α + β) is its expected reward.
 
     After a visit: α ← ρ α + Σ r and β ← ρ β + Σ (1 − r), with ρ = clip(2^(−D / half_distance), keep_least, keep_most),
-    D being how far the policy has moved since the visit before. Single-stream Policy Optimization, arXiv 2509.13232.
-    Since r + (1 − r) = 1, v̂ is the mean reward of all visits, each counting ρ times less with every later one: that
-    holds for rewards of any range, though only those of 0 and 1 make it a Beta distribution.
+    D being the policy drift since the previous visit. Single-stream Policy Optimization, arXiv 2509.13232.
+    Since r + (1 − r) = 1, v̂ is the mean reward of all visits, each counting ρ times less with every later one. That
+    holds for rewards of any range, but only rewards of 0 and 1 make it a Beta distribution.
 
     Args:
-        start: v̂ of a problem nobody has visited.
-        weight: How many completions that guess counts for. (α = weight · start.)
+        start: v̂ of a prompt before its first visit.
+        weight: Number of completions that this prior counts for. (α = weight · start.)
         half_distance: D after which a visit counts half, in nats per token.
         keep_least, keep_most: Bounds of ρ.
 
-    >>> tracker = Tracker(start=0.5, weight=1.0, keep_least=0.875, keep_most=1.0)
-    >>> tracker.learn([7], torch.tensor([1.0]), torch.tensor([0.0]))
-    >>> tracker.expected([7, 8]).tolist()  # (0.5 + 1) / (1 + 1)
+    >>> tracker = ValueTracker(start=0.5, weight=1.0, keep_least=0.875, keep_most=1.0)
+    >>> tracker.update([7], torch.tensor([1.0]), torch.tensor([0.0]))
+    >>> tracker.values([7, 8]).tolist()  # (0.5 + 1) / (1 + 1)
     [0.75, 0.5]
     """
 
@@ -39,54 +39,54 @@ class Tracker:
         keep_least: float = 0.875,
         keep_most: float = 0.96,
     ) -> None:
-        self._first = weight * start, weight * (1 - start)
+        self._prior = weight * start, weight * (1 - start)
         self._half_distance, self._bounds = half_distance, (keep_least, keep_most)
         self.pairs: dict[int, tuple[float, float]] = {}
 
-    def expected(self, problems: Iterable[int]) -> Float[torch.Tensor, "B"]:
-        """v̂ of each problem, as it is known now."""
-        pairs = [self.pairs.get(problem, self._first) for problem in problems]
+    def values(self, prompts: Iterable[int]) -> Float[torch.Tensor, "B"]:
+        """Return the current v̂ of each prompt."""
+        pairs = [self.pairs.get(prompt, self._prior) for prompt in prompts]
         return torch.tensor([alpha / (alpha + beta) for alpha, beta in pairs], dtype=torch.float64, device="cpu")
 
-    def learn(
+    def update(
         self,
-        problems: Iterable[int],
+        prompts: Iterable[int],
         rewards: Float[torch.Tensor, "B"],
-        moved: Float[torch.Tensor, "B"] | None = None,
+        policy_drift: Float[torch.Tensor, "B"] | None = None,
     ) -> None:
-        """What came of a visit.
+        """Update α and β of every prompt that was visited.
 
         Args:
-            problems: Of each row; rows of one problem are one visit.
-            rewards: Of each row; NaN where it was not scored.
-            moved: D of each row's problem; None: not known, nothing is forgotten but by `keep_most`.
+            prompts: Prompt index of each completion; completions of one prompt are one visit.
+            rewards: Reward of each completion; NaN where it has none.
+            policy_drift: D of each completion's prompt; None: unknown, ρ is `keep_most`.
         """
-        distance = torch.zeros_like(rewards) if moved is None else moved
-        keep = (2.0 ** (-distance.double() / self._half_distance)).clamp(*self._bounds).tolist()
+        distance = torch.zeros_like(rewards) if policy_drift is None else policy_drift
+        decay = (2.0 ** (-distance.double() / self._half_distance)).clamp(*self._bounds).tolist()
         visits: dict[int, list[tuple[float, float]]] = {}
-        for problem, reward, rho in zip(problems, rewards.double().tolist(), keep, strict=True):
-            if reward == reward:  # scored
-                visits.setdefault(problem, []).append((reward, rho))
-        for problem, seen in visits.items():
-            alpha, beta = self.pairs.get(problem, self._first)
-            rho = seen[0][1]
-            gained = sum(reward for reward, _ in seen)
-            self.pairs[problem] = rho * alpha + gained, rho * beta + len(seen) - gained
+        for prompt, reward, rho in zip(prompts, rewards.double().tolist(), decay, strict=True):
+            if reward == reward:  # not NaN
+                visits.setdefault(prompt, []).append((reward, rho))
+        for prompt, visit in visits.items():
+            alpha, beta = self.pairs.get(prompt, self._prior)
+            rho = visit[0][1]
+            total = sum(reward for reward, _ in visit)
+            self.pairs[prompt] = rho * alpha + total, rho * beta + len(visit) - total
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"problems": list(self.pairs), "pairs": [list(pair) for pair in self.pairs.values()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """From a checkpoint."""
+        """Restore the state of a checkpoint."""
         pairs = [(alpha, beta) for alpha, beta in state["pairs"]]
         self.pairs = dict(zip(state["problems"], pairs, strict=True))
 
 
-def whitened(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"]:
-    """(x − mean) / (std + eps) over all rows (n − 1); exactly 0 where they are all equal.
+def standardize(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"]:
+    """(x − mean) / (std + eps) over all completions (n − 1); exactly 0 if they are all equal.
 
-    >>> whitened(torch.tensor([1.0, 3.0]), 0.0)
+    >>> standardize(torch.tensor([1.0, 3.0]), 0.0)
     tensor([-0.7071,  0.7071])
     """
     if len(x) < 2 or x.max() == x.min():
@@ -94,7 +94,7 @@ def whitened(x: Float[torch.Tensor, "B"], eps: float) -> Float[torch.Tensor, "B"
     return (x - x.mean()) / (x.std() + eps)
 
 
-def numbers(problem: Int[torch.Tensor, "B"]) -> list[int]:
-    """The problems as the keys of a tracker."""
-    found: list[int] = problem.tolist()
-    return found
+def prompt_keys(prompt_index: Int[torch.Tensor, "B"]) -> list[int]:
+    """Return prompt indices as the keys of a tracker."""
+    keys: list[int] = prompt_index.tolist()
+    return keys

@@ -1,4 +1,4 @@
-"""A cache of keys and values that keeps room for the tokens to come, instead of being copied for each of them."""
+"""KV cache that allocates memory ahead, instead of copying all keys and values at each token."""
 
 from __future__ import annotations
 
@@ -7,91 +7,101 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-ROOM = 64
-"""Tokens that a layer makes room for at a time."""
+BLOCK = 64
+"""Tokens that a layer allocates memory for at a time."""
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """A layer whose keys and values (rows, heads, tokens, d) are the front of longer tensors; `crop` makes room too."""
+class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
+    """Cache layer whose keys and values (L, heads, T, d) are views into longer tensors; `crop` only shortens views."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Takes the keys and values of the next tokens in, and returns those of all."""
+        """Append the keys and values of new tokens and return those of all tokens."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._whole = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
-            self.keys, self.values = self._whole
-        first, new = self.keys.shape[2], key_states.shape[2]
-        if first + new > self._whole[0].shape[2]:
-            self._whole = [_longer(x.narrow(2, 0, first), first + new + ROOM) for x in self._whole]
-        keys, values = self._whole
-        keys.narrow(2, first, new).copy_(key_states)
-        values.narrow(2, first, new).copy_(value_states)
-        self._show(first + new)
+            self._buffers = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
+            self.keys, self.values = self._buffers
+        length, new = self.keys.shape[2], key_states.shape[2]
+        # Views grow within the buffer; it is copied only once per BLOCK tokens.
+        if length + new > self._buffers[0].shape[2]:
+            self._buffers = [_extended(x.narrow(2, 0, length), length + new + BLOCK) for x in self._buffers]
+        keys, values = self._buffers
+        keys.narrow(2, length, new).copy_(key_states)
+        values.narrow(2, length, new).copy_(value_states)
+        self._set_length(length + new)
         return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps these rows, in this order; a row may be kept several times."""
-        if self.is_initialized:  # else the model does not use it
-            self._whole = [x.index_select(0, indices) for x in self._whole]
-            self._show(self.keys.shape[2])
+        """Select sequences by index, in this order; an index may occur several times."""
+        if self.is_initialized:  # the model may not use every layer
+            self._buffers = [x.index_select(0, indices) for x in self._buffers]
+            self._set_length(self.keys.shape[2])
 
-    def keep(self, count: int, to: torch.Tensor, of: torch.Tensor) -> None:
-        """Keeps `count` rows, after those `of` have taken the places `to`; memory follows when room is made next."""
+    def evict(self, count: int, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Move sequences `source` to the places `target`, then keep the first `count`.
+
+        The buffers keep their memory until the next allocation, so that few sequences are copied.
+        """
         if self.is_initialized:
             tokens = self.keys.shape[2]
-            for x in self._whole:
-                x[to, :, :tokens] = x[of, :, :tokens]
-            self._whole = [x[:count] for x in self._whole]
-            self._show(tokens)
+            for x in self._buffers:
+                x[target, :, :tokens] = x[source, :, :tokens]
+            self._buffers = [x[:count] for x in self._buffers]
+            self._set_length(tokens)
 
-    def take_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Its keys and values, which it has no longer; the next may be of other rows."""
+    def pop(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values and empty the layer; the next update may have another batch size."""
         self.is_initialized = False
         return self.keys, self.values
 
-    def put_before(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Puts those of earlier tokens before its own."""
-        own = self.take_out() if self.is_initialized else None
+    def prepend(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Insert keys and values of earlier tokens before those of the layer."""
+        own = self.pop() if self.is_initialized else None
         self.update(keys, values)
         if own is not None:
             self.update(*own)
 
-    def _show(self, tokens: int) -> None:
-        self.keys, self.values = (x.narrow(2, 0, tokens) for x in self._whole)
+    def _set_length(self, tokens: int) -> None:
+        self.keys, self.values = (x.narrow(2, 0, tokens) for x in self._buffers)
 
 
-def _longer(x: torch.Tensor, tokens: int) -> torch.Tensor:
-    found = x.new_empty(*x.shape[:2], tokens, x.shape[3])
-    found[:, :, : x.shape[2]] = x
-    return found
+def _extended(x: torch.Tensor, tokens: int) -> torch.Tensor:
+    """Return a copy of keys or values with memory for `tokens` tokens."""
+    buffer = x.new_empty(*x.shape[:2], tokens, x.shape[3])
+    buffer[:, :, : x.shape[2]] = x
+    return buffer
 
 
 def has_plain_layers(cache: Any) -> bool:
-    """Whether a cache keeps every token of every row, layer by layer, and nothing else."""
+    """Return True if a cache is a `DynamicCache` whose layers all keep every token."""
     return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def make_roomy(cache: DynamicCache) -> None:
-    """Gives an empty cache with plain layers layers that keep room."""
-    cache.layers = [RoomyLayer() for _ in cache.layers]
+def preallocate(cache: DynamicCache) -> None:
+    """Replace the layers of an empty cache by `PreallocatedLayer`."""
+    cache.layers = [PreallocatedLayer() for _ in cache.layers]
 
 
-def survivors(done: torch.Tensor) -> torch.Tensor:
-    """The numbers of the rows that are not done (B,): whoever is gives its place to one of the last, and few move.
+def surviving_indices(done: torch.Tensor) -> torch.Tensor:
+    """Return the indices of unfinished sequences (L,), so that as few as possible change place.
 
-    >>> survivors(torch.tensor([False, True, False, True, False]))
+    The last unfinished sequences fill the places of finished ones.
+
+    Args:
+        done: (B,) True for finished sequences.
+
+    >>> surviving_indices(torch.tensor([False, True, False, True, False]))
     tensor([0, 4, 2])
     """
-    left = int((~done).sum())
-    places = torch.arange(left, device=done.device)
-    places[done[:left]] = (~done[left:]).nonzero().squeeze(1) + left
-    return places
+    count = int((~done).sum())
+    indices = torch.arange(count, device=done.device)
+    indices[done[:count]] = (~done[count:]).nonzero().squeeze(1) + count
+    return indices
 
 
-def keep(cache: DynamicCache, places: torch.Tensor) -> None:
-    """Keeps the rows at these places, as `survivors` chose them, in a cache that was made roomy."""
-    to = (places != torch.arange(len(places), device=places.device)).nonzero().squeeze(1)
+def evict(cache: DynamicCache, indices: torch.Tensor) -> None:
+    """Keep the sequences at `surviving_indices` in a preallocated cache."""
+    target = (indices != torch.arange(len(indices), device=indices.device)).nonzero().squeeze(1)
     for layer in cache.layers:
-        layer.keep(len(places), to, places[to])
+        layer.evict(len(indices), target, indices[target])

@@ -1,6 +1,6 @@
-"""What was before a token: keys and values, where it stands, and what is padding.
+"""State of decoding before the next token: KV cache, positions and padding mask.
 
-Keys and values of a prompt are kept once while that pays (`shared.py`), and then copied to each row that is left.
+The KV cache of a prompt is shared by its sequences while that is faster (`prefix_attention.py`), then copied to each.
 """
 
 from __future__ import annotations
@@ -11,70 +11,76 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Int
 
-from rlm_plugins.generation.kv_cache import keep
-from rlm_plugins.generation.prefix_attention import Prompts, pays
+from rlm_plugins.generation.kv_cache import evict
+from rlm_plugins.generation.prefix_attention import SharedPrompts, sharing_pays
 
 
 class KVState:
-    """Of rows whose prompts have been read.
+    """State of sequences after the prefill of their prompts.
 
     Args:
-        given: What the model would be called with for the next token of each row. Its cache, in layers that keep room,
-            has the distinct prompts.
-        twin: (L,) which of these each row goes on from.
+        model_kwargs: Inputs of the model for the next token of each sequence. Its cache has preallocated layers and
+            holds the distinct prompts.
+        prompt_of: (L,) index of the distinct prompt of each sequence.
 
     Attributes:
-        place: (L, 1) position of the next token.
+        position: (L, 1) position of the next token.
     """
 
-    def __init__(self, given: dict[str, Any], twin: Int[torch.Tensor, "L"]) -> None:  # noqa: F821
-        there = given.get("attention_mask")
-        self.place, self._mask = given["position_ids"][:, -1:].expand(len(twin), 1), None
-        if there is not None and not there.all():
-            least = torch.finfo(torch.float32).min  # no -∞: an empty prompt has nothing else
-            self._mask = torch.zeros(there.shape, device=there.device).masked_fill_(there == 0, least)[:, None, None]
-        self._cache, self._prompts = given["past_key_values"], None
-        if pays(twin, self._cache.layers[0].keys):
-            self._prompts = Prompts([layer.take_out() for layer in self._cache.layers], twin, self._mask)
+    def __init__(self, model_kwargs: dict[str, Any], prompt_of: Int[torch.Tensor, "L"]) -> None:  # noqa: F821
+        attention_mask = model_kwargs.get("attention_mask")
+        self.position, self._mask = model_kwargs["position_ids"][:, -1:].expand(len(prompt_of), 1), None
+        if attention_mask is not None and not attention_mask.all():
+            # The lowest finite number, since −∞ would be NaN for an empty prompt, which is padding only.
+            lowest = torch.finfo(torch.float32).min
+            zeros = torch.zeros(attention_mask.shape, device=attention_mask.device)
+            self._mask = zeros.masked_fill_(attention_mask == 0, lowest)[:, None, None]
+        self._cache, self._prompts = model_kwargs["past_key_values"], None
+        if sharing_pays(prompt_of, self._cache.layers[0].keys):
+            self._prompts = SharedPrompts([layer.pop() for layer in self._cache.layers], prompt_of, self._mask)
         else:
-            self._cache.batch_select_indices(twin)
+            self._cache.batch_select_indices(prompt_of)
 
-    def seen(
-        self, number: int, asked: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        """What the next token of each row sees in a layer, which keeps its key and value.
+        """Append the key and value of the next token to a layer and return the attention output.
 
         Args:
-            number: Of the layer.
-            asked: (L, heads, queries, d), heads that share keys stand where tokens do.
-            key: (L, heads, 1, d).
-            value: Likewise.
-            scale: Of the scores.
-        """
-        keys, values = self._cache.layers[number].update(key, value)
-        if self._prompts is not None:
-            return self._prompts.seen(number, asked, keys, values, scale)
-        return F.scaled_dot_product_attention(asked, keys, values, attn_mask=self._mask, scale=scale)
+            layer: Index of the layer.
+            query: (L, key heads, query heads per key head, d).
+            key: (L, key heads, 1, d).
+            value: (L, key heads, 1, d).
+            scale: Factor of the attention scores.
 
-    def go_on(self) -> None:
-        """A token later."""
-        self.place = self.place + 1
+        Returns:
+            Same shape as `query`.
+        """
+        keys, values = self._cache.layers[layer].update(key, value)
+        if self._prompts is not None:
+            return self._prompts.attend(layer, query, keys, values, scale)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask, scale=scale)
+
+    def advance(self) -> None:
+        """Move positions and mask on by one token."""
+        self.position = self.position + 1
         if self._mask is not None:
             self._mask = F.pad(self._mask, (0, 1))
 
-    def keep(self, places: torch.Tensor) -> None:
-        """Keeps the rows at these places, as `survivors` chose them."""
-        keep(self._cache, places)
-        self.place = self.place[places]
+    def evict(self, indices: torch.Tensor) -> None:
+        """Keep the sequences at `surviving_indices`."""
+        evict(self._cache, indices)
+        self.position = self.position[indices]
         if self._mask is not None:
-            self._mask = self._mask[places]
+            self._mask = self._mask[indices]
         if self._prompts is not None:
-            self._prompts = self._prompts.keep(places, self._mask)
-            if not pays(self._prompts.twin, self._prompts.kept[0][0]):
-                self._copy(self._prompts)
+            self._prompts = self._prompts.select(indices, self._mask)
+            # With few sequences left per prompt the additional calls cost more than they save.
+            if not sharing_pays(self._prompts.prompt_of, self._prompts.kv[0][0]):
+                self._copy_prompts(self._prompts)
 
-    def _copy(self, prompts: Prompts) -> None:
-        """To each row its own."""
+    def _copy_prompts(self, prompts: SharedPrompts) -> None:
+        """Copy the KV cache of the prompts to each sequence, and free it layer by layer."""
         self._prompts = None
         for layer in self._cache.layers:
-            layer.put_before(*(x[prompts.twin] for x in prompts.kept.pop(0)))
+            layer.prepend(*(x[prompts.prompt_of] for x in prompts.kv.pop(0)))

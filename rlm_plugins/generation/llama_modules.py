@@ -1,7 +1,7 @@
-"""What a decoder of Llama's kind is made of, taken from one that was made by transformers.
+"""Modules of a Llama-type decoder, taken from a transformers model.
 
-Nobody lists the models of this kind: they have these pieces and no others, each does what its class does, and nobody
-waits for one of them to be called.
+No list of model families is kept. A model is supported if it has these submodules and no others, if each computes what
+its class does, and if no hook expects a call of one of them.
 """
 
 from __future__ import annotations
@@ -12,114 +12,118 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.generation.merged_lora import is_copied, summed
-from rlm_plugins.kernels.cpu_linear import Product
-from rlm_plugins.kernels.plain_linear import base_of, is_alone, is_cast, upright
-from rlm_plugins.packing.forward import causal_model
+from rlm_plugins.generation.merged_lora import is_copied, merged_weight
+from rlm_plugins.kernels.cpu_linear import PackedLinear
+from rlm_plugins.kernels.model_traits import causal_model
+from rlm_plugins.kernels.plain_linear import base_of, is_alone, is_cast, output_first
 
-PIECES = {
+SUBMODULES = {
     "model": {"model", "lm_head"},
     "decoder": {"embed_tokens", "layers", "norm", "rotary_emb"},
     "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
     "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
     "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
 }
-OF_HEADS = ("q_norm", "k_norm")
-"""What attention may have beside them."""
+HEAD_NORMS = ("q_norm", "k_norm")
+"""Optional submodules of attention."""
 CAPTURING = "transformers.utils.output_capturing"
-"""Its hooks do nothing unless a call asks for hidden states."""
+"""Module whose hooks only act in calls that request hidden states."""
 
 
-class Other(Exception):
-    """A model is of another kind."""
+class UnsupportedModel(Exception):
+    """Raised if a model is no plain Llama-type decoder; all functions of this file raise it."""
 
 
-def parts_of(model: Any) -> tuple[Any, Any]:
-    """The decoder and the head of a model.
+def decoder_and_head(model: Any) -> tuple[Any, Any]:
+    """Return the decoder and the language head of a Llama-type model.
 
     Raises:
-        Other: It is of another kind; so say all functions here.
+        UnsupportedModel: The model is of another type, under autocast, or cast by accelerate.
     """
-    whole = made_of(causal_model(unwatched(model)), "model")
-    if torch.is_autocast_enabled(whole.device.type) or is_cast(whole):
-        raise Other
-    return made_of(whole.model, "decoder"), whole.lm_head
+    base = check_submodules(causal_model(check_hooks(model)), "model")
+    if torch.is_autocast_enabled(base.device.type) or is_cast(base):
+        raise UnsupportedModel
+    return check_submodules(base.model, "decoder"), base.lm_head
 
 
-def made_of(module: Any, kind: str, may: Set[str] = frozenset()) -> Any:
-    """The module, once it has the pieces of its kind and nothing else, but what it may have."""
-    found = {name for name, _ in module.named_children()}
-    if found - may != PIECES[kind] or module._parameters:
-        raise Other
-    return unwatched(module) if kind == "model" else plain(module)  # TRL gives a model a forward, for reading rows only
+def check_submodules(module: Any, kind: str, optional: Set[str] = frozenset()) -> Any:
+    """Return `module` if it has exactly the submodules of its kind, besides `optional` ones, and no parameters."""
+    names = {name for name, _ in module.named_children()}
+    if names - optional != SUBMODULES[kind] or module._parameters:
+        raise UnsupportedModel
+    # TRL patches the forward of the whole model, for log-probs only.
+    return check_hooks(module) if kind == "model" else check_forward(module)
 
 
-def unwatched(module: Any) -> Any:
-    """The module, once no hook waits for it to be called."""
+def check_hooks(module: Any) -> Any:
+    """Return `module` if no hook expects it to be called; raise `UnsupportedModel` otherwise."""
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
     if any(getattr(hook, "__module__", None) != CAPTURING and not _is_for_gradients(hook) for hook in hooks):
-        raise Other
+        raise UnsupportedModel
     return module
 
 
 def _is_for_gradients(hook: Any) -> bool:
-    """Whether a hook only lets gradients into frozen words, as it does wherever there is gradient checkpointing."""
-    home = (getattr(hook, "__module__", None) or "").partition(".")[0]
+    """Return True if a hook only makes embeddings require gradients, as gradient checkpointing installs it."""
+    package = (getattr(hook, "__module__", None) or "").partition(".")[0]
     name = getattr(hook, "__name__", "")
-    return home in ("transformers", "peft", "trl") and name.startswith("make_inputs_require_grad")
+    return package in ("transformers", "peft", "trl") and name.startswith("make_inputs_require_grad")
 
 
-def plain(module: Any) -> Any:
-    """The module, once it does what its class does."""
+def check_forward(module: Any) -> Any:
+    """Return `module` if its forward is unpatched and no hook expects a call; raise `UnsupportedModel` otherwise."""
     if "forward" in vars(module):
-        raise Other
-    return unwatched(module)
+        raise UnsupportedModel
+    return check_hooks(module)
 
 
-def words(module: Any) -> torch.Tensor:
-    """Of a plain embedding: one with an adapter, or with a copy of it that is trained, may be another tomorrow."""
-    if type(plain(module)) is not torch.nn.Embedding:
-        raise Other
+def embedding_weight(module: Any) -> torch.Tensor:
+    """Return the weight of a plain embedding; an adapter or a trained copy of it is unsupported."""
+    if type(check_forward(module)) is not torch.nn.Embedding:
+        raise UnsupportedModel
     return module.weight
 
 
 class Norm:
-    """RMSNorm, in half the calls that torch makes of it: √D w x / √(|x|² + D ε).
+    """RMSNorm in half as many kernel calls as the module: √D w x / √(|x|² + D ε).
 
     Args:
-        module: Some family's, and no wrapper around one.
+        module: An RMSNorm of any model family, not wrapped.
     """
 
     def __init__(self, module: Any) -> None:
-        if "variance_epsilon" not in vars(plain(module)) or module._parameters.keys() != {"weight"}:
-            raise Other
+        if "variance_epsilon" not in vars(check_forward(module)) or module._parameters.keys() != {"weight"}:
+            raise UnsupportedModel
         size = module.weight.shape[-1]
         self._weight = module.weight.detach() * math.sqrt(size)
-        self._least = self._weight.new_tensor(math.sqrt(size * module.variance_epsilon))
+        self._epsilon = self._weight.new_tensor(math.sqrt(size * module.variance_epsilon))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, D) from (…, D). No gradient flows."""
+        """Return the normalized input (…, D), without gradient."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x.div(length.hypot_(self._least)).mul_(self._weight)
+        return x.div(length.hypot_(self._epsilon)).mul_(self._weight)
 
 
-def product_of(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Of linear layers in float32 that read the same, one after the other; an adapter is added to its base.
+def fused_linear(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return one function for linear layers with the same input in float32; outputs are concatenated.
 
-    It is a single product where all of them have copies anyway.
+    Adapters are merged. The layers become a single product if each of them has a copied weight in any case.
     """
-    if not all(is_alone(unwatched(layer)) for layer in layers):
-        raise Other
+    if not all(is_alone(check_hooks(layer)) for layer in layers):
+        raise UnsupportedModel
     bases = [base_of(layer) for layer in layers]
     biases = [base.bias for base in bases if base.bias is not None]
     if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
-        raise Other
+        raise UnsupportedModel
+    # Joining layers whose weights are used in place would cost a copy of each.
     if len(layers) > 1 and all(is_copied(layer) for layer in layers):
-        weights = [upright(base, base.weight) for base in bases]
+        weights = [output_first(base, base.weight) for base in bases]
         sizes = [len(weight) for weight in weights]
-        whole = weights[0].new_empty(sum(sizes), weights[0].shape[1])
-        for layer, rows in zip(layers, whole.split(sizes), strict=True):
-            summed(layer, rows)
-        return Product(whole, torch.cat(biases) if biases else None)
-    apart = [Product(summed(layer), base.bias) for layer, base in zip(layers, bases, strict=True)]
-    return apart[0] if len(apart) == 1 else lambda x: torch.cat([it(x) for it in apart], -1)
+        joined = weights[0].new_empty(sum(sizes), weights[0].shape[1])
+        for layer, piece in zip(layers, joined.split(sizes), strict=True):
+            merged_weight(layer, piece)
+        return PackedLinear(joined, torch.cat(biases) if biases else None)
+    separate = [PackedLinear(merged_weight(layer), base.bias) for layer, base in zip(layers, bases, strict=True)]
+    if len(separate) == 1:
+        return separate[0]
+    return lambda x: torch.cat([linear(x) for linear in separate], -1)

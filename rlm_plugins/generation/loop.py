@@ -1,8 +1,8 @@
-"""A decoding loop that reads each prompt once and lets go of rows that are done: the samples of transformers, sooner.
+"""Decoding loop with shared prefill and early eviction of finished sequences; the samples are those of transformers.
 
-Transformers' `generate` prepares everything (settings, processors of the logits, stopping criteria, the cache) and
-hands it over (`custom_generate`); only its loop is ours. Who was dropped is never missed: no row looks at another, and
-each takes its own share of the noise that is drawn for all.
+`generate` of transformers prepares the call (config, logits processors, stopping criteria, cache) and passes it to
+this loop (`custom_generate`). Sequences do not depend on each other, and random numbers are drawn for all of them,
+evicted ones included. So the remaining sequences get the samples they would get in the full batch.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from jaxtyping import Int
 
-from rlm_plugins.generation.active_rows import Live
-from rlm_plugins.generation.llama_step_check import step_of
+from rlm_plugins.generation.active_sequences import ActiveSequences
+from rlm_plugins.generation.compatibility import why_unsupported_call
+from rlm_plugins.generation.llama_step_check import verified_step
 from rlm_plugins.generation.merged_lora import merged
-from rlm_plugins.generation.output import Generation, OnFinished, thoughts
-from rlm_plugins.generation.sampling import AsMultinomial, Draw, greedy
-from rlm_plugins.generation.support import why_not
+from rlm_plugins.generation.output import Generation, OnFinished, token_statistics
+from rlm_plugins.generation.sampling import MultinomialSampler, Sampler, greedy
 
 
-class Unfit(Exception):
-    """Why this loop cannot stand in for transformers' own; nothing was drawn yet."""
+class UnsupportedCall(Exception):
+    """Raised before any random number is drawn if this loop cannot replace that of transformers."""
 
 
 @torch.no_grad()
@@ -33,50 +33,58 @@ def decode(
     stopping_criteria: Any,
     generation_config: Any,
     *,
-    draw: Draw | None = None,
+    sampler: Sampler | None = None,
     merge: bool = True,
-    tell: bool = False,
-    finished: OnFinished | None = None,
+    return_logprobs: bool = False,
+    on_finished: OnFinished | None = None,
     **model_kwargs: Any,
 ) -> Int[torch.Tensor, "B W"] | Generation:
-    """What `custom_generate` of transformers' `generate` may be: prompts and what was written after them.
+    """Generate completions; a `custom_generate` of `transformers.generate`.
 
     Args:
-        model: The transformers model; adapters are within.
+        model: The transformers model; adapters are inside.
         input_ids: Padded on the left.
-        logits_processor: Applied to the logits of the rows that are left.
-        stopping_criteria: Likewise.
-        generation_config: Prepared.
-        draw: Chooses tokens where the config samples; None: as transformers does.
-        merge: Whether adapters are added to their base meanwhile.
-        tell: Whether log-probabilities and entropies are asked for.
-        finished: Is told of rows as soon as they are done.
-        **model_kwargs: Prepared: the mask, the positions, the cache.
+        logits_processor: Applied to the logits of active sequences.
+        stopping_criteria: Applied to the ids of active sequences.
+        generation_config: Prepared `GenerationConfig`.
+        sampler: Selects tokens if the config samples; None: as transformers does.
+        merge: Decode with adapters merged into copies of their base weights.
+        return_logprobs: Record log-probs and entropies.
+        on_finished: Called with the indices and completions of sequences as soon as they are finished.
+        **model_kwargs: Prepared `attention_mask`, `position_ids`, `past_key_values`.
+
+    Returns:
+        Prompts and completions, with log-probs and entropies if requested.
 
     Raises:
-        Unfit: Something is asked for that this loop does not do.
+        UnsupportedCall: The call is not supported.
     """
-    if reason := why_not(model, logits_processor, stopping_criteria, generation_config, model_kwargs):
-        raise Unfit(reason)
-    step = step_of(model) if merge else None
-    live = Live(model, input_ids, generation_config, model_kwargs, logits_processor, step)
-    choose = (draw or AsMultinomial()) if generation_config.do_sample else greedy
-    told: list[tuple[torch.Tensor, ...]] | None = [] if tell else None
+    reason = why_unsupported_call(model, logits_processor, stopping_criteria, generation_config, model_kwargs)
+    if reason:
+        # No random number has been drawn yet, so the fallback gives the samples of transformers.
+        raise UnsupportedCall(reason)
+    step = verified_step(model) if merge else None
+    active = ActiveSequences(model, input_ids, generation_config, model_kwargs, logits_processor, step)
+    select = (sampler or MultinomialSampler()) if generation_config.do_sample else greedy
+    recorded: list[tuple[torch.Tensor, ...]] | None = [] if return_logprobs else None
     with merged(model) if merge and step is None else nullcontext():
-        logits = live.read_prompts()
-        with torch.inference_mode() if live.is_stepping else nullcontext():  # a model may keep what it makes
+        logits = active.prefill()
+        # Without a step the model itself is called, and may keep tensors that must not be inference tensors.
+        with torch.inference_mode() if active.uses_step else nullcontext():
             while True:
-                token = choose(live.filtered(logits), live.rows, live.count)
-                if told is not None:
-                    told.append((live.rows, *thoughts(logits, token, generation_config)))
-                live.write(token)
-                done = stopping_criteria(live.ids, None)
-                if done.any():  # asked once a token: a GPU waits for the answer
-                    if finished is not None:
+                token = select(active.process(logits), active.indices, active.total)
+                if recorded is not None:
+                    recorded.append((active.indices, *token_statistics(logits, token, generation_config)))
+                active.append(token)
+                done = stopping_criteria(active.ids, None)
+                if done.any():  # checked once per token, since a GPU synchronizes here
+                    if on_finished is not None:
+                        completions = active.ids[done, input_ids.shape[1] :].tolist()
                         with torch.inference_mode(False), torch.no_grad():
-                            finished(live.rows[done].tolist(), live.ids[done, input_ids.shape[1] :].tolist())
+                            on_finished(active.indices[done].tolist(), completions)
                     if done.all():
                         break
-                    live.let_go(done)
-                logits = live.read_tokens()
-    return live.all_ids if told is None else Generation.of(live.all_ids, told)
+                    # Only now: the callback above needs the ids of finished sequences.
+                    active.evict(done)
+                logits = active.next_logits()
+    return active.all_ids if recorded is None else Generation.from_steps(active.all_ids, recorded)

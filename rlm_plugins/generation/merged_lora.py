@@ -1,8 +1,8 @@
-"""Linear layers as the policy writes with them: one product each, its weight laid out for few rows.
+"""Merged LoRA weights for decoding: one product per linear layer, its weight packed for few sequences.
 
-A LoRA adapter is added to its base, ``W + s · B A``, where a layer has one. No weight is touched: a copy does the
-layer's work for a while. So there is nothing to take back, and tied weights stay what they are. It is done in float32
-only: in bfloat16 the sum is rounded to eight bits, and a young adapter is lost in them.
+An adapter is merged into its base, ``W + s · B A``, in a copy that computes the layer's output for a while. No weight
+of the model changes, so nothing must be restored, and tied weights stay tied. Merging is done in float32 only: in
+bfloat16 the sum keeps eight bits, and the update of a young adapter would be rounded away.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.kernels.cpu_linear import Product, pays_to_lay
-from rlm_plugins.kernels.plain_linear import adapters, base_of, is_alone, is_cast, is_mergeable, upright
+from rlm_plugins.kernels.cpu_linear import PackedLinear, packing_pays
+from rlm_plugins.kernels.plain_linear import adapters, base_of, is_alone, is_cast, is_mergeable, output_first
 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """While it lasts, every layer whose adapter can be added to its base exactly works as their sum.
+    """Compute every layer with a mergeable adapter as one product inside the context.
 
-    So do large layers without an adapter, where it pays to lay their weights out.
+    Large layers without an adapter are replaced too, if packing their weight pays off.
 
     Args:
-        model: Any.
+        model: Any module.
     """
-    layers = _with_copies(model)
+    layers = _copied_layers(model)
     try:
         for layer in layers:
-            layer.forward = Product(summed(layer), base_of(layer).bias)
+            layer.forward = PackedLinear(merged_weight(layer), base_of(layer).bias)
         yield
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
 
 
-def summed(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The weight (O, I) of a linear layer, its adapter added.
+def merged_weight(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the weight (O, I) of a linear layer with its adapter merged.
 
     Args:
-        layer: `is_alone`.
-        out: (O, I) to be written to; None: where there is no adapter it is the layer's own.
+        layer: A layer for which `is_alone` holds.
+        out: (O, I) buffer for the result; None: a layer without adapter returns its own weight.
     """
     base = base_of(layer)
-    weight = upright(base, base.weight.detach())
+    weight = output_first(base, base.weight.detach())
     for name in adapters(layer) if base is not layer else ():
         a, b = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
         weight = torch.addmm(weight, b, a, alpha=layer.scaling[name], out=out)
@@ -52,19 +52,21 @@ def summed(layer: Any, out: torch.Tensor | None = None) -> torch.Tensor:
 
 
 def is_copied(layer: Any) -> bool:
-    """Whether that product has a weight of its own."""
-    return is_mergeable(layer) or pays_to_lay(layer.weight)
+    """Return True if the merged or packed weight of a layer needs memory of its own."""
+    return is_mergeable(layer) or packing_pays(layer.weight)
 
 
-def bytes_of_copies(model: Any) -> int:
-    """What the copies hold while they stand there."""
-    weights = [base_of(layer).weight for layer in _with_copies(model)]
+def copied_bytes(model: Any) -> int:
+    """Return the bytes of the copies that `merged` makes."""
+    weights = [base_of(layer).weight for layer in _copied_layers(model)]
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _with_copies(model: Any) -> list[Any]:
+def _copied_layers(model: Any) -> list[Any]:
+    """Return the layers that `merged` replaces."""
     if is_cast(model):
         return []
     alone = [layer for layer in model.modules() if is_alone(layer)]
+    # The base inside a LoRA layer is never called while the layer is replaced.
     bases = {base_of(layer) for layer in alone if base_of(layer) is not layer}
     return [layer for layer in alone if layer not in bases and is_copied(layer)]

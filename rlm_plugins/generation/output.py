@@ -1,6 +1,8 @@
-"""What was thought of each token when it was written: the same numbers a pass over the rows would find.
+"""Log-probs and entropies recorded during decoding.
 
-That is so where a row is read the same wherever it stands, which `trainer/old_logprobs.py` tries before it asks."""
+They equal those of a forward pass over the finished sequences if the model does not depend on absolute positions.
+`trainer/old_logprobs.py` checks that before it uses them.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ import torch
 from jaxtyping import Float, Int
 
 OnFinished = Callable[[list[int], list[list[int]]], None]
-"""Is told the numbers of rows that are done, and the tokens that were written on each."""
+"""Callback with the indices of finished sequences and the token ids generated for each."""
 
 
 @dataclass
 class Generation:
-    """What a generator may return in place of token ids.
+    """Output of a generator that returns more than token ids.
 
     Args:
         ids: Prompts, and completions padded after their end.
-        logp: Log-probability of each token of the completions, at the temperature and before any filter (nats).
-        entropy: Of the same distribution (nats). Both None: not told.
+        logp: Log-prob of each completion token (nats), at the sampling temperature and before top-k, top-p or min-p.
+        entropy: Entropy of the same distribution (nats). None for both: not recorded.
     """
 
     ids: Int[torch.Tensor, "B W"]
@@ -30,27 +32,32 @@ class Generation:
     entropy: Float[torch.Tensor, "B T"] | None = None
 
     @staticmethod
-    def of(ids: torch.Tensor, told: Iterable[tuple[torch.Tensor, ...]]) -> Generation:
-        """From (numbers of the rows, log-probabilities, entropies) of each step."""
-        found: list[list[torch.Tensor]] = [[], []]
-        for rows, *each in told:
-            for column, x in zip(found, each, strict=True):
-                column.append(x.new_zeros(len(ids)).index_copy(0, rows, x))
-        logp, entropy = (torch.stack(columns, 1) for columns in found)
+    def from_steps(ids: torch.Tensor, steps: Iterable[tuple[torch.Tensor, ...]]) -> Generation:
+        """Build a generation from what each decoding step recorded.
+
+        Args:
+            ids: (B, P + T) prompts and completions.
+            steps: (indices of the active sequences, their log-probs, their entropies) of each of the T steps.
+        """
+        columns: list[list[torch.Tensor]] = [[], []]
+        for indices, *recorded in steps:
+            for column, x in zip(columns, recorded, strict=True):
+                column.append(x.new_zeros(len(ids)).index_copy(0, indices, x))
+        logp, entropy = (torch.stack(column, 1) for column in columns)
         return Generation(ids, logp, entropy)
 
 
-def thoughts(
+def token_statistics(
     logits: Float[torch.Tensor, "L V"],
     token: Int[torch.Tensor, "L"],  # noqa: F821
     config: Any,
 ) -> tuple[Float[torch.Tensor, "L"], Float[torch.Tensor, "L"]]:  # noqa: F821
-    """log π(y) and H(π) at the temperature of the config, whatever its filters leave of π.
+    """Return log π(y) and H(π) at the sampling temperature; top-k, top-p and min-p do not change π here.
 
     Args:
-        logits: As the model gives them.
-        token: Chosen.
-        config: transformers' GenerationConfig.
+        logits: Unprocessed logits of the model.
+        token: Sampled token ids.
+        config: `GenerationConfig` of transformers.
     """
     temperature = config.temperature if config.do_sample else None
     z = torch.log_softmax(logits / (temperature or 1.0), -1)

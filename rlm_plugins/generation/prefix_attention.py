@@ -1,9 +1,9 @@
-"""Attention of rows whose prompts are kept once: in two parts, each a softmax of its own, joined exactly.
+"""Attention over a shared prompt prefix: two softmaxes, over the prompt and over own tokens, combined exactly.
 
     o = w o_prompt + (1 - w) o_own,    w = σ(z_prompt - z_own),    z = log Σ exp(scores)
 
-The rows of a prompt stand side by side as queries of one product, so its keys are read once for all of them. That
-costs some calls more, and pays while there are enough rows of a prompt.
+The sequences of a prompt are stacked as queries of one product, which loads the keys of the prompt once for all of
+them. That takes a few more calls, and pays off for many sequences per prompt.
 """
 
 from __future__ import annotations
@@ -13,87 +13,88 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 
-PAYS = 3 * 2**15
-"""Keys (numbers of a layer) that must not be read again, for the other calls to be worth it."""
+MIN_SAVED = 3 * 2**15
+"""Numbers of keys in a layer that sharing must save to be faster in spite of the additional calls."""
 
-Pair = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values (D, heads, P, d)."""
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values (D, heads, P, d) of the D distinct prompts."""
 
 
-class Prompts:
-    """Distinct prompts, and which row goes on from which.
+class SharedPrompts:
+    """KV cache of distinct prompts, shared by their sequences.
 
     Args:
-        kept: Their keys and values, layer by layer.
-        twin: (L,) the prompt of each row.
-        mask: (L, 1, 1, P or more), added to the scores of each row: a large negative number on padding; None: none.
+        kv: Keys and values of the prompts, layer by layer.
+        prompt_of: (L,) index of the prompt of each sequence.
+        mask: (L, 1, 1, P or more) added to the scores: a large negative number on padding; None: no padding.
     """
 
     def __init__(
         self,
-        kept: Sequence[Pair],
-        twin: Int[torch.Tensor, "L"],  # noqa: F821
+        kv: Sequence[KeysValues],
+        prompt_of: Int[torch.Tensor, "L"],  # noqa: F821
         mask: Float[torch.Tensor, "L 1 1 _"] | None,
     ) -> None:
-        left, self.twin = twin.unique(return_inverse=True)
-        is_left = len(left) == len(kept[0][0])
-        self.kept = list(kept) if is_left else [(keys[left], values[left]) for keys, values in kept]
-        self._seat()
-        tokens = kept[0][0].shape[2]
-        self._mask = None if mask is None else mask[self._rows[:: self._side], ..., :tokens]
+        in_use, self.prompt_of = prompt_of.unique(return_inverse=True)
+        all_in_use = len(in_use) == len(kv[0][0])
+        self.kv = list(kv) if all_in_use else [(keys[in_use], values[in_use]) for keys, values in kv]
+        self._assign_slots()
+        tokens = kv[0][0].shape[2]
+        self._mask = None if mask is None else mask[self._sequence_of_slot[:: self._slots], ..., :tokens]
 
-    def _seat(self) -> None:
-        """Gives the rows of a prompt seats side by side; seats that are left over are computed in vain."""
-        many = self.twin.bincount()
-        order = self.twin.argsort(stable=True)
-        side = int(many.max())
-        nth = torch.arange(len(order), device=order.device) - (many.cumsum(0) - many)[self.twin[order]]
-        self._side, self._seats = side, torch.empty_like(order)
-        self._seats[order] = self.twin[order] * side + nth
-        self._rows = order.new_zeros(len(many) * side)
-        self._rows[self._seats] = torch.arange(len(order), device=order.device)
+    def _assign_slots(self) -> None:
+        """Give the sequences of a prompt consecutive slots; the output of unused slots is discarded."""
+        counts = self.prompt_of.bincount()
+        order = self.prompt_of.argsort(stable=True)
+        slots = int(counts.max())
+        rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[self.prompt_of[order]]
+        self._slots, self._slot_of = slots, torch.empty_like(order)
+        self._slot_of[order] = self.prompt_of[order] * slots + rank
+        self._sequence_of_slot = order.new_zeros(len(counts) * slots)
+        self._sequence_of_slot[self._slot_of] = torch.arange(len(order), device=order.device)
 
-    def keep(self, places: torch.Tensor, mask: torch.Tensor | None) -> Prompts:
-        """What is left of them where only the rows at these places are; the mask is theirs."""
-        return Prompts(self.kept, self.twin[places], mask)
+    def select(self, indices: torch.Tensor, mask: torch.Tensor | None) -> SharedPrompts:
+        """Return the prompts of the sequences at `indices`; `mask` is that of these sequences."""
+        return SharedPrompts(self.kv, self.prompt_of[indices], mask)
 
-    def seen(
-        self, number: int, asked: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+    def attend(
+        self, layer: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        """What the queries see in a layer, (L, heads, queries, d) like `asked`.
+        """Return the attention output of a layer, in the shape of `query`.
 
         Args:
-            number: Of the layer.
-            asked: Queries of a row that share keys stand where tokens do.
-            keys: (L, heads, T, d) of the tokens after the prompt.
-            values: Likewise.
-            scale: Of the scores.
+            layer: Index of the layer.
+            query: (L, key heads, query heads per key head, d).
+            keys: (L, key heads, T, d) of the tokens after the prompt.
+            values: (L, key heads, T, d).
+            scale: Factor of the attention scores.
         """
-        heads, queries, d = asked.shape[1:]
-        asked = asked.transpose(1, 2)  # as the result lies in memory: rows of a prompt become one without a copy
-        beside = asked.index_select(0, self._rows).view(-1, self._side * queries, heads, d)
-        theirs, z = _attend(beside, *self.kept[number], self._mask, scale)
-        own, own_z = _attend(asked, keys, values, None, scale)
-        theirs, z = (x.reshape(len(self._rows), -1).index_select(0, self._seats) for x in (theirs, z))
-        share = (z.view(own_z.shape) - own_z).sigmoid_().unsqueeze(-1)
-        return own.lerp(theirs.view(own.shape), share).transpose(1, 2)
+        heads, queries, d = query.shape[1:]
+        # The memory order of the output: the sequences of a prompt become one batch entry without a copy.
+        query = query.transpose(1, 2)
+        stacked = query.index_select(0, self._sequence_of_slot).view(-1, self._slots * queries, heads, d)
+        prompt, z = _attend(stacked, *self.kv[layer], self._mask, scale)
+        own, own_z = _attend(query, keys, values, None, scale)
+        prompt, z = (x.reshape(len(self._sequence_of_slot), -1).index_select(0, self._slot_of) for x in (prompt, z))
+        weight = (z.view(own_z.shape) - own_z).sigmoid_().unsqueeze(-1)
+        return own.lerp(prompt.view(own.shape), weight).transpose(1, 2)
 
 
-def pays(twin: torch.Tensor, keys: torch.Tensor) -> bool:
-    """Whether these prompts had better be kept once.
+def sharing_pays(prompt_of: torch.Tensor, keys: torch.Tensor) -> bool:
+    """Return True if decoding is faster with one KV cache per distinct prompt.
 
     Args:
-        twin: (L,) the prompt of each row.
+        prompt_of: (L,) index of the prompt of each sequence.
         keys: (D, heads, P, d) of a layer.
     """
-    return keys.device.type == "cpu" and (len(twin) - len(keys)) * keys[0].numel() >= PAYS
+    return keys.device.type == "cpu" and (len(prompt_of) - len(keys)) * keys[0].numel() >= MIN_SAVED
 
 
 def _attend(
-    asked: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
-) -> Pair:
-    """Torch's own attention on the CPU, and the logarithm of the sum that its softmax divides by; heads come third."""
-    found, z = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        asked.transpose(1, 2), keys, values, attn_mask=mask, scale=scale
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> KeysValues:
+    """Return output and log-sum-exp of PyTorch's CPU attention; `query` and results have the heads third."""
+    output, z = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query.transpose(1, 2), keys, values, attn_mask=mask, scale=scale
     )
-    return found.transpose(1, 2), z.transpose(1, 2)
+    return output.transpose(1, 2), z.transpose(1, 2)

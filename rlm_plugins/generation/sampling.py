@@ -1,4 +1,4 @@
-"""Which token comes next, drawn for the rows that are left as if all were."""
+"""Selection of the next token; evicted sequences do not change the random numbers of the others."""
 
 from __future__ import annotations
 
@@ -8,97 +8,103 @@ from functools import cache
 import torch
 from jaxtyping import Float, Int
 
-Draw = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
-"""(scores of the rows that are left, their numbers among all, how many there were) → a token for each."""
-PIECE, MANY = 128, 2**15
-"""Numbers of a row that are looked at together for the largest, where there are so many in all."""
+Sampler = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+"""(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,)."""
+PIECE, MIN_PIECEWISE = 128, 2**15
+"""Length of the pieces in which `argmax` searches, and the least number of elements for which that is faster."""
 
 
-def greedy(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
-    """The likeliest."""
-    return largest(scores)
+def greedy(scores: Float[torch.Tensor, "L V"], indices: Int[torch.Tensor, "L"], total: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
+    """Return the most likely tokens."""
+    return argmax(scores)
 
 
-class AsMultinomial:
-    """``argmax p / e``, ``e ~ Exp(1)``: what `torch.multinomial` would draw with these rows among `of`.
+class MultinomialSampler:
+    """``argmax p / e``, ``e ~ Exp(1)``: the tokens that `torch.multinomial` would sample for all `total` sequences.
 
-    The tokens, and the state of the generator after them, are the same as if nobody had left: ``e = -log(1 - u)``, and
-    the uniform numbers are drawn for all rows, also for those that are done. The logarithm, which is most of the work,
-    is taken of the others only. There is room for the numbers from token to token: fresh memory costs as much as they.
+    Tokens and RNG state are those of the full batch: ``e = -log(1 - u)``, with uniform numbers ``u`` for all sequences,
+    finished ones included. The logarithm, which is most of the work, is computed for active sequences only. The buffer
+    of the numbers is reused for each token, since new memory costs as much as the numbers.
     """
 
     def __init__(self) -> None:
-        self._room = torch.empty(0, dtype=torch.float64)
+        self._buffer = torch.empty(0, dtype=torch.float64)
 
     def __call__(
         self,
         scores: Float[torch.Tensor, "L V"],
-        rows: Int[torch.Tensor, "L"],  # noqa: F821
-        of: int,
+        indices: Int[torch.Tensor, "L"],  # noqa: F821
+        total: int,
     ) -> Int[torch.Tensor, "L"]:  # noqa: F821
+        """Sample the next token of each active sequence."""
         p = scores.softmax(-1)
-        noise = self._noise(rows, of, p)
-        return _possible(p, largest(torch.div(p, noise, out=noise)))
+        noise = self._exponential(indices, total, p)
+        return _checked(p, argmax(torch.div(p, noise, out=noise)))
 
-    def _noise(self, rows: torch.Tensor, of: int, like: torch.Tensor) -> torch.Tensor:
-        """e of these rows (L, V)."""
-        shape = of, like.shape[-1]
+    def _exponential(self, indices: torch.Tensor, total: int, like: torch.Tensor) -> torch.Tensor:
+        """Return the noise e of the active sequences (L, V)."""
+        shape = total, like.shape[-1]
+        # Numbers of all sequences are drawn, so that evicted ones do not shift the RNG state.
         if like.device.type != "cpu" or not exponential_is_inverse():
             noise = torch.empty(shape, device=like.device).exponential_()
-            return noise if len(rows) == of else noise.index_select(0, rows)
-        u = torch.rand(shape, dtype=torch.float64, out=self._room)
-        return _exponential(u if len(rows) == of else u.index_select(0, rows))
+            return noise if len(indices) == total else noise.index_select(0, indices)
+        u = torch.rand(shape, dtype=torch.float64, out=self._buffer)
+        return _exponential_from_uniform(u if len(indices) == total else u.index_select(0, indices))
 
 
-def _exponential(u: torch.Tensor) -> torch.Tensor:
-    """Of uniform numbers in float64, which are lost."""
+def _exponential_from_uniform(u: torch.Tensor) -> torch.Tensor:
+    """Return −log(1 − u) in float32; overwrites u, which is in float64."""
     return u.neg_().log1p_().float().neg_()
 
 
 @cache
 def exponential_is_inverse() -> bool:
-    """Whether torch draws Exp(1) on this machine from its uniform numbers, bit for bit; another build may not."""
+    """Return True if this build of PyTorch computes Exp(1) from its uniform numbers by −log(1 − u), bit for bit."""
     count = 1 << 14
+    # Own generators: the check must not touch the global RNG state.
     one, other = (torch.Generator().manual_seed(0) for _ in range(2))
-    usual = torch.empty(count).exponential_(generator=one)
-    found = _exponential(torch.rand(count, dtype=torch.float64, generator=other))
-    return torch.equal(found, usual) and torch.equal(other.get_state(), one.get_state())
+    expected = torch.empty(count).exponential_(generator=one)
+    noise = _exponential_from_uniform(torch.rand(count, dtype=torch.float64, generator=other))
+    return torch.equal(noise, expected) and torch.equal(other.get_state(), one.get_state())
 
 
-def largest(x: Float[torch.Tensor, "L V"]) -> Int[torch.Tensor, "L"]:  # noqa: F821
-    """Where each row is largest: torch's own argmax, the first of equals and of NaN.
+def argmax(x: Float[torch.Tensor, "L V"]) -> Int[torch.Tensor, "L"]:  # noqa: F821
+    """Return the index of the largest number of each row, as `torch.argmax`: the first of ties and of NaN.
 
-    On a CPU torch looks for a place number by number, and for a value at many numbers at once; so the piece of a row
-    that holds the largest value is found first.
+    On a CPU `amax` is vectorized and `argmax` is not, so the piece with the largest number is found first.
     """
-    if x.device.type != "cpu" or x.numel() < MANY or x.shape[-1] % PIECE:
+    if x.device.type != "cpu" or x.numel() < MIN_PIECEWISE or x.shape[-1] % PIECE:
         return x.argmax(-1)
     pieces = x.unflatten(-1, (-1, PIECE))
-    which = pieces.amax(-1).argmax(-1)
-    within = pieces[torch.arange(len(x)), which].argmax(-1)
-    return which * PIECE + within
+    piece = pieces.amax(-1).argmax(-1)
+    within = pieces[torch.arange(len(x)), piece].argmax(-1)
+    return piece * PIECE + within
 
 
-def by_inverse(scores: Float[torch.Tensor, "L V"], rows: Int[torch.Tensor, "L"], of: int) -> Int[torch.Tensor, "L"]:  # noqa: F821
-    """The first token whose cumulated probability exceeds a uniform number: one number a row instead of V.
+def sample_inverse_cdf(
+    scores: Float[torch.Tensor, "L V"],
+    indices: Int[torch.Tensor, "L"],  # noqa: F821
+    total: int,
+) -> Int[torch.Tensor, "L"]:  # noqa: F821
+    """Sample the first token whose cumulative probability exceeds a uniform number, one per sequence instead of V.
 
-    In float64: beside 1 a float32 has no room for the unlikely words of a large vocabulary.
+    Cumulative sums are in float64: near 1, float32 cannot represent the unlikely tokens of a large vocabulary.
     """
     p = scores.softmax(-1)
-    reached = p.cumsum(-1, dtype=torch.float64)
-    whole = reached[:, -1:].contiguous()
-    level = torch.rand(of, 1, dtype=torch.float64, device=p.device)[rows] * whole
-    level = level.minimum(whole.nextafter(torch.zeros_like(whole)))  # else rounding could step over the last one
-    token = torch.searchsorted(reached, level, right=True).squeeze(1).clamp(max=p.shape[-1] - 1)
-    return _possible(p, token)
+    cdf = p.cumsum(-1, dtype=torch.float64)
+    mass = cdf[:, -1:].contiguous()
+    level = torch.rand(total, 1, dtype=torch.float64, device=p.device)[indices] * mass
+    level = level.minimum(mass.nextafter(torch.zeros_like(mass)))  # rounding must not step over the last token
+    token = torch.searchsorted(cdf, level, right=True).squeeze(1).clamp(max=p.shape[-1] - 1)
+    return _checked(p, token)
 
 
-def _possible(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """`token`, once its probability is one.
+def _checked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Return `token` if its probability is positive.
 
     Raises:
-        RuntimeError: The logits hold NaN or infinity; transformers' loop stops there too.
+        RuntimeError: The logits hold NaN or infinity; transformers raises here too.
     """
     if not (p.gather(-1, token.unsqueeze(-1)) > 0).all():
-        raise RuntimeError("the logits of the policy hold NaN or infinity: no token can be drawn")
+        raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
     return token

@@ -1,7 +1,7 @@
-"""Whether the decoding loop writes what transformers writes with a model: tried before it is trusted.
+"""Self-check of the decoding loop against transformers, once per model and mode, before first use.
 
-What is known to differ is said in words (`decodes`); the trial is for all else. A model that keeps something of a row
-outside its cache, or a cache in another shape, fails here, and is written with by transformers from then on.
+Known differences are listed in `compatibility.py`; this check covers all others. A model that keeps state of a sequence
+outside its cache, or a cache of another shape, fails here and is decoded by transformers from then on.
 """
 
 from __future__ import annotations
@@ -15,77 +15,82 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.generation.loop import decode
+from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.kernels.plain_linear import is_cast
-from rlm_plugins.kernels.rng_guard import DRAWS, FAILS, restored
-from rlm_plugins.packing.forward import causal_model
+from rlm_plugins.kernels.rng_guard import MODEL_ERRORS, USES_RNG, preserve_rng
 
-HALF = 0.05
-"""Of the range of logits, by which a word is as good: beside others a row's are rounded otherwise, by a hundredth."""
-_FOUND: WeakKeyDictionary[Any, dict[bool, str | None]] = WeakKeyDictionary()
-"""What was found of a model while it trained, and while it did not: then nothing is dropped."""
+TIE = 0.05
+"""Share of the range of logits within which two tokens count as ties: rounding depends on the batch size."""
+_RESULTS: WeakKeyDictionary[Any, dict[bool, str | None]] = WeakKeyDictionary()
+"""Result per model in train mode and in eval mode, which may differ by dropout."""
 
 
-def fails(model: Any, generate: Callable[..., Any], *, merge: bool = True) -> str | None:
-    """Why the loop is not to be trusted with a model; None: it is. No random number is drawn.
+def why_self_check_fails(model: Any, transformers_generate: Callable[..., Any], *, merge: bool = True) -> str | None:
+    """Return why the loop cannot be used with a model, or None. Leaves the RNG state as it is.
 
     Args:
         model: With or without adapters.
-        generate: Its own.
-        merge: Whether adapters are added to their base meanwhile, which takes memory.
+        transformers_generate: `generate` of the model.
+        merge: Decode with merged adapters, as the generator will.
 
     Raises:
-        Unfit: By its own settings it asks for what the loop does not do; nothing was tried, so the next call will.
+        UnsupportedCall: The model's own generation config is unsupported; the next call checks again.
     """
-    found = _FOUND.setdefault(model, {})
-    if model.training not in found:
-        with restored(model.device) as drawn:
-            found[model.training] = _try(model, generate, drawn, merge)
-    return found[model.training]
+    results = _RESULTS.setdefault(model, {})
+    if model.training not in results:
+        with preserve_rng(model.device) as rng_was_used:
+            results[model.training] = _check(model, transformers_generate, rng_was_used, merge)
+    return results[model.training]
 
 
-def _try(model: Any, generate: Callable[..., Any], drawn: Callable[[], bool], merge: bool) -> str | None:
-    """Five rows, two of them twins; what the first one writes as its second token ends a row."""
-    device, words = model.device, model.config.get_text_config().vocab_size
-    ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % words
+def _check(
+    model: Any, transformers_generate: Callable[..., Any], rng_was_used: Callable[[], bool], merge: bool
+) -> str | None:
+    """Decode five prompts, two of them equal; the second token of the first completion serves as EOS."""
+    device, vocab_size = model.device, model.config.get_text_config().vocab_size
+    ids = torch.arange(5 * 4, device=device).view(5, 4) * 7 % vocab_size
     ids[4] = ids[0]
-    there = torch.ones_like(ids)
-    there[1:3, :2] = 0
-    say = partial(generate, input_ids=ids, attention_mask=there)
+    attention_mask = torch.ones_like(ids)
+    attention_mask[1:3, :2] = 0
+    generate = partial(transformers_generate, input_ids=ids, attention_mask=attention_mask)
+    # The second token as EOS makes at least one sequence finish early, which covers eviction.
     try:
-        begun = say(generation_config=_config(2, words - 1))
-        end = int(begun[0, 4:][-1])
-        usual = say(generation_config=_config(5, end, return_dict_in_generate=True, output_logits=True))
-    except FAILS as error:  # what its own settings ask for may not go with being greedy
-        return f"the decoding loop cannot be tried with this model ({type(error).__name__}: {error})"
-    if drawn():
-        return DRAWS
+        start = generate(generation_config=_config(2, vocab_size - 1))
+        eos = int(start[0, 4:][-1])
+        expected = generate(generation_config=_config(5, eos, return_dict_in_generate=True, output_logits=True))
+    except MODEL_ERRORS as error:  # the model's own generation config may not allow greedy decoding
+        return f"the self-check of decoding cannot run with this model ({type(error).__name__}: {error})"
+    if rng_was_used():
+        return USES_RNG
     try:
-        found = say(generation_config=_config(5, end), custom_generate=partial(decode, merge=merge))
-    except FAILS as error:
+        actual = generate(generation_config=_config(5, eos), custom_generate=partial(decode, merge=merge))
+    except MODEL_ERRORS as error:
         return f"the decoding loop fails with this model ({type(error).__name__}: {error})"
+    # Half precision rounds differently for other batch sizes, so near ties may go either way.
     is_float = next(model.parameters()).dtype == torch.float32
     if is_float and not torch.is_autocast_enabled(device.type) and not is_cast(causal_model(model)):
-        same = usual.sequences.shape == found.shape and torch.equal(usual.sequences, found)
+        same = expected.sequences.shape == actual.shape and torch.equal(expected.sequences, actual)
     else:
-        same = _is_near(found[:, 4:], usual.sequences[:, 4:], torch.stack(usual.logits, 1).float())
-    return None if same else "the decoding loop writes otherwise with this model"
+        logits = torch.stack(expected.logits, 1).float()
+        same = _agree_up_to_ties(actual[:, 4:], expected.sequences[:, 4:], logits)
+    return None if same else "the decoding loop generates other tokens with this model"
 
 
-def _is_near(
-    found: Int[torch.Tensor, "B S"], usual: Int[torch.Tensor, "B T"], logits: Float[torch.Tensor, "B T V"]
+def _agree_up_to_ties(
+    actual: Int[torch.Tensor, "B S"], expected: Int[torch.Tensor, "B T"], logits: Float[torch.Tensor, "B T V"]
 ) -> bool:
-    """Whether each row is what was written usually, until a word came that by its logits was as good."""
-    for row, should, z in zip(found, usual, logits, strict=True):
-        parted = (row[: len(should)] != should[: len(row)]).nonzero()
-        if len(parted):
-            at = int(parted[0])
-            if z[at].max() - z[at, row[at]] > HALF * (z[at].max() - z[at].min()):
+    """Return True if each completion agrees up to its first near tie in the logits."""
+    for tokens, expected_tokens, z in zip(actual, expected, logits, strict=True):
+        differs = (tokens[: len(expected_tokens)] != expected_tokens[: len(tokens)]).nonzero()
+        if len(differs):
+            at = int(differs[0])
+            if z[at].max() - z[at, tokens[at]] > TIE * (z[at].max() - z[at].min()):
                 return False
     return True
 
 
-def _config(tokens: int, end: int, **asked: bool) -> Any:
+def _config(max_new_tokens: int, eos: int, **options: bool) -> Any:
     from transformers import GenerationConfig
 
-    ends = {"eos_token_id": end, "pad_token_id": 0}
-    return GenerationConfig(max_new_tokens=tokens, do_sample=False, disable_compile=True, **ends, **asked)
+    ends = {"eos_token_id": eos, "pad_token_id": 0}
+    return GenerationConfig(max_new_tokens=max_new_tokens, do_sample=False, disable_compile=True, **ends, **options)

@@ -1,1 +1,1 @@
-"""Numerical kernels: fused log-prob head, fused LoRA linear, CPU linear algebra."""
+"""Numerical kernels (fused log-prob head, fused LoRA, CPU linear) and the model traits that allow them."""

@@ -1,47 +1,46 @@
-"""How much is done at once by a packed pass; numbers that the estimate of memory must know too, without torch."""
+"""Chunk sizes of padding-free passes, importable without torch: the memory estimate needs them too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 LOGITS, LOGITS_GPU = 2**21, 2**27
-"""Most logits that exist at a time; a GPU wants larger pieces."""
+"""Most logits in memory at a time; a GPU needs larger chunks to be busy."""
 TOKENS = 64
-"""But of so many tokens at least: a product with fewer spends its time on taking a large head in."""
+"""Least tokens of a chunk of logits: a product with fewer spends its time on loading a large language head."""
 PAIRS, PAIRS_GPU = 2**12, 2**18
-"""Most pairs of tokens that attention may look at in vain, before two calls are cheaper than one."""
+"""Most masked pairs of tokens in one attention call, before two calls are faster than one."""
 
 PRODUCTS = 2**30
-"""Most products of a token and a weight that micro-batches read together have: so few that a CPU spends much of a
-micro-batch's time on calls."""
+"""Most products of a token and a parameter in merged micro-batches: below it call overhead matters on a CPU."""
 
 
-def logits(vocabulary: int, *, gpu: bool) -> int:
-    """How many logits exist at a time at most.
+def max_logits(vocab_size: int, *, gpu: bool) -> int:
+    """Return how many logits are in memory at a time at most.
 
-    >>> logits(151_936, gpu=False) // 151_936
+    >>> max_logits(151_936, gpu=False) // 151_936
     64
     """
-    return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocabulary)
+    return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocab_size)
 
 
-def runs(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:
-    """Which completions of a prompt are attended to in one call; the first goes with the prompt, and is alone.
+def attention_calls(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:
+    """Return the completions of a prompt, grouped by attention call; the first goes with the prompt, alone.
 
-    Tokens of different completions do not see each other, so that a call for several looks at pairs in vain; but a
-    call costs time too, which is all the time there is where completions are short.
+    Tokens of different completions do not attend to each other, so a call for several computes masked pairs. Each call
+    also has overhead, which dominates for short completions.
 
     Args:
         lengths: Tokens of each completion, in order.
-        pairs: As `PAIRS` has it.
+        pairs: Most masked pairs of a call.
 
-    >>> runs([30, 30, 30, 100, 5, 5])
+    >>> attention_calls([30, 30, 30, 100, 5, 5])
     [[30], [30, 30], [100, 5, 5]]
     """
-    found = [list(lengths[:1])]
+    calls = [list(lengths[:1])]
     for length in lengths[1:]:
-        if len(found) > 1 and 2 * sum(found[-1]) * length <= pairs:
-            found[-1].append(length)
+        if len(calls) > 1 and 2 * sum(calls[-1]) * length <= pairs:
+            calls[-1].append(length)
         else:
-            found.append([length])
-    return found
+            calls.append([length])
+    return calls

@@ -1,10 +1,10 @@
-"""A LoRA layer in float32, forward and backward, without the sums that its modules make one by one.
+"""LoRA layer in float32, forward and backward, with the adapter's product added inside that of the base.
 
     y = x Wᵀ + b + s u Bᵀ,    u = x Aᵀ
     ∂/∂x = g W + s v A,   ∂/∂A = s vᵀ x,   ∂/∂B = s gᵀ u,    v = g B
 
-The small product is added while it is computed, into the large one, and both are made by the quicker of the libraries
-(`products.py`). Nothing is kept for the backward pass that was not kept before, and the numbers are the same to
+PEFT's layer computes two products and adds them. Here the small product accumulates into the large one, and the faster
+CPU library computes both (`cpu_linear.py`). Autograd keeps the same tensors as with PEFT, and results agree up to
 rounding.
 """
 
@@ -16,19 +16,19 @@ import torch
 from peft.tuners.lora.layer import Linear
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels.cpu_linear import product
-from rlm_plugins.kernels.plain_linear import LORA, adapters, is_mergeable, is_plain, upright
+from rlm_plugins.kernels.cpu_linear import fast_linear
+from rlm_plugins.kernels.plain_linear import LORA, adapters, is_mergeable, is_plain, output_first
 
-SMALL = 2**24
-"""Products of two numbers in a call: with fewer, what it takes to ask is more than what is saved."""
+MIN_PRODUCTS = 2**24
+"""Multiplications of a call below which the checks cost more than fusing saves."""
 
 
-def fuse(model: Any, *, on: bool = True) -> None:
-    """Makes the LoRA layers of a model compute so, while they are plain (no dropout, DoRA, casts, …) and read much.
+def fuse_lora(model: Any, *, on: bool = True) -> None:
+    """Fuse the LoRA layers of a model; a call falls back to PEFT if it is small or its layer is modified.
 
     Args:
-        model: Any.
-        on: Else those that somebody else has fused compute as PEFT has it again.
+        model: Any module.
+        on: False restores PEFT's layers.
     """
     for layer in model.modules():
         if type(layer) in (Linear, FusedLinear):
@@ -36,22 +36,25 @@ def fuse(model: Any, *, on: bool = True) -> None:
 
 
 class FusedLinear(Linear):  # type: ignore[misc]
-    """PEFT's layer, which stays what it is to everybody else."""
+    """LoRA layer of PEFT with a fused forward and backward pass."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """(…, O) from (…, I). What is small, not plain float32, or has a trained base, is left to PEFT."""
-        few = x.numel() * self.out_features < SMALL
-        if few or args or kwargs or x.dtype != torch.float32 or _is_traced():
+        """Return (…, O) from (…, I); PEFT computes small calls, other dtypes and layers with a trained base."""
+        is_small = x.numel() * self.out_features < MIN_PRODUCTS
+        if is_small or args or kwargs or x.dtype != torch.float32 or _is_traced():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
-        base, found = self.base_layer, None
-        weight, flat = upright(base, base.weight), x.reshape(-1, x.shape[-1])
+        base, output = self.base_layer, None
+        weight, flat = output_first(base, base.weight), x.reshape(-1, x.shape[-1])
         if is_fusible(self):
             (name,) = adapters(self)
             a, b, scale = self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
-            found = _Fused.apply(flat, weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+            output = _Fused.apply(flat, weight, base.bias, a, b, scale)  # type: ignore[no-untyped-call]
+        # The reference pass: adapters are off, and nothing needs a gradient.
         elif self.disable_adapters and not self.merged and is_plain(base) and not torch.is_grad_enabled():
-            found = product(flat, weight, base.bias)
-        return super().forward(x) if found is None else found.view(*x.shape[:-1], found.shape[-1])  # type: ignore[no-any-return]
+            output = fast_linear(flat, weight, base.bias)
+        if output is None:
+            return super().forward(x)  # type: ignore[no-any-return]
+        return output.view(*x.shape[:-1], output.shape[-1])  # type: ignore[no-any-return]
 
 
 LORA.add(FusedLinear)
@@ -68,33 +71,36 @@ class _Fused(torch.autograd.Function):
         b: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        u = product(x, a)
+        u = fast_linear(x, a)
         ctx.save_for_backward(x, weight, a, b, u)
         ctx.scale = scale
-        return product(x, weight, bias).addmm_(u, b.T, alpha=scale)
+        return fast_linear(x, weight, bias).addmm_(u, b.T, alpha=scale)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        if torch.is_grad_enabled():  # else torch would leave these terms out where it is asked for some gradients only
-            raise RlmError("a fused LoRA layer has no second derivative", hint="say `speed: {fused_lora: false}`")
+        if torch.is_grad_enabled():  # PyTorch would silently leave these terms out of a second derivative
+            raise RlmError("second derivatives require PEFT's LoRA layers", hint="set `speed: {fused_lora: false}`")
         x, weight, a, b, u = ctx.saved_tensors
         g_x = g_a = g_b = None
-        v = product(g, b.T)
+        v = fast_linear(g, b.T)
         if ctx.needs_input_grad[0]:
-            g_x = product(g, weight.T).addmm_(v, a, alpha=ctx.scale)
+            g_x = fast_linear(g, weight.T).addmm_(v, a, alpha=ctx.scale)
         if ctx.needs_input_grad[3]:
             g_a = (v.T @ x).mul_(ctx.scale)
         if ctx.needs_input_grad[4]:
-            g_b = (u.T @ g).mul_(ctx.scale).T  # twice as quick as gᵀ u
+            g_b = (u.T @ g).mul_(ctx.scale).T  # twice as fast as gᵀ u
         return g_x, None, None, g_a, g_b, None
 
 
 def _is_traced() -> bool:
-    """Whether torch rewrites what is called: torch.compile, torch.func."""
+    """Return True under `torch.compile` or `torch.func`, which trace or transform calls."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def is_fusible(layer: Any) -> bool:
-    """Whether a LoRA layer is computed as one product at this moment, in float32."""
+    """Return True if a LoRA layer has one mergeable adapter, a frozen base, and computes in float32."""
     trained = any(x.requires_grad for x in layer.base_layer.parameters())
     return is_mergeable(layer) and len(adapters(layer)) == 1 and not trained
+
+
+fuse = fuse_lora  # former name, until the trainer uses the new one

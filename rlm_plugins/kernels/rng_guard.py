@@ -1,4 +1,4 @@
-"""What trials of a model share: random numbers that they must not take, and errors that are an answer."""
+"""RNG state around self-checks of a model, and the errors that count as a failed check."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from contextlib import contextmanager
 
 import torch
 
-DRAWS = "it draws random numbers while it reads"
-"""Why a model is read and written with as ever: in fewer calls, or for other rows, the numbers would be others."""
+USES_RNG = "the forward pass draws random numbers"
+"""Reason for stock passes and stock decoding: fewer calls, or other sequences, would draw other numbers."""
 
-FAILS = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
-"""What a model raises that cannot be read so."""
+MODEL_ERRORS = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
+"""Errors of a model that does not support a self-check."""
 
 
 @contextmanager
-def restored(device: torch.device) -> Iterator[Callable[[], bool]]:
-    """Afterwards the generators of the CPU and of a GPU are as they were; yields who says whether any was drawn from.
+def preserve_rng(device: torch.device) -> Iterator[Callable[[], bool]]:
+    """Restore the RNG state of the CPU and of a GPU on exit.
 
     Args:
-        device: Where the model is.
+        device: Device of the model.
+
+    Yields:
+        A function that returns True if random numbers have been drawn since.
     """
     gpus = [device] if device.type == "cuda" else []
 
@@ -29,3 +32,6 @@ def restored(device: torch.device) -> Iterator[Callable[[], bool]]:
     with torch.random.fork_rng(gpus):
         before = states()
         yield lambda: any(not torch.equal(one, other) for one, other in zip(before, states(), strict=True))
+
+
+restored = preserve_rng  # former name, until the trainer uses the new one

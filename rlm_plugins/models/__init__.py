@@ -1,1 +1,1 @@
-"""Everything with weights beside the policy: adapters, critics, reward models; and how a policy is loaded or made."""
+"""Models: loading and initialization of policies, adapters, critics, reward models, auxiliary optimizers."""

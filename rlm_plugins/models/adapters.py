@@ -1,4 +1,4 @@
-"""An adapter beside the policy's, on the policy's own frozen base: one more model for the memory of a few layers."""
+"""Additional LoRA adapters on the policy's frozen base: another model for the memory of its adapter."""
 
 from __future__ import annotations
 
@@ -15,70 +15,72 @@ FILE = "adapter_model.safetensors"
 
 
 class Adapter:
-    """An adapter that takes the place of the policy's while it reads: a critic's, which learns, or a reward model's.
+    """An adapter that replaces the policy's during its own forward passes: a critic's (trained) or a reward model's.
 
     Args:
-        policy: A PEFT model. Its list of adapters does not name this one: PEFT saves and loads all it lists.
-        name: What the layers call it; unlike those that are there.
+        policy: A PEFT model. Its `peft_config` does not list this adapter: PEFT saves and loads all it lists.
+        name: Name of the adapter in the layers; must be unused.
         config: A ``peft.LoraConfig``.
-        learns: Whether its weights are trained.
+        trainable: True if its weights are trained.
     """
 
-    def __init__(self, policy: Any, name: str, config: Any, *, learns: bool) -> None:
-        self.base, self._name, self._learns = policy.get_base_model(), name, learns
-        self._usual = policy.active_adapters
+    def __init__(self, policy: Any, name: str, config: Any, *, trainable: bool) -> None:
+        self.base, self._name, self._trainable = policy.get_base_model(), name, trainable
+        self._policy_adapters = policy.active_adapters
         policy.add_adapter(name, config)
         self.config = policy.peft_config.pop(name)
-        self._switch(self._usual)
+        self._activate(self._policy_adapters)
 
-    def _switch(self, adapters: Any, learns: bool = True) -> None:
+    def _activate(self, adapters: Any, trainable: bool = True) -> None:
         from peft.tuners.tuners_utils import set_adapter
 
-        set_adapter(self.base, adapters, inference_mode=not learns)
+        set_adapter(self.base, adapters, inference_mode=not trainable)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While it lasts this adapter stands where the policy's does; where it never learns, at rest."""
-        self._switch(self._name, self._learns)
+    def active(self) -> Iterator[None]:
+        """Activate this adapter instead of the policy's; if not trainable, in evaluation mode without gradient."""
+        self._activate(self._name, self._trainable)
         try:
-            with nullcontext() if self._learns else at_rest(self.base):
+            with nullcontext() if self._trainable else evaluation_mode(self.base):
                 yield
         finally:
-            self._switch(self._usual)
+            self._activate(self._policy_adapters)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Its weights, as the base calls them."""
+        """Return its weights by their names in the base."""
         return {name: x for name, x in self.base.named_parameters() if f".{self._name}." in name}
 
-    def in_file(self, name: str) -> str:
-        """As PEFT calls a weight of it in a file."""
+    def file_key(self, name: str) -> str:
+        """Return PEFT's name of a weight in a file."""
         return "base_model.model." + name.replace(f".{self._name}.", ".")
 
     def parameters(self) -> list[torch.Tensor]:
-        """Its weights."""
+        """Return its weights."""
         return list(self.weights().values())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Its weights, as a file calls them."""
-        return {self.in_file(name): x.detach().cpu() for name, x in self.weights().items()}
+        """Return its weights by their names in a file."""
+        return {self.file_key(name): x.detach().cpu() for name, x in self.weights().items()}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes over weights from a file, or from another adapter like it.
+        """Load weights from a file, or from another adapter of the same shape.
 
         Raises:
             RlmError: They do not fit the policy's base.
         """
-        mine = {self.in_file(name): x for name, x in self.weights().items()}
-        odd = sorted(set(mine) ^ set(state)) + [n for n in mine if n in state and mine[n].shape != state[n].shape]
-        if odd:
-            raise RlmError(f"the adapter is not one of this base: they do not agree on '{odd[0]}'", where=self._name)
+        mine = {self.file_key(name): x for name, x in self.weights().items()}
+        mismatched = sorted(set(mine) ^ set(state)) + [
+            n for n in mine if n in state and mine[n].shape != state[n].shape
+        ]
+        if mismatched:
+            raise RlmError(f"the adapter does not fit this base: '{mismatched[0]}' differs", where=self._name)
         with torch.no_grad():
             for name, x in mine.items():
                 x.copy_(state[name])
 
 
-def guest(policy: Any, name: str, folder: Path) -> Adapter:
-    """The adapter that PEFT has saved in a folder; it never trains, and making it draws no random number.
+def load_adapter(policy: Any, name: str, folder: Path) -> Adapter:
+    """Load an adapter that PEFT saved in a folder; it is not trainable, and no RNG state is used.
 
     Raises:
         RlmError: It does not fit the policy's base.
@@ -88,38 +90,38 @@ def guest(policy: Any, name: str, folder: Path) -> Adapter:
 
     config = LoraConfig.from_pretrained(folder)
     config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
-    found = drawn(policy, name, config, learns=False)
+    adapter = new_adapter(policy, name, config, trainable=False)
     saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
     try:
-        found.load_state_dict(saved)
+        adapter.load_state_dict(saved)
     except RlmError as error:
         raise RlmError(error.problem, where=str(folder)) from None
-    return found
+    return adapter
 
 
-def drawn(policy: Any, name: str, config: Any, *, learns: bool, seed: int = 0) -> Adapter:
-    """A new adapter, drawn at random by `seed` alone: the run's own random numbers stay where they are."""
-    here = [x.device for x in policy.parameters() if x.is_cuda]
-    with torch.random.fork_rng(devices=sorted({x.index for x in here})):
+def new_adapter(policy: Any, name: str, config: Any, *, trainable: bool, seed: int = 0) -> Adapter:
+    """Initialize an adapter at random from `seed`; the RNG state of the run is unchanged."""
+    cuda_devices = [x.device for x in policy.parameters() if x.is_cuda]
+    with torch.random.fork_rng(devices=sorted({x.index for x in cuda_devices})):
         torch.manual_seed(seed)
-        return Adapter(policy, name, config, learns=learns)
+        return Adapter(policy, name, config, trainable=trainable)
 
 
-def listed(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """`weights` without those of adapters that the policy's list does not name: a critic's, a guest's."""
+def without_auxiliary(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return `weights` without those of adapters that `peft_config` does not list: a critic's, a reward model's."""
     names = {f".{name}." for module in policy.modules() for name in getattr(module, "lora_A", ())}
     names -= {f".{name}." for name in policy.peft_config}
     return {key: x for key, x in weights.items() if not any(name in key for name in names)}
 
 
 @contextmanager
-def at_rest(model: Any) -> Iterator[None]:
-    """While it lasts, `model` is in evaluation mode and learns nothing."""
-    was = [(module, module.training) for module in model.modules()]
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Set `model` to evaluation mode without gradient, and restore its modes on exit."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, training in was:
+        for module, training in modes:
             module.training = training

@@ -1,7 +1,7 @@
-"""A second language model on the policy's own frozen base: an adapter of its own, and an optimiser of its own.
+"""An auxiliary language model on the policy's frozen base, with its own adapter and its own optimizer.
 
-It is read by the policy's own pass, while its adapter stands where the policy's does; so it costs the memory of an
-adapter, and one that has learned nothing says what the base says.
+Its forward pass is the policy's with another adapter activated, so it costs the memory of an adapter only. Before
+training its output equals the base's.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Any
 import torch
 from jaxtyping import Float
 
-from rlm_plugins.batch import Read
-from rlm_plugins.distributed import processes, share, together
+from rlm_plugins.batch import LogprobsOf
+from rlm_plugins.distributed import gather_lists, processes, rank_slice
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import drawn
+from rlm_plugins.models.adapters import new_adapter
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.rollout.dynamic_sampling import padded
 
 Ids = Sequence[Sequence[int]]
 Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
-"""Log-probabilities (b, width) of some rows and their numbers → their part of a sum over all rows."""
+"""``loss(logp, indices)``: log-probs (b, width) of some sequences and their indices → their share of a sum over all."""
 
 
-class SecondModel:
-    """A language model that a part makes when it meets the policy. Every process has it, and all have the same.
+class AuxiliaryLM:
+    """A language model that a part creates in `setup(policy)`, replicated on every rank.
 
     Args:
         policy: A PEFT model.
-        name: What its layers call the adapter, and errors this model.
-        lora: Fields of ``peft.LoraConfig``; None: those of the policy's adapter, without its dropout.
+        name: Name of the adapter in the layers, and of this model in errors.
+        lora: Fields of ``peft.LoraConfig``; None: those of the policy's adapter, without dropout.
         learning_rate: Of AdamW without weight decay.
-        max_grad_norm: Where its gradient is clipped; 0: nowhere.
-        batch_size: How many rows are read at once.
-        seed: New adapters are drawn at random, by this number alone.
+        max_grad_norm: Gradient clipping threshold; 0: no clipping.
+        batch_size: Sequences per forward pass.
+        seed: Seed of the initialization of the adapter.
 
     Raises:
-        RlmError: The policy's base is not frozen, so that nothing can stand on it, or lies in pieces (FSDP, DeepSpeed).
+        RlmError: The policy's base is not frozen, or is sharded (FSDP, DeepSpeed).
     """
 
     def __init__(
@@ -54,76 +54,86 @@ class SecondModel:
         seed: int = 0,
     ) -> None:
         if any(x.requires_grad and ".lora_" not in name for name, x in policy.named_parameters()):
-            problem = "it stands on the policy's frozen base, and weights of this one are trained"
-            raise RlmError(problem, where=name, hint="train an adapter alone: `model: {lora: {r: …}}`")
+            problem = "an auxiliary model requires a frozen base, but weights of the policy's base are trained"
+            raise RlmError(problem, where=name, hint="train an adapter only: `model: {lora: {r: …}}`")
         if sharding := _sharding():
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`)"
-            raise RlmError(f"it cannot be trained with {sharding}", where=name, hint=hint)
+            raise RlmError(f"an auxiliary model cannot be trained with {sharding}", where=name, hint=hint)
         self._batch_size, self._device = batch_size, policy.device
-        self._adapter = drawn(policy, _free(policy, name), _config(policy, lora), learns=True, seed=seed)
-        self._tutor = AuxiliaryOptimizer(
-            self._adapter, called=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_over_processes
+        self._adapter = new_adapter(
+            policy, _unused_name(policy, name), _config(policy, lora), trainable=True, seed=seed
+        )
+        self._optimizer = AuxiliaryOptimizer(
+            self._adapter, name=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_mean_over_ranks
         )
 
-    def logp(self, read: Read, prompts: Ids, completions: Ids, width: int) -> Float[torch.Tensor, "B width"]:
-        """How likely it finds each token of the completions, without gradient; 0 where a row has none.
+    def logp(
+        self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, width: int
+    ) -> Float[torch.Tensor, "B width"]:
+        """Return the log-prob of each completion token, without gradient; 0 at padding.
 
-        Every process asks for the same rows, reads its share, and gets all.
+        Every rank must call this with the same sequences; each computes its share and receives all results.
 
         Args:
-            read: The word of that name of the scoring room.
+            logprobs_of: `Batch.logprobs_of`.
             prompts, completions: Token ids.
-            width: Of the table.
+            width: Number of columns of the result.
         """
-        found = [torch.zeros(0, width, device="cpu")]
-        with torch.no_grad(), self._adapter.reading():
-            found += [self._read(read, prompts, completions, rows, width).cpu() for rows in self._mine(len(prompts))]
-        return torch.cat(together([torch.cat(found)])).to(self._device)
+        parts = [torch.zeros(0, width, device="cpu")]
+        with torch.no_grad(), self._adapter.active():
+            for rows in self._chunks(len(prompts)):
+                parts.append(self._forward(logprobs_of, prompts, completions, rows, width).cpu())
+        return torch.cat(gather_lists([torch.cat(parts)])).to(self._device)
 
-    def learn(self, read: Read, prompts: Ids, completions: Ids, width: int, loss: Loss, step: int) -> float:
-        """One step of its optimiser down the sum of `loss` over all rows.
+    def train_step(
+        self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, width: int, loss: Loss, step: int
+    ) -> float:
+        """Take one optimizer step on the sum of `loss` over all sequences.
 
         Args:
-            read, prompts, completions, width: As above.
-            loss: Is asked about every row, on one of the processes.
-            step: Optimiser steps of the policy done.
+            logprobs_of, prompts, completions, width: As for `logp`.
+            loss: Called for every sequence on exactly one rank.
+            step: Number of optimizer steps of the policy done.
 
         Returns:
-            ‖gradient‖₂ before the clip.
+            ‖gradient‖₂ before clipping.
         """
-        with self._adapter.reading():
-            for rows in self._mine(len(prompts)):
-                here = loss(self._read(read, prompts, completions, rows, width), rows)
-                (here * processes().num_processes).backward()  # type: ignore[no-untyped-call]
-        for x in self._adapter.parameters():  # a process may have had no row
+        with self._adapter.active():
+            for rows in self._chunks(len(prompts)):
+                total = loss(self._forward(logprobs_of, prompts, completions, rows, width), rows)
+                (total * processes().num_processes).backward()  # type: ignore[no-untyped-call]
+        for x in self._adapter.parameters():  # a rank may have had no sequence
             x.grad = torch.zeros_like(x) if x.grad is None else x.grad
-        return self._tutor.step(step)[0]
+        return self._optimizer.step(step)[0]
 
-    def everywhere(self, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
-        """What each process has noted of its rows while it learned (0 of the others), on all of them."""
-        return torch.stack(together([x.cpu()])).sum(0).to(x.device)
+    def sum_over_ranks(self, x: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
+        """Return the sum over ranks of `x`, which each rank filled for its own sequences (0 for the others)."""
+        return torch.stack(gather_lists([x.cpu()])).sum(0).to(x.device)
 
-    def _mine(self, rows: int) -> list[list[int]]:
-        """The rows of this process, as many at a time as are read at once."""
-        mine = list(range(rows))[share(rows)]
+    def _chunks(self, count: int) -> list[list[int]]:
+        """Return the sequence indices of this rank in chunks of `batch_size`."""
+        mine = list(range(count))[rank_slice(count)]
         return [mine[first : first + self._batch_size] for first in range(0, len(mine), self._batch_size)]
 
-    def _read(self, read: Read, prompts: Ids, completions: Ids, rows: list[int], width: int) -> torch.Tensor:
-        logp = read([prompts[i] for i in rows], [completions[i] for i in rows])
-        there = torch.tensor([[t < len(completions[i]) for t in range(width)] for i in rows], device=logp.device)
-        return padded(logp, width).where(there, 0.0)
+    def _forward(
+        self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, rows: list[int], width: int
+    ) -> torch.Tensor:
+        logp = logprobs_of([prompts[i] for i in rows], [completions[i] for i in rows])
+        lengths = torch.tensor([len(completions[i]) for i in rows], device=logp.device)
+        mask = torch.arange(width, device=logp.device) < lengths.unsqueeze(1)
+        return padded(logp, width).where(mask, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimiser."""
-        return self._tutor.state_dict()
+        """Return weights and optimizer state."""
+        return self._optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there.
+        """Restore weights and optimizer state.
 
         Raises:
-            RlmError: It was saved on another base, or without its optimiser.
+            RlmError: The state belongs to another base, or has no optimizer.
         """
-        self._tutor.load_state_dict(state)
+        self._optimizer.load_state_dict(state)
 
 
 def _config(policy: Any, lora: Mapping[str, Any] | None) -> Any:
@@ -133,25 +143,25 @@ def _config(policy: Any, lora: Mapping[str, Any] | None) -> Any:
         return LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
     config = copy.deepcopy(policy.peft_config[policy.active_adapter])
     config.lora_dropout, config.bias, config.modules_to_save = 0.0, "none", None
-    config.init_lora_weights = True  # says what the base says
+    config.init_lora_weights = True  # so that its output equals the base's
     return config
 
 
 def _sharding() -> str:
-    """What has the weights in pieces, each on another device; empty where they are whole."""
+    """Return the kind of sharding of the weights; empty if they are not sharded."""
     from accelerate.state import AcceleratorState
 
     kind = AcceleratorState().distributed_type.value if AcceleratorState._shared_state else ""
     return kind if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM") else ""
 
 
-def _free(policy: Any, name: str) -> str:
-    """A name that no adapter of the policy has, in its list or beside it."""
+def _unused_name(policy: Any, name: str) -> str:
+    """Return `name` with a number that no adapter in the policy's layers has."""
     taken = {key for module in policy.modules() for key in getattr(module, "lora_A", ())}
     return next(f"{name}{number}" for number in count() if f"{name}{number}" not in taken)
 
 
-def _over_processes(x: torch.Tensor) -> torch.Tensor:
+def _mean_over_ranks(x: torch.Tensor) -> torch.Tensor:
     from accelerate.utils import reduce
 
     mean: torch.Tensor = reduce(x, reduction="mean")

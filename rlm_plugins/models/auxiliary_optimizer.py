@@ -1,4 +1,4 @@
-"""Who moves a model that learns beside the policy: an optimiser of its own, with its own learning rate and clip."""
+"""Optimizer of an auxiliary model (critic, PRIME), with its own learning rate and gradient clipping."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.schedule import Schedule, at
 
 Mean = Callable[[torch.Tensor], torch.Tensor]
-"""Over the processes."""
+"""Mean of a tensor over the ranks."""
 
 
 class Trainable(Protocol):
-    """What learns: a critic, or a second model."""
+    """A model with its own optimizer: a critic or an auxiliary language model."""
 
     def parameters(self) -> list[torch.Tensor]:
-        """What is trained of it."""
+        """Return the trained parameters."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -31,74 +31,74 @@ P = TypeVar("P", bound=Trainable)
 
 
 class AuxiliaryOptimizer(Generic[P]):
-    """AdamW without weight decay on everything a pupil trains.
+    """AdamW without weight decay for the trained parameters of one model.
 
-    The gradient of one that is young is large; clipped together with the policy's it would scale that down. And the
-    policy's schedule is no business of its: its learning rate is constant, or moves as the recipe says.
+    Early gradients of such a model are large; clipped together with the policy's, they would scale those down. Its
+    learning rate is independent of the policy's schedule.
 
     Args:
-        pupil: Who learns.
-        called: What errors call it.
+        model: The trained model.
+        name: Its name in errors.
         learning_rate: A number, or a schedule.
-        max_grad_norm: Where its gradient is clipped; 0: nowhere.
-        adam: `betas` and `eps`, where they are not PyTorch's.
-        mean: Brings the processes together.
+        max_grad_norm: Gradient clipping threshold; 0: no clipping.
+        adam: `betas` and `eps`, if other than PyTorch's defaults.
+        mean: Averages the gradients over the ranks.
     """
 
     def __init__(
         self,
-        pupil: P,
+        model: P,
         *,
-        called: str,
+        name: str,
         learning_rate: float | Schedule,
         max_grad_norm: float,
         mean: Mean,
         adam: dict[str, Any] | None = None,
     ) -> None:
-        self.pupil, self._called, self._learning_rate, self._mean = pupil, called, learning_rate, mean
-        self._most = max_grad_norm or math.inf
-        self._optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
+        self.model, self._name, self._learning_rate, self._mean = model, name, learning_rate, mean
+        self._max_grad_norm = max_grad_norm or math.inf
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
 
     def step(self, step: int) -> tuple[float, float]:
-        """Moves the pupil along what it has learned since the last time.
+        """Take an optimizer step on the accumulated gradients.
 
         Args:
-            step: Optimiser steps done.
+            step: Number of optimizer steps done.
 
         Returns:
-            ‖gradient‖₂ before the clip, and the learning rate.
+            ‖gradient‖₂ before clipping, and the learning rate.
         """
-        weights, rate = self.pupil.parameters(), float(at(self._learning_rate, step))
-        self._share(weights)
-        norm = torch.nn.utils.clip_grad_norm_(weights, self._most).item()
+        weights, rate = self.model.parameters(), float(at(self._learning_rate, step))
+        self._average_gradients(weights)
+        norm = torch.nn.utils.clip_grad_norm_(weights, self._max_grad_norm).item()
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)  # before the trainer measures the policy's gradient
         return norm, rate
 
-    def _share(self, weights: list[torch.Tensor]) -> None:
-        """The same gradient on every process: the pupil's weights are not among those that DDP looks after."""
+    def _average_gradients(self, weights: list[torch.Tensor]) -> None:
+        """Average the gradients over the ranks; DDP does not handle these weights."""
         if processes().num_processes == 1:
-            return  # all gradients in one piece are as large as the pupil
-        learned = [x for x in weights if x.grad is not None]
-        if not learned:
+            return  # saves the concatenation, which is as large as the model
+        with_grad = [x for x in weights if x.grad is not None]
+        if not with_grad:
             return
-        whole = self._mean(torch.cat([x.grad.flatten() for x in learned if x.grad is not None]))
-        for x, gradient in zip(learned, whole.split([x.numel() for x in learned]), strict=True):
+        gradients = self._mean(torch.cat([x.grad.flatten() for x in with_grad if x.grad is not None]))
+        for x, gradient in zip(with_grad, gradients.split([x.numel() for x in with_grad]), strict=True):
             x.grad = gradient.view_as(x)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.pupil.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {**self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """As it was saved.
+        """Restore the state of model and optimizer.
 
         Raises:
-            RlmError: The state of the optimiser is missing, or something of the pupil.
+            RlmError: The state of the optimizer or of the model is missing.
         """
-        self.pupil.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
+        self.model.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
         if "optimizer" not in state:
-            problem = f"the checkpoint has no optimiser of the {self._called}: it cannot go on exactly"
-            raise RlmError(problem, where=self._called)
+            problem = f"the checkpoint has no optimizer state of the {self._name}: training cannot resume exactly"
+            raise RlmError(problem, where=self._name)
         self._optimizer.load_state_dict(state["optimizer"])

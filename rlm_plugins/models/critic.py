@@ -1,11 +1,11 @@
-"""The critic: how much reward is still to come, read off the hidden state before each token.
+"""The critic: a value head on the hidden state before each token, which predicts the return.
 
-V(t) = h · w + b, with h the hidden state that the trunk has after every token before t: it has seen the prompt and
-what was written so far, not the token it is asked about. The head starts at zero: a new critic expects nothing.
+V(t) = h · w + b, with h the trunk's hidden state at the last token before t: a function of the prompt and of the
+tokens before t. The head starts at zero, so the values of a new critic are 0.
 
-Three trunks. `SharedCritic` (critic_adapter.py): the policy's own frozen base under a second LoRA adapter, so that the
-base is in memory once. `HeadCritic`: the policy itself, whose hidden states it reads and never moves.
-`SeparateCritic`: a copy of the model the policy starts from.
+Three trunks. `SharedCritic` (shared_critic.py): the policy's frozen base with a second LoRA adapter, so that the base
+is in memory once. `HeadCritic`: the policy itself, without gradient into it. `SeparateCritic`: a copy of the model
+that the policy starts from.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import attention
-from rlm_plugins.packing.forward import inputs_of
-from rlm_plugins.packing.layout import Layout
+from rlm_plugins.packing import Layout, install_attention, model_inputs
 
 HEAD = "value_head.safetensors"
 
@@ -32,7 +30,7 @@ class Critic:
     Args:
         trunk: (B, T) token ids → hidden states; a transformer without its language head.
         width: Size of a hidden state.
-        device: Where the head lives; it is kept in float32 whatever the trunk is.
+        device: Device of the head, which is float32 for any trunk.
     """
 
     def __init__(self, trunk: Any, width: int, device: Any) -> None:
@@ -41,87 +39,93 @@ class Critic:
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
-    def body(self) -> dict[str, torch.Tensor]:
-        """What it trains beside the head, by name."""
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
+        """Return the trained parameters beside the head, by name."""
         return {}
 
     def parameters(self) -> list[torch.Tensor]:
-        """Everything it trains; nothing of it is trained with the policy."""
-        return [*self.body().values(), *self.head.parameters()]
+        """Return all trained parameters; the policy's optimizer has none of them."""
+        return [*self.trunk_weights().values(), *self.head.parameters()]
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While it lasts, the trunk is the critic's; backward passes of the critic belong in here too."""
+    def active(self) -> Iterator[None]:
+        """Make the trunk the critic's for forward and backward passes in this context."""
         yield
 
-    def listening(self) -> Any:
-        """A context that gives the hidden states of the policy's passes, where this critic reads those; else None."""
+    def capture_hidden(self) -> Any:
+        """Return a context that yields the hidden states of the policy's passes; None if this critic has its own."""
         return nullcontext()
 
-    def values(self, ids: Int[torch.Tensor, "B P"], there: Int[torch.Tensor, "B P"], tokens: int) -> torch.Tensor:
-        """(B, tokens) the value before each of the last `tokens` tokens.
+    def values(
+        self, ids: Int[torch.Tensor, "B P"], attention_mask: Int[torch.Tensor, "B P"], width: int
+    ) -> torch.Tensor:
+        """Return the value before each of the last `width` tokens, (B, width).
 
         Args:
             ids: Prompts, padded on the left, and completions, padded on the right.
-            there: 1 where a token is no padding.
-            tokens: Width of the completions.
+            attention_mask: 0 at padding.
+            width: Width of the completions.
         """
-        with self.reading():
-            hidden = self.trunk(input_ids=ids, attention_mask=there, use_cache=False).last_hidden_state
-        return self.of(hidden[:, -tokens - 1 : -1])
+        with self.active():
+            hidden = self.trunk(input_ids=ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+        return self.values_of(hidden[:, -width - 1 : -1])
 
-    def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B tokens"]:
-        """The same, of rows that are read packed; 0 at padding."""
-        attention.install(self.trunk)
-        with self.reading():
-            hidden = self.trunk(**inputs_of(layout)).last_hidden_state
-        return layout.padded(self.of(hidden[0, layout.read]))
+    def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B T"]:
+        """Return the values of a padding-free batch, (B, T); 0 at padding."""
+        install_attention(self.trunk)
+        with self.active():
+            hidden = self.trunk(**model_inputs(layout)).last_hidden_state
+        return layout.unpack(self.values_of(hidden[0, layout.logits_to_keep]))
 
-    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
-        """The values of hidden states."""
+    def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
+        """Return the values of hidden states."""
         with torch.autocast(hidden.device.type, enabled=False):
-            found: torch.Tensor = self.head(hidden.float()).squeeze(-1)
-        return found
+            values: torch.Tensor = self.head(hidden.float()).squeeze(-1)
+        return values
 
-    def learn(self, values: Float[torch.Tensor, "B T"], gradient: Float[torch.Tensor, "B T"]) -> None:
-        """Adds to its gradients, given that of the loss with respect to what it said."""
-        with self.reading():
+    def backward(self, values: Float[torch.Tensor, "B T"], gradient: Float[torch.Tensor, "B T"]) -> None:
+        """Accumulate gradients, given the gradient of the loss with respect to `values`."""
+        with self.active():
             torch.autograd.backward(values, gradient)
 
-    # -- memory
+    # -- state
 
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        return {"body": {name: x.detach().cpu() for name, x in self.body().items()}, "head": self.head.state_dict()}
+        return {
+            "body": {name: x.detach().cpu() for name, x in self.trunk_weights().items()},
+            "head": self.head.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As it was saved.
+        """Restore head and trunk.
 
         Raises:
-            RlmError: The value head is missing, or the trunk is another one.
+            RlmError: The value head is missing, or the trunk has other parameters.
         """
         if "head" not in state:
-            raise RlmError("the saved critic has no value head: what it had learned is lost", where="critic")
-        mine, saved = self.body(), state["body"]
-        if odd := set(mine) ^ set(saved):
-            raise RlmError(f"the saved critic is another one: '{min(odd)}' is only in one of the two", where="critic")
+            raise RlmError("the saved critic has no value head", where="critic")
+        mine, saved = self.trunk_weights(), state["body"]
+        if mismatched := set(mine) ^ set(saved):
+            problem = f"the saved critic does not fit: '{min(mismatched)}' is only in one of the two"
+            raise RlmError(problem, where="critic")
         self.head.load_state_dict(state["head"])
         with torch.no_grad():
             for name, x in mine.items():
                 x.copy_(saved[name])
 
     def save(self, folder: Path) -> None:
-        """Writes it as files: the head, and what `_save_body` says."""
+        """Save the head and, by `_save_trunk`, the trunk to files."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: x.detach().cpu().contiguous() for name, x in self.head.state_dict().items()}, folder / HEAD)
-        self._save_body(folder)
+        self._save_trunk(folder)
 
-    def _save_body(self, folder: Path) -> None:
-        """A head alone has none."""
+    def _save_trunk(self, folder: Path) -> None:
+        """Save nothing: this trunk has no parameters of its own."""
 
     def load(self, folder: Path) -> None:
-        """Takes over what `save` wrote.
+        """Load the files of `save`.
 
         Raises:
             RlmError: The folder holds no value head, or another critic.
@@ -129,46 +133,44 @@ class Critic:
         from safetensors.torch import load_file
 
         if not (folder / HEAD).exists():
-            raise RlmError(
-                "there is no value head here, and a critic without it knows nothing", where=str(folder / HEAD)
-            )
-        self.load_state_dict({"head": load_file(folder / HEAD), "body": self._load_body(folder)})
+            raise RlmError("no value head in this folder", where=str(folder / HEAD))
+        self.load_state_dict({"head": load_file(folder / HEAD), "body": self._load_trunk(folder)})
 
-    def _load_body(self, folder: Path) -> dict[str, torch.Tensor]:
+    def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
         return {}
 
 
 class HeadCritic(Critic):
-    """Reads the hidden states of the policy's own passes; its gradient stops there."""
+    """A value head on the hidden states of the policy's own passes, without gradient into the policy."""
 
-    def of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
-        """The values of hidden states, which learn nothing from it."""
-        return super().of(hidden.detach())
+    def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
+        """Return the values of hidden states, without gradient into them."""
+        return super().values_of(hidden.detach())
 
     @contextmanager
-    def listening(self) -> Iterator[list[torch.Tensor]]:
-        """The hidden states of every pass of the policy while it lasts."""
-        heard: list[torch.Tensor] = []
-        hook = self.trunk.register_forward_hook(lambda *pass_: heard.append(pass_[2].last_hidden_state.detach()))
+    def capture_hidden(self) -> Iterator[list[torch.Tensor]]:
+        """Yield a list that collects the hidden states of every forward pass of the policy."""
+        captured: list[torch.Tensor] = []
+        hook = self.trunk.register_forward_hook(lambda *call: captured.append(call[2].last_hidden_state.detach()))
         try:
-            yield heard
+            yield captured
         finally:
             hook.remove()
 
 
 class SeparateCritic(Critic):
-    """A model of its own: all weights are trained, in float32."""
+    """A model of its own, of which all weights are trained in float32."""
 
     def __init__(self, trunk: Any, width: int, device: Any) -> None:
         super().__init__(trunk.to(device=device, dtype=torch.float32).requires_grad_(True), width, device)
 
-    def body(self) -> dict[str, torch.Tensor]:
-        """All weights of the trunk."""
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
+        """Return all weights of the trunk."""
         return dict(self.trunk.named_parameters())
 
-    def _save_body(self, folder: Path) -> None:
+    def _save_trunk(self, folder: Path) -> None:
         self.trunk.save_pretrained(folder)
 
-    def _load_body(self, folder: Path) -> dict[str, torch.Tensor]:
+    def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
         saved = type(self.trunk).from_pretrained(folder)
         return dict(saved.named_parameters())

@@ -1,4 +1,4 @@
-"""The ingredients of a model made from nothing: a tokenizer of characters and tags, and a small config."""
+"""Tokenizer, config and weights of a small model initialized from scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAT_TEMPLATE = (
     "{% else %}{{ '<|user|>' + m['content'] }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""Turns follow each other without a separator, so a longer conversation always begins with the shorter one."""
+"""Turns are joined without a separator, so a longer conversation always begins with the shorter one."""
 
 
 TOOL, CALL, CALLED = TOOL_TAGS = ("<|tool|>", "<call>", "</call>")
@@ -30,7 +30,7 @@ TOOL_TEMPLATE = (
     "{% else %}{{ '<|user|>' + m['content'] }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""The same with tools: a call is ``<call>times a=3 b=4</call>``. Which tools there are it does not say."""
+"""A chat template with tool calls, as ``<call>times a=3 b=4</call>``; it does not list the tools."""
 TOOL_RESPONSE = {
     "defaults": {"role": "assistant"},
     "start_anchor": ASSISTANT,
@@ -46,11 +46,11 @@ TOOL_RESPONSE = {
         "content": {"close": END, "content": "text"},
     },
 }
-"""How transformers reads such a call; the annotations of the tool give its arguments their types."""
+"""Transformers' response template of such a call; the tool's annotations give its arguments their types."""
 
 
 def vocabulary(characters: str, tools: bool = False) -> dict[str, int]:
-    """Token → id: special tokens, tags (one token each), then one token per character, then the tags of tools.
+    """Return token → id: special tokens, tags (one token each), one token per character, then the tags of tools.
 
     >>> vocabulary("01")["<think>"], vocabulary("01")["1"], vocabulary("01", tools=True)["<call>"]
     (5, 10, 12)
@@ -60,7 +60,7 @@ def vocabulary(characters: str, tools: bool = False) -> dict[str, int]:
 
 
 def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizerFast:
-    """The tokenizer of `vocabulary`; what it does not know becomes ``<|unk|>``."""
+    """Build the tokenizer of `vocabulary`; unknown characters become ``<|unk|>``."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -69,7 +69,7 @@ def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizer
         Regex("|".join((*TAGS, *TOOL_TAGS[1:], r"[\s\S]") if tools else (*TAGS, r"[\s\S]"))), behavior="isolated"
     )
     core.decoder = decoders.Fuse()
-    made = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token=PAD,
         eos_token=END,
@@ -80,12 +80,12 @@ def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizer
         clean_up_tokenization_spaces=False,
     )
     if tools:
-        made.response_template = TOOL_RESPONSE
-    return made
+        tokenizer.response_template = TOOL_RESPONSE
+    return tokenizer
 
 
 def build_config(architecture: str, characters: str, tools: bool = False, **sizes: Any) -> PretrainedConfig:
-    """The config of a decoder with untied embeddings and full attention heads.
+    """Build the config of a decoder with untied embeddings and full attention heads.
 
     Args:
         architecture: ``qwen3`` or ``llama``.
@@ -107,7 +107,7 @@ def build_config(architecture: str, characters: str, tools: bool = False, **size
 
 
 def build_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
-    """Random float32 weights on the CPU, the same for one `seed`; nobody else's random numbers are used up."""
+    """Initialize float32 weights on the CPU from `seed`; the global RNG state is unchanged."""
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

@@ -1,4 +1,4 @@
-"""A critic on the policy's own frozen base, under an adapter of its own: policy, reference and critic in one memory."""
+"""A critic as an additional adapter on the policy's frozen base: policy, reference and critic share its memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ADAPTER = "critic"
 
 
 class SharedCritic(Critic):
-    """The policy's frozen base under an adapter of the critic's own.
+    """A critic with its own LoRA adapter on the policy's frozen base.
 
     Args:
         policy: A PEFT model.
         lora: Fields of ``peft.LoraConfig``.
-        device: As above.
+        device: Device of the value head.
     """
 
     def __init__(self, policy: Any, lora: Mapping[str, Any], device: Any) -> None:
@@ -29,27 +29,29 @@ class SharedCritic(Critic):
 
         base = policy.get_base_model()
         super().__init__(base.base_model, base.config.get_text_config().hidden_size, device)
-        self._adapter = Adapter(policy, ADAPTER, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), learns=True)
+        self._adapter = Adapter(policy, ADAPTER, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), trainable=True)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """While it lasts the critic's adapter stands where the policy's does."""
-        with self._adapter.reading():
+    def active(self) -> Iterator[None]:
+        """Activate the critic's adapter instead of the policy's."""
+        with self._adapter.active():
             yield
 
-    def body(self) -> dict[str, torch.Tensor]:
-        """The adapter."""
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights of the adapter."""
         return self._adapter.weights()
 
-    def _save_body(self, folder: Path) -> None:
+    def _save_trunk(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
         self._adapter.config.save_pretrained(folder)
-        save_file({self._adapter.in_file(name): x.detach().cpu() for name, x in self.body().items()}, folder / FILE)
+        save_file(
+            {self._adapter.file_key(name): x.detach().cpu() for name, x in self.trunk_weights().items()}, folder / FILE
+        )
 
-    def _load_body(self, folder: Path) -> dict[str, torch.Tensor]:
+    def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file
 
         saved = load_file(folder / FILE)
-        names = {name: self._adapter.in_file(name) for name in self.body()}
+        names = {name: self._adapter.file_key(name) for name in self.trunk_weights()}
         return {name: saved[key] for name, key in names.items() if key in saved}

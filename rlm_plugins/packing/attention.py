@@ -1,114 +1,113 @@
-"""Attention over a packed layout: a prompt sees itself, a completion sees its prompt and itself.
+"""Attention over a packed layout: prompt tokens attend to the prompt, completion tokens to prompt and completion.
 
-It stands in transformers' register of attention functions, and takes over where a pass brings a layout; every other
-pass goes on to the function the model had before, so that generation is untouched. The gradient of all branches flows
-into the one trunk.
+It is registered among the attention functions of transformers, and acts in passes with a layout only. All other passes
+use the model's own function, so generation is untouched. Gradients of all completions accumulate in the one prompt.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention as attend
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlm_plugins.packing.layout import Layout
 
-USUAL = ("sdpa", "eager")
-"""The implementations it can stand in for."""
-OURS = "rlm_"
-"""Before their names where it does."""
-OTHER = ("softcap", "position_bias", "s_aux")
-"""What may bend the scores of a model. At its start that may be too little for a trial to see."""
+SUPPORTED = ("sdpa", "eager")
+"""Attention implementations that it can wrap."""
+PREFIX = "rlm_"
+"""Prefix of the names under which wrapped implementations are registered."""
+SCORE_OPTIONS = ("softcap", "position_bias", "s_aux")
+"""Options that change attention scores; at initialization perhaps too little for a self-check to detect."""
 
 
-def usual(model: Any) -> str:
-    """The attention of a transformers model, whether ours stands in for it already or not."""
-    return str(model.config._attn_implementation).removeprefix(OURS)
+def implementation(model: Any) -> str:
+    """Return the attention implementation of a transformers model, without our prefix."""
+    return str(model.config._attn_implementation).removeprefix(PREFIX)
 
 
-def install(model: Any) -> None:
-    """Lets `model`, a transformers model whose attention is one of `USUAL`, take passes with a layout."""
-    own = model.config._attn_implementation
-    if own in USUAL:
-        name = OURS + own
-        if name not in ALL_ATTENTION_FUNCTIONS.valid_keys():
-            AttentionInterface.register(name, _beside(own))
-            AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
-        model.set_attn_implementation(name)
+def install_attention(model: Any) -> None:
+    """Let a transformers model with an implementation in `SUPPORTED` take passes with a layout."""
+    name = model.config._attn_implementation
+    if name in SUPPORTED:
+        wrapped = PREFIX + name
+        if wrapped not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+            AttentionInterface.register(wrapped, _wrap(name))
+            AttentionMaskInterface.register(wrapped, ALL_MASK_ATTENTION_FUNCTIONS[name])
+        model.set_attn_implementation(wrapped)
 
 
-def uninstall(model: Any) -> None:
-    """Undoes `install`."""
-    if model.config._attn_implementation != usual(model):
-        model.set_attn_implementation(usual(model))
+def uninstall_attention(model: Any) -> None:
+    """Undo `install_attention`."""
+    if model.config._attn_implementation != implementation(model):
+        model.set_attn_implementation(implementation(model))
 
 
-def _beside(own: str) -> Callable[..., Any]:
+def _wrap(name: str) -> Callable[..., Any]:
+    """Return an attention function that falls back to implementation `name` without a layout."""
+
     def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
         layout: Layout | None = options.pop("layout", None)
         if layout is not None:
             _check(attention_mask, options)
-            return over(layout, query, key, value, options.get("scaling")), None
-        eager = own == "eager" and _eager_of(module)
-        return (eager or ALL_ATTENTION_FUNCTIONS[own])(module, query, key, value, attention_mask, **options)
+            return packed_attention(layout, query, key, value, options.get("scaling")), None
+        eager = name == "eager" and _eager_of(module)
+        return (eager or ALL_ATTENTION_FUNCTIONS[name])(module, query, key, value, attention_mask, **options)
 
     return attention
 
 
-def _check(mask: torch.Tensor | None, options: Mapping[str, Any]) -> None:
-    """Raises what a trial takes for an answer.
-
-    Raises:
-        TypeError: A model bends the scores, or has a mask of its own in place of the one `packed.inputs_of` gives it.
-    """
-    if odd := [name for name in OTHER if options.get(name) is not None]:
-        raise TypeError(f"packed rows know no `{odd[0]}` of attention")
-    if mask is not None and mask.numel() > 1:
-        raise TypeError("packed rows know no mask of a model's own")
+def _check(attention_mask: torch.Tensor | None, options: Mapping[str, Any]) -> None:
+    """Raise TypeError, which a self-check reports, if a model changes scores or passes a mask of its own."""
+    unsupported = [name for name in SCORE_OPTIONS if options.get(name) is not None]
+    if unsupported:
+        raise TypeError(f"padding-free passes do not support `{unsupported[0]}` of attention")
+    # `model_inputs` passes a mask of one element; anything larger was made by the model.
+    if attention_mask is not None and attention_mask.numel() > 1:
+        raise TypeError("padding-free passes do not support a model that makes its own attention mask")
 
 
 def _eager_of(module: Any) -> Callable[..., Any]:
-    """A model's own eager attention: each file of transformers that has one defines it beside its modules."""
-    import sys
-
-    found: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
-    return found
+    """Return the eager attention of a model, which each modeling file of transformers defines beside its modules."""
+    function: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    return function
 
 
-def over(
+def packed_attention(
     layout: Layout, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None
 ) -> torch.Tensor:
-    """Attention of one packed sequence.
+    """Return the attention output (1, T, heads, d) of one packed sequence.
 
     Args:
-        layout: Who sees whom.
+        layout: Prompts and completions of the sequence.
         query: (1, heads, T, d).
-        key: (1, heads or fewer, T, d); a head of it serves as many consecutive ones of the query as there are more.
-        value: Like `key`.
-        scale: Of the scores; None: 1/√d.
-
-    Returns:
-        (1, T, heads, d).
+        key: (1, key heads, T, d); consecutive query heads share a key head.
+        value: (1, key heads, T, d).
+        scale: Factor of the attention scores; None: 1/√d.
     """
-    shares = query.shape[1] > key.shape[1]
-    if shares and query.device.type != "cpu":  # only the CPU's kernel takes fewer heads and a mask together
-        times = query.shape[1] // key.shape[1]
-        key, value, shares = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1), False
+    grouped = query.shape[1] > key.shape[1]
+    if grouped and query.device.type != "cpu":  # only the CPU kernel supports grouped heads together with a mask
+        repeats = query.shape[1] // key.shape[1]
+        key, value, grouped = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1), False
     sizes = [run.tokens for tree in layout.trees for run in tree.runs]
     pieces = zip(*(x.split(sizes, 2) for x in (query, key, value)), strict=True)
-    found = []
+    outputs = []
     for tree in layout.trees:
         for run in tree.runs:
             q, k, v = next(pieces)
-            if run.sees is None:
-                prompt = k[:, :, : tree.shown], v[:, :, : tree.shown]
+            if run.visible is None:  # the run that starts with the prompt
+                prompt = k[:, :, : tree.prompt_len], v[:, :, : tree.prompt_len]
             else:
                 k, v = torch.cat([prompt[0], k], 2), torch.cat([prompt[1], v], 2)
             mask = run.mask(q.dtype)
-            found.append(attend(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=shares))
-    return torch.cat([x.transpose(1, 2) for x in found], 1)
+            outputs.append(
+                scaled_dot_product_attention(
+                    q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
+                )
+            )
+    return torch.cat([x.transpose(1, 2) for x in outputs], 1)

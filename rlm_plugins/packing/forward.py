@@ -1,4 +1,4 @@
-"""Reading a packed layout through the model's own forward, so that whatever wraps the model stays in charge."""
+"""Forward pass over a packed layout, through the model's own forward, so that wrappers such as DDP still apply."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from jaxtyping import Float
 
-from rlm_plugins.kernels.fused_logprob_head import read_head
+from rlm_plugins.kernels.fused_logprob_head import fused_logprobs
+from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing.layout import Layout
 
 Head = Callable[..., tuple[torch.Tensor, ...]]
 """(hidden states (N, H), weight (V, H), bias (V,) or None) → several (N,)."""
 
 
-def read(
+def packed_logprobs(
     model: Any,
     layout: Layout,
     *,
@@ -24,51 +25,50 @@ def read(
     with_entropy: bool = True,
     entropy_gradient: bool = False,
 ) -> tuple[Float[torch.Tensor, "N"], Float[torch.Tensor, "N"]]:  # noqa: F821
-    """Log-probability and entropy (nats, float32) of what the layout asks for.
+    """Return log-probs and entropies (nats, float32) of the targets of a layout.
 
     Args:
-        model: A causal language model in which `attention.install` was called; it may be wrapped (PEFT, DDP).
-        layout: The rows.
-        temperature: Logits are divided by it.
-        with_entropy: Whether the entropy is asked for; else it is 0.
-        entropy_gradient: Whether the entropy carries a gradient.
+        model: A causal language model after `install_attention`; it may be wrapped (PEFT, DDP).
+        layout: The packed batch.
+        temperature: Divides the logits.
+        with_entropy: Compute the entropy; else it is 0.
+        entropy_gradient: Let gradients flow through the entropy.
     """
     head = partial(
-        read_head,
+        fused_logprobs,
         target=layout.target,
         temperature=temperature,
         with_entropy=with_entropy,
         entropy_gradient=entropy_gradient,
     )
-    logp, entropy = through(model, layout, head)
+    logp, entropy = forward_with_head(model, layout, head)
     return logp, entropy
 
 
-def through(model: Any, layout: Layout, head: Head) -> tuple[Float[torch.Tensor, "N"], ...]:  # noqa: F821
-    """What `head` says of the hidden states that the layout asks for.
+def forward_with_head(model: Any, layout: Layout, head: Head) -> tuple[Float[torch.Tensor, "N"], ...]:  # noqa: F821
+    """Run a packed pass with `head` in place of the language head, and return its outputs.
 
     Args:
-        model: As `read` takes it.
-        layout: The rows.
-        head: Stands in for the language head while the model is called.
+        model: A causal language model after `install_attention`; it may be wrapped (PEFT, DDP).
+        layout: The packed batch.
+        head: Called with the hidden states that predict the targets, and the weight and bias of the language head.
     """
-    own = causal_model(model).get_output_embeddings()
-    own.forward = lambda hidden: torch.stack(head(hidden.squeeze(0), own.weight, own.bias), -1).unsqueeze(0)
+    lm_head = causal_model(model).get_output_embeddings()
+    # The patched head returns its outputs stacked as "logits", so that they pass through any wrapper.
+    lm_head.forward = lambda hidden: torch.stack(head(hidden.squeeze(0), lm_head.weight, lm_head.bias), -1).unsqueeze(0)
     try:
-        found = model(**inputs_of(layout), logits_to_keep=layout.read).logits
+        output = model(**model_inputs(layout), logits_to_keep=layout.logits_to_keep).logits
     finally:
-        del own.forward
-    return found.squeeze(0).unbind(-1)  # type: ignore[no-any-return]
+        del lm_head.forward
+    return output.squeeze(0).unbind(-1)  # type: ignore[no-any-return]
 
 
-def inputs_of(layout: Layout) -> dict[str, Any]:
-    """What a transformers model is called with. A mask in four dimensions tells it to make none of its own."""
+def model_inputs(layout: Layout) -> dict[str, Any]:
+    """Return the inputs of a transformers model for a layout."""
+    # transformers builds no mask of its own if the given one has four dimensions.
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=layout.ids.device)
-    where = {"position_ids": layout.positions, "attention_mask": no_mask, "layout": layout}
-    return {"input_ids": layout.ids, **where, "use_cache": False}
+    positions = {"position_ids": layout.positions, "attention_mask": no_mask, "layout": layout}
+    return {"input_ids": layout.ids, **positions, "use_cache": False}
 
 
-def causal_model(model: Any) -> Any:
-    """The transformers model within its wrappers."""
-    model = getattr(model, "module", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+through, inputs_of = forward_with_head, model_inputs  # former names, until the trainer uses the interface

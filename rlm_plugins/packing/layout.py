@@ -1,7 +1,7 @@
-"""Rows without padding, each prompt once: what one sequence of live tokens says of the batch it stands for.
+"""Layout of a batch without padding and with each prompt once, as one sequence of tokens.
 
-Rows of a group start with the same prompt. One copy of it serves them all: as a tree whose trunk is the prompt and
-whose branches are the completions. The last token of a completion predicts nothing that is asked, so it is left out.
+The completions of a group share a prompt. They form a tree whose trunk is the prompt and whose branches are the
+completions. The last token of a completion predicts nothing that is needed, so it is left out.
 
 ::
 
@@ -19,62 +19,69 @@ from jaxtyping import Bool, Float, Int
 
 @dataclass(frozen=True)
 class Run:
-    """Tokens side by side for which attention is called once.
+    """Consecutive tokens of one attention call.
 
     Args:
-        tokens: How many they are.
-        sees: Which tokens of the prompt and of the run they see; None: the run starts with the prompt, and each sees
-            all before it.
+        tokens: Number of tokens.
+        visible: True where a token of the run attends to a token of the prompt or of the run. None: the run starts
+            with the prompt and is causal.
     """
 
     tokens: int
-    sees: Bool[torch.Tensor, "n P+n"] | None = None
+    visible: Bool[torch.Tensor, "n P+n"] | None = None
     _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict)
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor | None:
-        """What is added to the scores, made once for all layers: 0, or −∞ where a token does not see another."""
-        if self.sees is not None and dtype not in self._masks:
-            nothing = torch.zeros(self.sees.shape, dtype=dtype, device=self.sees.device)
-            self._masks[dtype] = nothing.masked_fill_(~self.sees, -torch.inf)
+        """Return the additive mask, 0 or −∞, computed once for all layers; None if the run is causal."""
+        if self.visible is not None and dtype not in self._masks:
+            zeros = torch.zeros(self.visible.shape, dtype=dtype, device=self.visible.device)
+            self._masks[dtype] = zeros.masked_fill_(~self.visible, -torch.inf)
         return self._masks.get(dtype)
 
 
 @dataclass(frozen=True)
 class Tree:
-    """One prompt and what was written after it.
+    """One prompt and its completions.
 
     Args:
-        shown: Tokens of the prompt.
-        runs: They follow each other in the packed sequence; the first holds the prompt and one completion.
+        prompt_len: Tokens of the prompt.
+        runs: Consecutive in the packed sequence; the first holds the prompt and one completion.
     """
 
-    shown: int
+    prompt_len: int
     runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch of B rows with completions of width C, as one sequence of T live tokens.
+    """Batch of B sequences with completions of width C, packed into one sequence of T tokens.
 
     Args:
         ids: Token ids.
-        positions: Of each token in its padded row, which is where the padded pass has it too.
-        trees: Who sees whom.
-        read: The tokens after which a completion token is asked for.
-        target: The completion tokens asked for.
-        place: Where each of them stands in the flattened (B, C).
+        positions: Position of each token in its padded sequence, as in the padded pass.
+        trees: Prompts with their completions.
+        logits_to_keep: Indices of the tokens whose logits are needed.
+        target: The completion tokens these predict.
+        index: Index of each target in the flattened (B, C).
         shape: B and C.
     """
 
     ids: Int[torch.Tensor, "1 T"]
     positions: Int[torch.Tensor, "1 T"]
     trees: tuple[Tree, ...]
-    read: Int[torch.Tensor, "N"]  # noqa: F821
+    logits_to_keep: Int[torch.Tensor, "N"]  # noqa: F821
     target: Int[torch.Tensor, "N"]  # noqa: F821
-    place: Int[torch.Tensor, "N"]  # noqa: F821
+    index: Int[torch.Tensor, "N"]  # noqa: F821
     shape: tuple[int, int]
 
-    def padded(self, x: Float[torch.Tensor, "N"]) -> Float[torch.Tensor, "B C"]:  # noqa: F821
-        """What was read, where it belongs; 0 where nothing was."""
-        rows, width = self.shape
-        return x.new_zeros(rows * width).index_put((self.place,), x).view(rows, width)
+    def unpack(self, x: Float[torch.Tensor, "N"]) -> Float[torch.Tensor, "B C"]:  # noqa: F821
+        """Scatter one number per target to the padded batch; 0 elsewhere."""
+        batch_size, width = self.shape
+        return x.new_zeros(batch_size * width).index_put((self.index,), x).view(batch_size, width)
+
+    @property
+    def read(self) -> torch.Tensor:
+        """Former name of `logits_to_keep`, until the trainer uses that."""
+        return self.logits_to_keep
+
+    padded = unpack

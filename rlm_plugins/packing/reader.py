@@ -1,4 +1,4 @@
-"""The packed pass as the trainer asks for it: padded in, padded out, where a model takes packed rows."""
+"""Padding-free log-probs with the interface of the padded pass: padded in, padded out."""
 
 from __future__ import annotations
 
@@ -9,50 +9,63 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-from rlm_plugins.packing import attention
-from rlm_plugins.packing import support as fits
-from rlm_plugins.packing.forward import causal_model, read
+from rlm_plugins.kernels.model_traits import causal_model
+from rlm_plugins.packing.attention import install_attention
+from rlm_plugins.packing.forward import packed_logprobs
 from rlm_plugins.packing.pack import is_packable, layouts
+from rlm_plugins.packing.support import PaddedForward, max_packed_length, prepare
 
 logger = logging.getLogger(__name__)
 
 
 class PackedReader:
-    """Reads rows packed.
+    """Padding-free forward pass with each prompt once for its group.
 
     Args:
-        model: The policy; it is prepared for packed rows if it takes them.
-        padded: The stock pass over it.
-        temperature: Logits are divided by it.
-        entropy_gradient: Whether a term of the loss needs the gradient of the entropy.
+        model: The policy; its attention is wrapped if it supports packing.
+        padded_forward: The stock pass, for the self-check.
+        temperature: Divides the logits.
+        entropy_gradient: A term of the loss needs the gradient of the entropy.
+
+    Attributes:
+        reason: Why the model is unsupported and passes stay padded, or None.
     """
 
-    def __init__(self, model: Any, padded: fits.Padded, *, temperature: float, entropy_gradient: bool) -> None:
-        self.reason = fits.prepare(model, padded, temperature=temperature)
-        """Why rows stay padded; None: they do not."""
-        self._longest = fits.longest(causal_model(model).config)
+    def __init__(
+        self, model: Any, padded_forward: PaddedForward, *, temperature: float, entropy_gradient: bool
+    ) -> None:
+        self.reason = prepare(model, padded_forward, temperature=temperature)
+        self._max_length = max_packed_length(causal_model(model).config)
         self._entropy_gradient = entropy_gradient
-        self._told = False
+        self._has_warned = False
 
-    def takes(self, ids: Int[torch.Tensor, "B W"], there: Int[torch.Tensor, "B W"], width: int) -> bool:
-        """Whether these rows are read packed: padding only surrounds them, and their length changes nothing."""
-        if self.reason is not None or not is_packable(there, width):
+    def supports(self, ids: Int[torch.Tensor, "B W"], attention_mask: Int[torch.Tensor, "B W"], width: int) -> bool:
+        """Return True if a batch can be packed: padding surrounds it, and no sequence exceeds the model's limit.
+
+        Args:
+            ids: Prompts, padded on the left, and completions, padded on the right.
+            attention_mask: 1 for tokens, 0 for padding.
+            width: Width of the completions.
+        """
+        if self.reason is not None or not is_packable(attention_mask, width):
             return False
-        if self._longest is None or ids.shape[1] <= self._longest:
+        if self._max_length is None or ids.shape[1] <= self._max_length:
             return True
-        if not self._told:
+        if not self._has_warned:
             logger.warning(
-                "rows are read padded: they are longer than %d tokens, beyond which the model reads otherwise",
-                self._longest,
+                "padded forward passes: the batch is wider than %d tokens, beyond which positions or attention differ",
+                self._max_length,
             )
-        self._told = True
+        self._has_warned = True
         return False
+
+    takes = supports  # former name, until the trainer uses the new one
 
     def __call__(
         self,
         model: Any,
         ids: Int[torch.Tensor, "B W"],
-        there: Int[torch.Tensor, "B W"],
+        attention_mask: Int[torch.Tensor, "B W"],
         width: int,
         *,
         temperature: float,
@@ -60,22 +73,25 @@ class PackedReader:
         live: Sequence[bool] | None = None,
         budget: int | None = None,
     ) -> tuple[Float[torch.Tensor, "B width"], Float[torch.Tensor, "B width"]]:
-        """Log-probabilities and entropies; 0 at padding, of rows that are not live, and where it is not asked for.
+        """Return log-probs and entropies (nats); 0 at padding, for sequences that are not live, and if not requested.
 
         Args:
             model: The policy or its reference, as the trainer holds it.
             ids: Prompts, padded on the left, and completions, padded on the right.
-            there: 1 where a token is no padding.
-            width: Of the completions.
-            temperature: Logits are divided by it.
-            with_entropy: Whether entropies are asked for.
-            live: Whether a row is asked for; None: all are.
-            budget: Most tokens at once, but for a longer tree.
+            attention_mask: 1 for tokens, 0 for padding.
+            width: Width of the completions.
+            temperature: Divides the logits.
+            with_entropy: Compute entropies.
+            live: True for each sequence that is needed; None: all.
+            budget: Most tokens of one pass; a single prompt with its completions may exceed it.
         """
-        attention.install(causal_model(model))  # a reference with weights of its own comes here first
-        learns = self._entropy_gradient and torch.is_grad_enabled()
+        install_attention(causal_model(model))  # a reference model with weights of its own first appears here
+        # Without a term that needs it, the gradient of the entropy would cost one more product.
+        with_gradient = self._entropy_gradient and torch.is_grad_enabled()
         logp = entropy = ids.new_zeros((), dtype=torch.float32)
-        for layout in layouts(ids, there, width, live=live, budget=budget):
-            found = read(model, layout, temperature=temperature, with_entropy=with_entropy, entropy_gradient=learns)
-            logp, entropy = logp + layout.padded(found[0]), entropy + layout.padded(found[1])
+        for layout in layouts(ids, attention_mask, width, live=live, budget=budget):
+            packed = packed_logprobs(
+                model, layout, temperature=temperature, with_entropy=with_entropy, entropy_gradient=with_gradient
+            )
+            logp, entropy = logp + layout.unpack(packed[0]), entropy + layout.unpack(packed[1])
         return logp, entropy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlm_plugins.algorithm import plain_row
+from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.loading import Plugin
@@ -85,7 +85,7 @@ class Catalogue:
         if not library:
             return [other for other in names if "@" not in other], []
         same = [other for other in names if other.endswith(f"@{library}")]
-        own = [other for other in names if plain_row(other) == row]
+        own = [other for other in names if base_name(other) == row]
         return (own, same) if own else (same or names, [])
 
     def _full(self, hook: str) -> list[str]:

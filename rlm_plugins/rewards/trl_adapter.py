@@ -33,12 +33,12 @@ _SOURCES = {
 def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
     """Shows a policy, about to be trained or judged, to the parts that have a method `setup`; its tokenizer if
     asked."""
-    from rlm_plugins.dispatch import blamed
+    from rlm_plugins.dispatch import attribute_errors
 
     for part in parts:
         for guest in part.setup_targets:
             asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(guest.setup).parameters else {}
-            with blamed(part):
+            with attribute_errors(part):
                 guest.setup(policy, results, **asked)
 
 

@@ -22,7 +22,7 @@ def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
         what: The name of what is called.
         call: Calls it.
     """
-    environment, turn = episode.environment, len(episode.ends)
+    environment, turn = episode.environment, len(episode.turn_ends)
     try:
         return within(getattr(environment, "seconds", Environment.seconds), call)
     except (Exception, SystemExit) as error:

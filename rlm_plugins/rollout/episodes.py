@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlm_plugins.environment import Environment, Episode, Message, steps
+from rlm_plugins.environment import Environment, Episode, Message, has_step
 from rlm_plugins.rollout.chat_tokens import ChatTokens
 from rlm_plugins.rollout.env_call import guarded
 from rlm_plugins.rollout.tools import begun, called, reward_of, stepped, tools_of
@@ -111,10 +111,10 @@ class EpisodeRunner:
         _join(row, ids, True, None if logprobs is None else logprobs[: len(ids)])
         message = self._voice.meant(ids, before)
         episode.messages.append(message)
-        episode.ends.append(max(len(row.completion_ids) - 1, 0))
-        episode.paid.append(0.0)
+        episode.turn_ends.append(max(len(row.completion_ids) - 1, 0))
+        episode.turn_rewards.append(0.0)
         if not ids or ids[-1] not in self._ends:
-            episode.cut = True
+            episode.truncated = True
             said = None
         else:
             said = self._said(episode, message)
@@ -123,34 +123,34 @@ class EpisodeRunner:
     def _said(self, episode: Episode, message: Message) -> list[Message] | None:
         """What the world says to an action; None: it is over."""
         environment = episode.environment
-        if not steps(environment):
+        if not has_step(environment):
             told = guarded(episode, "a tool", partial(called, environment, message, self._functions))
             if told is None:
                 return None
-            episode.calls += len(told.messages)
-            episode.failures += told.failures
+            episode.tool_calls += len(told.messages)
+            episode.tool_failures += told.failures
             episode.done = told.done
             return None if told.done else told.messages
         answer = guarded(episode, "step", partial(stepped, environment, message["content"]))
         if answer is None:
             return None
-        observation, episode.paid[-1], episode.done = answer
+        observation, episode.turn_rewards[-1], episode.done = answer
         return None if episode.done else [{"role": "user", "content": observation}]
 
     def _go_on(self, row: EpisodeTokens, said: list[Message] | None) -> None:
         """The world's words, if they and one more token have room; else the episode is over."""
         episode = row.episode
-        if said is not None and len(episode.ends) < getattr(episode.environment, "turns", Environment.turns):
+        if said is not None and len(episode.turn_ends) < getattr(episode.environment, "turns", Environment.turns):
             ids = self._voice.reply(said, chat=not isinstance(episode.prompt, str))
             if len(ids) < self._left(row):
                 episode.messages += said
                 _join(row, ids, False, [0.0] * len(ids))
                 return
-            episode.cut = True
+            episode.truncated = True
         row.over = True
-        if hasattr(episode.environment, "get_reward") and episode.fault is None and episode.paid:
+        if hasattr(episode.environment, "get_reward") and episode.fault is None and episode.turn_rewards:
             paid = guarded(episode, "get_reward", partial(reward_of, episode.environment))
-            episode.paid[-1] += paid or 0.0
+            episode.turn_rewards[-1] += paid or 0.0
 
     def _left(self, row: EpisodeTokens) -> int:
         most = self._room - len(row.completion_ids)
@@ -164,9 +164,9 @@ def told_of(rows: Sequence[EpisodeTokens]) -> dict[str, Any]:
     episodes = [row.episode for row in rows]
     return {
         "prompts": [episode.prompt for episode in episodes],
-        "completions": [e.written if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
+        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
         "completion_ids": [row.own for row in rows],
-        "shown": [episode.told for episode in episodes],
+        "shown": [episode.transcript for episode in episodes],
     }
 
 

@@ -116,7 +116,7 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
         shuffle: Whether that is a new one each epoch.
     """
     if sampler is None or asked_each_time(sampler):
-        from rlm_plugins.builtin.samplers import in_order, shuffled
+        from rlm_plugins.functional.epoch_order import in_order, shuffled
 
         return shuffled if shuffle else lambda size, epoch, seed: in_order(size)
 
@@ -137,9 +137,9 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
 
 
 def _asked(sampler: Bound, given: dict[str, int], step: int | None = None) -> list[int]:
-    from rlm_plugins.dispatch import blamed
+    from rlm_plugins.dispatch import attribute_errors
 
-    with blamed(sampler):
+    with attribute_errors(sampler):
         found: list[Any] = list(sampler.call({name: given[name] for name in named(sampler)}, step))
     return [_row(sampler, i, given["size"]) for i in found]
 

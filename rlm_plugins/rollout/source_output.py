@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 
@@ -29,7 +29,7 @@ def asked(source: Bound, given: Mapping[str, Any], vocabulary: int | None = None
     Raises:
         PartError: It failed, or answered something else.
     """
-    with blamed(source):
+    with attribute_errors(source):
         named = (*source.part.needs, *source.part.welcomes)
         found = source.call({name: given[name] for name in named}, given["step"])
     size = len(given["prompts"])
@@ -38,7 +38,7 @@ def asked(source: Bound, given: Mapping[str, Any], vocabulary: int | None = None
     if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(listed):
         said = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(found).__name__
         needed = f"completion_ids (and whatever else): a list of {size} rows each"
-        raise PartError(f"returned {said}", where=place(source), allowed=needed)
+        raise PartError(f"returned {said}", where=location(source), allowed=needed)
     rows = {("mask" if name == "env_mask" else name): list(values) for name, values in listed.items()}
     rows["completion_ids"] = [_completion(source, row, vocabulary) for row in rows["completion_ids"]]
     for name in (name for name in OF_TOKENS if name in rows):
@@ -69,7 +69,9 @@ def guarded(
 def _prefixes(source: Bound, prefixes: list[Any], rows: int, vocabulary: int | None) -> list[list[int]]:
     if len(prefixes) != rows:
         problem = f"called `write` with {len(prefixes)} prefixes for {rows} prompts"
-        raise PartError(problem, where=place(source), allowed="one list of token ids per prompt (an empty one: none)")
+        raise PartError(
+            problem, where=location(source), allowed="one list of token ids per prompt (an empty one: none)"
+        )
     return [
         _token_ids(source, row, f"called `write` with the prefix {n},", vocabulary) for n, row in enumerate(prefixes)
     ]
@@ -86,11 +88,11 @@ def _token_ids(source: Bound, row: Any, doing: str, vocabulary: int | None, othe
     try:
         ids = [operator.index(token) for token in row]
     except TypeError:
-        raise PartError(f"{doing} {row!r:.80}", where=place(source), allowed=allowed) from None
+        raise PartError(f"{doing} {row!r:.80}", where=location(source), allowed=allowed) from None
     for token in ids:
         if token < 0 or (vocabulary and token >= vocabulary):
             problem = f"{doing} {ids!r:.80} with the token id {token}"
-            raise PartError(problem, where=place(source), allowed=allowed)
+            raise PartError(problem, where=location(source), allowed=allowed)
     return ids
 
 
@@ -102,12 +104,12 @@ def _marks(source: Bound, name: str, number: int, ids: list[int] | None, marks: 
     if not isinstance(marks, Sequence) or len(marks) != len(ids):
         said = f"{len(marks)} entries" if isinstance(marks, Sequence) else f"type {type(marks).__name__}"
         problem = f"returned a {name} of {said} for a row of {len(ids)} tokens"
-        raise PartError(problem, where=place(source), allowed="one entry per token, or None for the row")
+        raise PartError(problem, where=location(source), allowed="one entry per token, or None for the row")
     allowed, is_right = OF_TOKENS[name]
     for token, mark in enumerate(marks):
         if not _holds(is_right, mark):
             problem = f"returned {mark!r:.40} in its {name}: row {number}, token {token}"
-            raise PartError(problem, where=place(source), allowed=allowed)
+            raise PartError(problem, where=location(source), allowed=allowed)
     return list(marks)
 
 

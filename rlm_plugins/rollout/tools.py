@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from rlm_plugins.environment import Message, steps
+from rlm_plugins.environment import Message, has_step
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
 
@@ -19,7 +19,7 @@ _NO_TOOLS = ("reset", "step", "get_reward")
 
 def tools_of(environment: Any) -> list[Callable[..., Any]]:
     """The tools of an environment: its public methods, unless it answers by `step`."""
-    if steps(environment):
+    if has_step(environment):
         return []
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # of the class: runs no property
     return [getattr(environment, name) for name, _ in members if name not in _NO_TOOLS and not name.startswith("_")]

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe import Recipe
@@ -100,11 +100,13 @@ def _told(run: Run, stage: Stage, fault: Fault) -> Fault:
 
 
 def _watcher(part: Bound, run: Run) -> TrainerCallback:
-    with blamed(part):
+    with attribute_errors(part):
         made = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
     if not isinstance(made, TrainerCallback):
         raise PartError(
-            f"returned {type(made).__name__}", where=place(part), allowed="an instance of transformers.TrainerCallback"
+            f"returned {type(made).__name__}",
+            where=location(part),
+            allowed="an instance of transformers.TrainerCallback",
         )
     return made
 

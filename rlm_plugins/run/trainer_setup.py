@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.data.tokenizer_check import check_fit
+from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import default_settings
 from rlm_plugins.registry.protocols import product_of
@@ -47,7 +47,7 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
     """The model to train, its tokenizer, and the LoRA config (None: all weights are trained)."""
     tokenizer = stage.source.tokenizer()
-    check_fit(tokenizer, next(iter(stage.environment_spec.train)))
+    check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
     model = stage.source.load()
     if stage.lora is None:
         return model, tokenizer, None

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from rlm_plugins.environment import Message, steps
+from rlm_plugins.environment import Message, has_step
 from rlm_plugins.rollout.tools import begun, called, stepped
 from rlm_plugins.testing.text_samples import ODD
 
@@ -41,7 +41,7 @@ def played(environment: Any, row: Mapping[str, Any], actions: Actions, functions
     """Everything that the world says to these actions, up to its end."""
     said: list[Any] = [begun(environment, row)]
     for action in actions:
-        if steps(environment):
+        if has_step(environment):
             said.append(stepped(environment, action))
             over = said[-1][-1]
         else:

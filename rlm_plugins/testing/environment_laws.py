@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.environment import Environment, steps
+from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
@@ -83,11 +83,11 @@ def repeat(subject: Subject, draw: Draw) -> None:
 def episode(subject: Subject, draw: Draw) -> None:
     """Where it answers, an episode depends on its row and the actions alone, and no action breaks it."""
     made = built(subject)
-    if not made.answers:
+    if not made.multi_turn:
         return
     row = dict(draw(st.sampled_from(_rows(made.train)[:8])))
     first, second = (made.environment() if made.environment else Environment() for _ in range(2))
-    actions = draw(spoken() if steps(first) else calls([*made.tools, *tools_of(first)]))
+    actions = draw(spoken() if has_step(first) else calls([*made.tools, *tools_of(first)]))
     told = []
     for environment in (first, second):
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation import generate
 from rlm_plugins.testing.law import Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 
@@ -56,4 +56,4 @@ def _given(draw: Draw, *, samples: bool) -> dict[str, Any]:
 
 
 def _ids(subject: Subject, given: dict[str, Any]) -> torch.Tensor:
-    return written(subject.fresh(), model().generate, model(), **given).ids
+    return generate(subject.fresh(), model().generate, model(), **given).ids

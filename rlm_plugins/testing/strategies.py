@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import on_last_token
-from rlm_plugins.step_batch import window_of
+from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.testing import toy_policy as policy
 from rlm_plugins.testing.batch_transforms import wider
 from rlm_plugins.testing.part_under_test import Subject
@@ -90,7 +90,7 @@ def batches(
     batch = _filled(noise, group, mask, score, columns=1 if thin else width, limit=limit)
     if not window:
         return batch
-    step, (places,) = window_of([batch], [noise(rows)])  # in some other order, and as wide as the widest process
+    step, (places,) = build_step_batch([batch], [noise(rows)])  # in some other order, and as wide as the widest process
     return replace(batch, step_batch=wider(step, limit - width), step_batch_rows=places)
 
 

@@ -32,7 +32,7 @@ def rows(subject: Subject, draw: Draw) -> Rows:
         "prompts": [_said("user", text, chat) for text in asked for _ in range(size)],
         "completions": [_said("assistant", text, chat) for text in texts],
         "completion_ids": [list(text.encode())[:100] for text in texts],
-        "episodes": [Episode(None, "", paid=[float(len(text) % 3), 1.0]) for text in texts],
+        "episodes": [Episode(None, "", turn_rewards=[float(len(text) % 3), 1.0]) for text in texts],
         "trainer_state": SimpleNamespace(global_step=draw(st.integers(0, 9)), epoch=0.0, max_steps=10),
         "log_extra": lambda column, values: None,
         "log_metric": lambda name, value: None,

@@ -12,7 +12,7 @@ import torch
 from rlm_plugins import stage
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import listed
+from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
@@ -48,7 +48,7 @@ class Valuing(Moving):
             found.trunk.gradient_checkpointing_enable()
         self._tutor = AuxiliaryOptimizer(
             found,
-            called="critic",
+            name="critic",
             learning_rate=self.args.learning_rate if critic.learning_rate is None else critic.learning_rate,
             max_grad_norm=critic.max_grad_norm,
             adam={"betas": (self.args.adam_beta1, self.args.adam_beta2), "eps": self.args.adam_epsilon},
@@ -65,7 +65,7 @@ class Valuing(Moving):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """The policy alone: what else reads with its base, such as the critic, has files of its own."""
         if hasattr(self.model, "peft_config"):
-            state_dict = listed(self.model, self.model.state_dict() if state_dict is None else state_dict)
+            state_dict = without_auxiliary(self.model, self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, state_dict)
 
     # -- what it expects
@@ -73,7 +73,7 @@ class Valuing(Moving):
     @property
     def critic(self) -> Critic | None:
         """The critic, where there is one."""
-        return None if self._tutor is None else self._tutor.pupil
+        return None if self._tutor is None else self._tutor.model
 
     def _values_before(self, out: dict[str, Any]) -> torch.Tensor | None:
         """The values of all rows of this process (B, T), before the update."""
@@ -123,9 +123,9 @@ class Valuing(Moving):
         """The values (B, T) of the hidden states of the policy's pass over a micro-batch."""
         ids, there, width = padded_rows(inputs)
         if not self._reads_packed(ids, there, width):
-            return critic.of(hidden[:, -width - 1 : -1])
+            return critic.values_of(hidden[:, -width - 1 : -1])
         (layout,) = layouts(ids, there, width)
-        return layout.padded(critic.of(hidden[0, layout.read]))
+        return layout.padded(critic.values_of(hidden[0, layout.read]))
 
     # -- how it learns
 
@@ -135,7 +135,7 @@ class Valuing(Moving):
         if self._tutor is not None:
             for read, leaf in self._said:
                 if leaf.grad is not None:
-                    self._tutor.pupil.learn(read(), leaf.grad)
+                    self._tutor.model.backward(read(), leaf.grad)
             self._said.clear()
             if self.accelerator.sync_gradients:
                 self._move_critic(self._tutor)

@@ -44,7 +44,7 @@ class Playing(Writing):
         self._table_of_episodes: EpisodeRunner | None = None
         self._played: list[EpisodeTokens] | None = None
         super().__init__(**rest)
-        if environment_spec is not None and environment_spec.answers:
+        if environment_spec is not None and environment_spec.multi_turn:
             self._table_of_episodes = EpisodeRunner(
                 environment_spec,
                 self.tokenizer,
@@ -87,7 +87,7 @@ class Playing(Writing):
             ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return Seen(prompts, completions, completion_ids, truncated, completions)
-        return Seen(**told_of(self._played), truncated=[row.episode.cut for row in self._played])
+        return Seen(**told_of(self._played), truncated=[row.episode.truncated for row in self._played])
 
     def _said_of_rows(self, rows: Rows, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """The same, and what each turn was paid (B, T), on its last token."""
@@ -95,14 +95,21 @@ class Playing(Writing):
         if self._played is not None:
             paid = torch.zeros(completion_ids.shape, device=completion_ids.device)
             for i, episode in enumerate(row.episode for row in self._played):
-                paid[i, episode.ends] = torch.tensor(episode.paid, device=paid.device)
+                paid[i, episode.turn_ends] = torch.tensor(episode.turn_rewards, device=paid.device)
             said["turn_rewards"] = paid
             self._log_episodes(self._played)
         return said
 
     def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
         told = [
-            [len(e.ends), sum(e.paid), float(e.done), float(e.fault is not None), e.calls, e.failures]
+            [
+                len(e.turn_ends),
+                sum(e.turn_rewards),
+                float(e.done),
+                float(e.fault is not None),
+                e.tool_calls,
+                e.tool_failures,
+            ]
             for e in (row.episode for row in rows)
         ]
         each = self.accelerator.gather(torch.tensor(told, dtype=torch.float32, device=self.accelerator.device))

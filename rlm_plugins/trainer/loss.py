@@ -12,7 +12,7 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.packing.regroup import counts_by_row
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.step_batch import window_of
+from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.trainer.micro_batches import Dealing
 
 
@@ -38,7 +38,7 @@ class Learning(Dealing):
 
     def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         live = self._live(inputs)
-        with self.critic.listening() if self.critic is not None else nullcontext() as heard:
+        with self.critic.capture_hidden() if self.critic is not None else nullcontext() as heard:
             logp, entropy, aux_loss = self._read(
                 model,
                 inputs,
@@ -130,7 +130,7 @@ class Learning(Dealing):
                 values = self._values(inputs) if self.critic is not None else None
             pieces.append(self._learning_batch(inputs, logp, entropy, values))
         places = [inputs["row"] for inputs in upcoming]
-        window, rows = window_of(pieces, places, self._gather_rows, self.accelerator.process_index)
+        window, rows = build_step_batch(pieces, places, self._gather_rows, self.accelerator.process_index)
         return [(window, numbers) for numbers in rows]
 
     def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:

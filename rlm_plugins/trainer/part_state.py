@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.dispatch import blamed, place
+from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 
@@ -25,7 +25,7 @@ class Memory:
     def state_dict(self) -> Any:
         """Its state."""
         target: Any = self._part.target
-        with blamed(self._part):
+        with attribute_errors(self._part):
             return target.state_dict()
 
     def check(self) -> None:
@@ -45,10 +45,10 @@ class Memory:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             problem = f"its state_dict cannot be kept in a checkpoint ({reason})"
             allowed = "numbers, text, None and tensors, in lists, tuples and dicts"
-            raise PartError(problem, where=place(self._part), allowed=allowed) from error
+            raise PartError(problem, where=location(self._part), allowed=allowed) from error
 
     def load_state_dict(self, state: Any) -> None:
         """Hands a state back to the part."""
         target: Any = self._part.target
-        with blamed(self._part):
+        with attribute_errors(self._part):
             target.load_state_dict(state)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.distributed import share, together
+from rlm_plugins.distributed import gather_lists, rank_slice
 from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.fault_log import agree
 from rlm_plugins.rewards.trl_adapter import answered
@@ -35,7 +35,7 @@ class Trying(Hurrying):
             "prompt_ids": lambda: ids("prompt"),
             "completion_ids": lambda: ids("completion"),
         }
-        return {name: together(rows()) for name, rows in make.items() if self._scoring_names(name)} | {
+        return {name: gather_lists(rows()) for name, rows in make.items() if self._scoring_names(name)} | {
             "logprobs_of": self._try_reading,
             "generate": self._try_writing,
             "rewards_of": self._try_judging,
@@ -59,12 +59,12 @@ class Trying(Hurrying):
         """What the policy writes, as many rows at a time as it does of a generation batch."""
         starts = [[]] * len(prompts) if prefixes is None else prefixes
         _same_length("generate", prompts, starts)
-        mine, written = share(len(prompts)), []
+        mine, written = rank_slice(len(prompts)), []
         size = self.args.per_device_train_batch_size * self.args.steps_per_generation
         for first in range(0, mine.stop - mine.start, size):  # as often on every process
             rows = slice(mine.start + first, min(mine.start + first + size, mine.stop))
             written += self.write(prompts[rows], starts[rows], greedy=greedy)[0]
-        return together(written)
+        return gather_lists(written)
 
     def _try_judging(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
@@ -75,8 +75,8 @@ class Trying(Hurrying):
             Fault: Of a reward that stops the run; on every process.
         """
         _same_length("rewards_of", prompts, completion_ids, inputs)
-        mine = share(len(prompts))
-        said = together(self._judged(prompts[mine], completion_ids[mine], inputs[mine]))
+        mine = rank_slice(len(prompts))
+        said = gather_lists(self._judged(prompts[mine], completion_ids[mine], inputs[mine]))
         return self._weighted(torch.tensor(said, device=self.accelerator.device).view(-1, len(self._rewards)))
 
     def _judged(
@@ -92,7 +92,7 @@ class Trying(Hurrying):
         if self._faults is not None:
             agree(self._faults.stop)
             skipped = self._faults.skipped
-            records = together(self._faults.records)
+            records = gather_lists(self._faults.records)
             if records and self._note is not None:
                 self._note(records)
         rows = zip(*said, strict=True)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select, teach
+from rlm_plugins.dispatch import select, update_part
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
-from rlm_plugins.step import compare, sift
+from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.logprobs import loss_mask
 from rlm_plugins.trainer.part_tools import Trying
 
@@ -37,10 +37,10 @@ class Scoring(Trying):
             out, batch = self._refilled(inputs, self.equation.refill)
         else:
             out, batch = self._drawn(inputs)
-        scored = compare(batch, self.equation)
+        scored = compute_advantages(batch, self.equation)
         if self.model.training:
             for part in self._learners():
-                teach(part, scored)
+                update_part(part, scored)
         width = out["completion_ids"].shape[1]
         for name in ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp"):
             value = getattr(scored, name)
@@ -67,10 +67,10 @@ class Scoring(Trying):
             out |= self._said_of_rows(self._written, out["completion_ids"])
         batch = self._scoring_batch(out)
         self._log_rewards(batch)
-        batch = sift(batch, self.equation)
+        batch = shape_and_filter(batch, self.equation)
         self._log_sieve(batch)
         if self._sampler is not None and self.model.training:
-            teach(self._sampler, batch)
+            update_part(self._sampler, batch)
         return out, batch
 
     def _refilled(self, inputs: list[dict[str, Any]], most: int) -> tuple[dict[str, Any], Batch]:

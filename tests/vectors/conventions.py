@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import Algorithm, turned
+from rlm_plugins.algorithm import Algorithm, with_knobs
 from vectors.advantages import OPEN
 from vectors.records import RECORDS, Args, Case, fits
 
@@ -36,7 +36,7 @@ def pairs() -> list[tuple[str, Args, Setting]]:
 
 def loss(row: Algorithm, **knobs: Any) -> Algorithm:
     """The row with other knobs of its policy loss, and without its penalty, which these records do not have."""
-    return replace(row, policy_loss=turned(row.policy_loss, **knobs), penalties=())
+    return replace(row, policy_loss=with_knobs(row.policy_loss, **knobs), penalties=())
 
 
 # ---------------------------------------------------------------- TRL
@@ -63,14 +63,14 @@ def as_it_is(row: Algorithm, args: Args, case: Case) -> Algorithm:
 @holds("gfpo@trl", "gfpo_trainer[filter + advantage lines]")
 def trl_kept(row: Algorithm, args: Args, case: Case) -> Algorithm:
     by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
-    return replace(row, filters=[turned("keep_k", k=args["keep"], by=by)])
+    return replace(row, filters=[with_knobs("keep_k", k=args["keep"], by=by)])
 
 
 @holds("rloo@trl", TRL_RLOO)
 def trl_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
     scale = "batch" if args["normalize_advantages"] else "none"
     return replace(
-        row, shapers=[turned(row.shapers[0], beta=args["beta"])], advantage=turned(row.advantage, scale=scale)
+        row, shapers=[with_knobs(row.shapers[0], beta=args["beta"])], advantage=with_knobs(row.advantage, scale=scale)
     )
 
 
@@ -87,7 +87,7 @@ def trl_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
 @holds("grpo@trl", TRL_LOSS, loss_type="dapo", beta=0.04, use_bias_correction_kl=True)
 def trl_kl(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """The only records with a KL are sums over tokens."""
-    return replace(row, policy_loss=turned(row.policy_loss, epsilon_high=0.28), aggregator="token_mean")
+    return replace(row, policy_loss=with_knobs(row.policy_loss, epsilon_high=0.28), aggregator="token_mean")
 
 
 # ---------------------------------------------------------------- verl
@@ -119,7 +119,7 @@ def verl_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
 
 @holds("reinforce_pp@verl", "compute_reinforce_plus_plus_outcome_advantage", rewards="rewards")
 def verl_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    return replace(row, shapers=(), advantage=turned(row.advantage, gamma=args["gamma"]))
+    return replace(row, shapers=(), advantage=with_knobs(row.advantage, gamma=args["gamma"]))
 
 
 @holds(CLIPPED, VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
@@ -138,7 +138,7 @@ def verl_dual_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
 @holds("dr_grpo@verl", VERL_CLIP, loss_agg_mode="seq-mean-token-sum-norm")
 def verl_fixed_length(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """L is the padded width."""
-    aggregator = turned(row.aggregator, length=case.mask.shape[1])
+    aggregator = with_knobs(row.aggregator, length=case.mask.shape[1])
     return replace(loss(row, epsilon_high=args["clip_high"]), aggregator=aggregator)
 
 
@@ -150,18 +150,18 @@ def verl_high(row: Algorithm, args: Args, case: Case) -> Algorithm:
 
 @holds("gmpo@verl", "compute_policy_loss_geo_mean")
 def verl_geometric(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    return replace(row, importance=turned(row.importance, epsilon=args["clip_low"], epsilon_high=args["clip_high"]))
+    return replace(row, importance=with_knobs(row.importance, epsilon=args["clip_low"], epsilon_high=args["clip_high"]))
 
 
 @holds("clip_cov@verl", "compute_policy_loss_clip_cov")
 def verl_clip_cov(row: Algorithm, args: Args, case: Case) -> Algorithm:
     band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
-    return replace(row, token_weights=[turned(row.token_weights[0], **band)])
+    return replace(row, token_weights=[with_knobs(row.token_weights[0], **band)])
 
 
 @holds("kl_cov@verl", "compute_policy_loss_kl_cov")
 def verl_kl_cov(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    cost = turned(row.penalties[0], share=args["kl_cov_ratio"], beta=args["ppo_kl_coef"])
+    cost = with_knobs(row.penalties[0], share=args["kl_cov_ratio"], beta=args["ppo_kl_coef"])
     return replace(row, penalties=[cost])
 
 
@@ -189,8 +189,8 @@ def open_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
 @holds("reinforce_pp@openrlhf", OPEN, estimator="reinforce")
 def open_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
     """With the KL in the reward: nobody is compared, so it does not matter when it is taken off."""
-    kl = turned(row.shapers[0], beta=args["kl_coef"])
-    return replace(row, shapers=[kl], advantage=turned(row.advantage, gamma=args["gamma"]))
+    kl = with_knobs(row.shapers[0], beta=args["kl_coef"])
+    return replace(row, shapers=[kl], advantage=with_knobs(row.advantage, gamma=args["gamma"]))
 
 
 @holds(OPEN_CLIPPED, OPEN_LOSS, dual_clip=None, token_level_loss=True)

@@ -15,7 +15,7 @@ from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.step import Equation, objective
-from rlm_plugins.step_batch import alone
+from rlm_plugins.step_batch import with_own_step_batch
 from vectors.records import Args, Case, Out, part, says
 
 
@@ -50,7 +50,7 @@ def learnt(
         penalties=penalties,
         aggregator=aggregator,
     )
-    loss = objective(alone(batch), equation)
+    loss = objective(with_own_step_batch(batch), equation)
     (gradient,) = torch.autograd.grad(loss, logp)
     return {"loss": loss.detach(), "grad_logp": gradient}
 

@@ -148,7 +148,7 @@ def test_bad_rows_may_be_left_out(tmp_path: Path) -> None:
 def test_another_shape_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no 'problem'"):
         WORLDS["code_table"](path=written(tmp_path, [{"question": "?", "tests": "x"}]))
-    with pytest.raises(RecipeError, match="which data set"):
+    with pytest.raises(RecipeError, match="expected a data set"):
         WORLDS["code_table"]()
 
 

@@ -74,7 +74,7 @@ def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> N
 
     table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
     (row,) = table.play([call["prompt"]], [call], write)
-    assert row.episode.told == "\n".join([called.format(**call), told.format(**call), call["answer"]])
+    assert row.episode.transcript == "\n".join([called.format(**call), told.format(**call), call["answer"]])
     assert row.episode.done
     prompt = words.apply_chat_template(said["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True)
     whole = [*row.prompt_ids, *row.completion_ids]

@@ -126,7 +126,7 @@ def test_another_shape_is_told(row: dict[str, Any], told: str, tmp_path: Path) -
 
 
 def test_a_table_needs_a_path() -> None:
-    with pytest.raises(RecipeError, match="which data set"):
+    with pytest.raises(RecipeError, match="expected a data set"):
         WORLDS["math_table"]()
 
 

@@ -114,7 +114,7 @@ def check_columns(
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
                     hint=nearest(need, [*names, *sample]),
                 )
-            if need in ("episodes", "environments") and not environment_spec.answers:
+            if need in ("episodes", "environments") and not environment_spec.multi_turn:
                 problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
                 raise RecipeError(problem, where=f"{where}[{number}]")
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.environment import Environment, steps
+from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import columns
@@ -34,7 +34,7 @@ def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) 
         problem = f"the environment of '{name}' cannot be made: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where) from error
     kind = type(made).__name__
-    lacks = "" if steps(made) or tools_of(made) else "neither `step` nor a tool"
+    lacks = "" if has_step(made) or tools_of(made) else "neither `step` nor a tool"
     if lacks := lacks if callable(getattr(made, "reset", None)) else "no `reset`":
         allowed = "a class as rlm_plugins.environment.Environment says"
         raise RecipeError(f"{kind}, the environment of '{name}', has {lacks}", where=where, allowed=allowed)
@@ -72,13 +72,13 @@ def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], n
     Raises:
         RecipeError: A part names what turns are paid, and there are none; or somebody else is to write turns.
     """
-    if environment_spec.answers and slots["rollouts"]:
+    if environment_spec.multi_turn and slots["rollouts"]:
         problem = f"'{name}' answers every turn, and rollout sources write a row in one go"
         raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy plays every row")
     for _, part, address in standing(slots, where):
-        if environment_spec.answers and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
+        if environment_spec.multi_turn and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
             problem = f"'{part.part.name}' asks for {max(alone)}, and rows of '{name}' are not written in one go"
             raise RecipeError(problem, where=address, hint="choose a world of one turn, or a part that tries nothing")
-        if "turn_rewards" in part.part.needs and not environment_spec.answers:
+        if "turn_rewards" in part.part.needs and not environment_spec.multi_turn:
             problem = f"'{part.part.name}' needs turn_rewards, and '{name}' is a world of one turn: it pays none"
             raise RecipeError(problem, where=address, hint="choose a world that answers, or leave it out")

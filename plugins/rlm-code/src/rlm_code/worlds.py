@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,12 +10,9 @@ from pydantic import Field
 from rlm_code.cases import BadTests, read
 from rlm_code.presets import PRESETS, Preset
 from rlm_code.trying import try_solutions
-from rlm_plugins.data.loading import open_table
-from rlm_plugins.data.presets import asked_with, check_path, divided
+from rlm_plugins.data.presets import environment_from
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 
 INSTRUCTION = "Write the program in one ```python block."
@@ -31,43 +27,7 @@ _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``questio
     with `seed`; what is asked there is not trained on. `max_rows`: use only the first rows of `split`."""
 
 
-def world_of(name: str, preset: Preset) -> Callable[..., EnvironmentSpec]:
-    """The environment part of one data set."""
-
-    def environment_spec(
-        *,
-        path: str = preset.path,
-        config: str | None = None,
-        revision: str | None = None,
-        split: str = preset.split,
-        test_split: str | None = None,
-        test_rows: Natural = 0,
-        max_rows: Count | None = None,
-        instruction: str = INSTRUCTION,
-        system: str | None = None,
-        chat: bool = True,
-        tried: Natural = 16,
-        skip: Natural = 0,
-        seed: int = 0,
-    ) -> EnvironmentSpec:
-        check_path(path)
-        if config is None and path == preset.path:
-            config = preset.config
-        ask = asked_with("question", instruction, system, chat)
-
-        def rows(split: str, most: int | None) -> Any:
-            table: Any = open_table(path, split, config=config, revision=revision)
-            table = table.select(range(min(most, len(table)))) if most else table
-            return ask(_read(preset, table, path, tried, skip))
-
-        return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
-
-    environment_spec.__name__ = environment_spec.__qualname__ = name
-    environment_spec.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
-    return environment_spec
-
-
-def _read(preset: Preset, table: Any, path: str, tried: int, skip: int) -> Any:
+def _read(preset: Preset, table: Any, path: str, *, tried: Natural = 16, skip: Natural = 0) -> Any:
     """`table` with the columns `question` and `tests`, each question once.
 
     Raises:
@@ -106,4 +66,7 @@ def _read(preset: Preset, table: Any, path: str, tried: int, skip: int) -> Any:
     return table
 
 
-WORLDS = {name: world_of(name, preset) for name, preset in PRESETS.items()}
+WORLDS = {
+    name: environment_from(name, preset, _read, column="question", instruction=INSTRUCTION, knobs=_KNOBS)
+    for name, preset in PRESETS.items()
+}

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlm_plugins.data.answer_extraction import committed
+from rlm_plugins.data.answer_extraction import final_answers
 
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Log = Callable[[str, float], None]
@@ -73,7 +73,7 @@ def _answer(text: str, tag: str, untagged: str) -> str:
     """The answer of a text; empty where it has none, or several."""
     spoken = text.rpartition("</think>")[2]
     if untagged == "wrong" or f"<{tag}>" in spoken:
-        answers = {block.strip() for block in committed(text, tag, "wrong")}
+        answers = {block.strip() for block in final_answers(text, tag, "wrong")}
     else:
         answers = set() if "<think>" in spoken else {spoken.strip()}
     (answer,) = answers if len(answers) == 1 else ("",)

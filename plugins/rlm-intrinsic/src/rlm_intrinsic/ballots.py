@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 
-from rlm_plugins.data.answer_extraction import Untagged, committed, number
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number
 
 Answer = Fraction | str
 """A number where it is one, so that 0.5 and 1/2 are one vote; else the text, up to white space around it."""
@@ -23,14 +23,14 @@ def answer(text: str, tag: str, untagged: Untagged) -> Answer | None:
     >>> answer("<answer>1,000</answer>", "answer", "wrong"), answer("<answer> </answer>", "answer", "wrong")
     (Fraction(1000, 1), None)
     """
-    found = {said(each) for each in committed(text, tag, untagged)}
+    found = {said(each) for each in final_answers(text, tag, untagged)}
     return found.pop() if len(found) == 1 else None
 
 
 def said(text: object) -> Answer | None:
     """An answer as it is counted; None for an empty one."""
     plain = str(text).strip()
-    value = number(plain)
+    value = parse_number(plain)
     return value if value is not None else plain or None
 
 

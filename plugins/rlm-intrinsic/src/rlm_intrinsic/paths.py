@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rlm_intrinsic.ballots import Answer, answer, rows_by
 from rlm_intrinsic.states import Reader, Regex, states
-from rlm_plugins.data.answer_extraction import Untagged, committed
+from rlm_plugins.data.answer_extraction import Untagged, final_answers
 from rlm_plugins.errors import PartError
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -87,7 +87,7 @@ class PathConsistency:
         ways: dict[Answer, set[str]] = {}
         for row, one in given.items():
             if one is not None:
-                ways.setdefault(one, set()).update(committed(completions[row], self._tag, self._untagged))
+                ways.setdefault(one, set()).update(final_answers(completions[row], self._tag, self._untagged))
         return {one: min(texts).strip() for one, texts in ways.items()}
 
     def _path(

@@ -81,7 +81,7 @@ class Reader:
         Raises:
             PartError: The tokenizer knows nothing of an answer.
         """
-        from rlm_plugins.models.adapters import at_rest
+        from rlm_plugins.models.adapters import evaluation_mode
 
         if not ends:
             return []
@@ -89,7 +89,7 @@ class Reader:
         branches: list[Branch] = [(before, self._ids(text)) for text in answers]
         if not all(tokens for _, tokens in branches):
             raise PartError("an answer has no token", hint="does the policy's tokenizer know its letters?")
-        with at_rest(self._model):
+        with evaluation_mode(self._model):
             return self._read([*asked, *ids], [len(asked) + end for end in ends], branches)
 
     def _read(self, trunk: list[int], cuts: list[int], branches: Sequence[Branch]) -> list[list[float]]:
@@ -109,9 +109,9 @@ class Reader:
 
     def _all_seen(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
         """Whether no sliding window ends within the text, and the model reads all of it alike."""
-        from rlm_plugins.packing.support import longest
+        from rlm_plugins.packing import max_packed_length
 
-        most = longest(self._model.config)
+        most = max_packed_length(self._model.config)
         return most is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= most
 
     def _asked(self, prompt: Any) -> list[int]:

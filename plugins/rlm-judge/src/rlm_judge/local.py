@@ -74,11 +74,11 @@ class Policy:
 
 def answers(lent: Lent, questions: Sequence[Question], spec: LocalSpec | PolicySpec, bill: Bill) -> list[Answer]:
     """Greedy answers, by length so that little is padded; the model's mode and its random numbers are left alone."""
-    from rlm_plugins.models.adapters import at_rest
+    from rlm_plugins.models.adapters import evaluation_mode
 
     different = sorted(dict.fromkeys(questions), key=lambda question: len(question.user))
     found: dict[Question, Answer] = {}
-    with _one_at_a_time, at_rest(lent.model):
+    with _one_at_a_time, evaluation_mode(lent.model):
         for start in range(0, len(different), spec.batch_size):
             share = different[start : start + spec.batch_size]
             for question, text in zip(share, _said(lent, share, spec.max_tokens, bill), strict=True):

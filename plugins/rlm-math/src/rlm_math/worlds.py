@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from rlm_math.checking import readable
 from rlm_math.presets import BULKY, PRESETS, Preset
-from rlm_plugins.data.loading import open_table
-from rlm_plugins.data.presets import asked_with, check_path, divided
+from rlm_plugins.data.presets import environment_from
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
@@ -30,45 +25,7 @@ _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``p
     with `seed`; what is asked there is not trained on. `max_rows`: use only the first rows of `split`."""
 
 
-def world_of(name: str, preset: Preset) -> Callable[..., EnvironmentSpec]:
-    """The environment part of one data set."""
-
-    def environment_spec(
-        *,
-        path: str = preset.path,
-        config: str | None = None,
-        revision: str | None = None,
-        split: str = "train",
-        test_split: str | None = None,
-        test_rows: Natural = 0,
-        max_rows: Count | None = None,
-        instruction: str = INSTRUCTION,
-        system: str | None = None,
-        chat: bool = True,
-        check: bool = True,
-        unreadable: Share = 0.05,
-        seed: int = 0,
-    ) -> EnvironmentSpec:
-        check_path(path)
-        if config is None and path == preset.path:
-            config = preset.config
-        ask = asked_with("problem", instruction, system, chat)
-
-        def rows(split: str, most: int | None) -> Any:
-            table: Any = open_table(path, split, config=config, revision=revision)
-            table = _read(preset, table.select(range(min(most, len(table)))) if most else table, path)
-            if check:
-                table = table.select(readable(table["answer"][:], where=f"'{path}'", most=unreadable))
-            return ask(table)
-
-        return divided(rows, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed)
-
-    environment_spec.__name__ = environment_spec.__qualname__ = name
-    environment_spec.__doc__ = f"{preset.about}\n\n    {_KNOBS}\n    "
-    return environment_spec
-
-
-def _read(preset: Preset, table: Any, path: str) -> Any:
+def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadable: Share = 0.05) -> Any:
     """`table` with the columns `problem` and `answer`, each problem once.
 
     Raises:
@@ -97,7 +54,10 @@ def _read(preset: Preset, table: Any, path: str) -> Any:
         values = [str(read[row][place]) for row in kept]
         table = table.add_column(f"_{name}", values)
         table = table.remove_columns([name] if name in table.column_names else []).rename_column(f"_{name}", name)
-    return table
+    return table.select(readable(table["answer"][:], where=f"'{path}'", most=unreadable)) if check else table
 
 
-WORLDS = {name: world_of(name, preset) for name, preset in PRESETS.items()}
+WORLDS = {
+    name: environment_from(name, preset, _read, column="problem", instruction=INSTRUCTION, knobs=_KNOBS)
+    for name, preset in PRESETS.items()
+}

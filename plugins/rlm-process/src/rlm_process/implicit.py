@@ -10,13 +10,13 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.batch import Log, Read
+from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.lazy import torch
 from rlm_process.pairs import right_above_wrong
 
 if TYPE_CHECKING:
-    from rlm_plugins.models.auxiliary_lm import SecondModel
+    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"
@@ -59,7 +59,7 @@ class ImplicitReward:
             "max_grad_norm": max_grad_norm,
             "batch_size": batch_size,
         }
-        self._model: SecondModel | None = None
+        self._model: AuxiliaryLM | None = None
 
     def check(self, lora: Mapping[str, Any] | None) -> None:
         """Whether the base stays as it is.
@@ -73,12 +73,12 @@ class ImplicitReward:
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Makes φ, beside the policy's adapter."""
-        from rlm_plugins.models.auxiliary_lm import SecondModel
+        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
-        self._model = SecondModel(policy, "implicit", **self._made)
+        self._model = AuxiliaryLM(policy, "implicit", **self._made)
 
     @property
-    def model(self) -> SecondModel:
+    def model(self) -> AuxiliaryLM:
         """φ.
 
         Raises:
@@ -94,7 +94,7 @@ class ImplicitReward:
         ref_logp: Float[torch.Tensor, "B T"],
         prompt_ids: Ids,
         completion_ids: Ids,
-        logprobs_of: Read,
+        logprobs_of: LogprobsOf,
     ) -> Float[torch.Tensor, "B T"]:
         logp = self.model.logp(logprobs_of, prompt_ids, completion_ids, mask.shape[1])
         return (self.beta * (logp - ref_logp)).where(mask, 0.0)
@@ -107,7 +107,7 @@ class ImplicitReward:
         ref_logp: Float[torch.Tensor, "B T"],
         prompt_ids: Ids,
         completion_ids: Ids,
-        logprobs_of: Read,
+        logprobs_of: LogprobsOf,
         step: int,
         log: Log,
     ) -> None:
@@ -126,8 +126,8 @@ class ImplicitReward:
 
         numbers = rows.tolist()
         asked = [prompt_ids[i] for i in numbers], [completion_ids[i] for i in numbers]
-        log("implicit_reward/norm", self.model.learn(logprobs_of, *asked, mask.shape[1], loss, step))
-        sums = self.model.everywhere(sums)
+        log("implicit_reward/norm", self.model.train_step(logprobs_of, *asked, mask.shape[1], loss, step))
+        sums = self.model.sum_over_ranks(sums)
         log("implicit_reward/loss", _cross_entropy(sums, labels))
         if (pairs := right_above_wrong(sums, labels, group[rows])) is not None:
             log("implicit_reward/pairs", pairs)

@@ -11,7 +11,7 @@ import torch
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.evaluate import Report, interval
-from rlm_plugins.models.adapters import at_rest
+from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.rewards.trl_adapter import text_of
 from rlm_plugins.stage import Stage
 from rlm_process.grader import Grader, load
@@ -104,7 +104,7 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
     grader = Grader(judge, tokenizer, **how, batch_size=stage.evaluation.batch_size)
     mine = list(rows)[state.process_index :: state.num_processes]
     read = [readable(row) for row in mine]
-    with at_rest(judge):
+    with evaluation_mode(judge):
         scores = grader.scores([grader.asked(row["prompt"], said) for row, (said, _) in zip(mine, read, strict=True)])
     found = [_sample(row, known, said) for row, (_, known), said in zip(mine, read, scores, strict=True)]
     found = gather_object(found) if state.num_processes > 1 else found

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from pydantic import PositiveInt
 
-from rlm_plugins.batch import Log, Score, Write
+from rlm_plugins.batch import Generate, Log, RewardsOf
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.pieces import pieces
@@ -39,8 +39,8 @@ def step_labels(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    generate: Write,
-    rewards_of: Score,
+    generate: Generate,
+    rewards_of: RewardsOf,
     tokenizer: Any,
     step: int,
     log: Log,

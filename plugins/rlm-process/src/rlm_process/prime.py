@@ -41,11 +41,11 @@ def outcome_and_process(
     """
     dense = mask.new_zeros(mask.shape, dtype=rewards.dtype) if dense_rewards is None else dense_rewards.where(mask, 0.0)
     groups = Groups(dense.sum(1) / mask.sum(1), group)  # 0/0: a row without tokens is not there
-    count = (~groups.cells.isnan()).sum(1, keepdim=True)
-    others = groups.cells.nansum(1, keepdim=True) - (0.0 if stretched else groups.cells)
-    factor = groups.rows(count / (count - 1)) if stretched else torch.ones_like(rewards)
-    seen = dense * factor.unsqueeze(1) - groups.rows(others / (count - 1)).unsqueeze(1)
-    seen = seen.where(mask & groups.rows(count > 1).unsqueeze(1), 0.0)
+    count = (~groups.table.isnan()).sum(1, keepdim=True)
+    others = groups.table.nansum(1, keepdim=True) - (0.0 if stretched else groups.table)
+    factor = groups.flatten(count / (count - 1)) if stretched else torch.ones_like(rewards)
+    seen = dense * factor.unsqueeze(1) - groups.flatten(others / (count - 1)).unsqueeze(1)
+    seen = seen.where(mask & groups.flatten(count > 1).unsqueeze(1), 0.0)
     outcome = leave_one_out(rewards - dense.sum(1), group)
     advantages = (discounted(seen, gamma, mask) + outcome.unsqueeze(1)).where(mask, 0.0)
     return whiten(advantages, mask) if whitened else advantages

@@ -144,16 +144,16 @@ class ProcessRewards(_ProcessModel):
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
-        from rlm_plugins.distributed import share, together
+        from rlm_plugins.distributed import gather_lists, rank_slice
 
         cut = cutter(self._steps, tokenizer, where="shapers: process_model.steps")
         spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)
-        mine, asked, places = share(len(prompts)), [], []
+        mine, asked, places = rank_slice(len(prompts)), [], []
         for prompt, ids, own in zip(prompts[mine], completion_ids[mine], spans[mine], strict=True):
             steps, last = in_steps(ids, tokenizer, own)
             asked.append(self.grader.asked(prompt, steps))
             places.append(last)
-        scores = together(list(zip(places, self.grader.scores(asked), strict=True)))
+        scores = gather_lists(list(zip(places, self.grader.scores(asked), strict=True)))
         dense = unpaid(mask, turn_rewards)
         for row, (last, found) in enumerate(scores):
             dense[row, last] = self.weight * torch.tensor(found, dtype=dense.dtype, device=mask.device)

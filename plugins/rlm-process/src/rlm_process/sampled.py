@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_plugins.batch import Score, Write
+from rlm_plugins.batch import Generate, RewardsOf
 
 State = tuple[int, tuple[int, ...]]
 """Where an answer stands: its group, and the tokens written so far."""
@@ -26,8 +26,8 @@ class Questions:
 
     prompts: Sequence[Any]
     inputs: Sequence[Any]
-    write: Write
-    score: Score
+    write: Generate
+    score: RewardsOf
 
     def __call__(self, rows: Sequence[int], prefixes: Sequence[Sequence[int]]) -> list[float | None]:
         """Has them written, and judged."""

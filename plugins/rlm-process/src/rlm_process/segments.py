@@ -47,6 +47,6 @@ class Segments:
         found = torch.zeros_like(table)
         if self.live.any():
             groups = Groups(table[self.live], like[self.live])
-            cells = groups.cells - groups.cells.nanmean(1, keepdim=True)
-            found[self.live] = groups.settled(cells / (nanstd(groups.cells, 1) + eps) if scale else cells)
+            cells = groups.table - groups.table.nanmean(1, keepdim=True)
+            found[self.live] = groups.flatten_or_zero(cells / (nanstd(groups.table, 1) + eps) if scale else cells)
         return found

@@ -83,7 +83,7 @@ def tree(
     [[0.0, 1.0], [0.0, -1.0], [0.0, 0.0]]
     """
     found, groups = nodes(rewards, padded(completion_ids, mask), group), Groups(rewards, group)
-    root = groups.rows(groups.cells.nanmean(1, keepdim=True)).unsqueeze(1)
+    root = groups.flatten(groups.table.nanmean(1, keepdim=True)).unsqueeze(1)
     gain = (found.value - root) + (found.value - found.above)
-    teaches = groups.rows(groups.has_spread()).unsqueeze(1) & mask
+    teaches = groups.flatten(groups.has_spread()).unsqueeze(1) & mask
     return (gain / found.leaves.to(gain.dtype) ** shared).where(teaches, 0.0)

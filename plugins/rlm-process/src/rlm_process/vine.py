@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
-from rlm_plugins.batch import Log, Score, Write
+from rlm_plugins.batch import Generate, Log, RewardsOf
 from rlm_plugins.functional.statistics import whiten as whitened
 from rlm_plugins.lazy import torch
 from rlm_process.credit import step_advantages
@@ -25,8 +25,8 @@ def vine(
     completion_ids: Sequence[Sequence[int]],
     prompts: Sequence[Any],
     inputs: Sequence[Any],
-    generate: Write,
-    rewards_of: Score,
+    generate: Generate,
+    rewards_of: RewardsOf,
     tokenizer: Any,
     log: Log,
     *,
@@ -52,7 +52,7 @@ def vine(
 
     >>> from rlm_process.knobs import Every
     >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
-    >>> asked = dict(generate=lambda said, starts: [[9]] * len(said), rewards_of=lambda said, ids, rows: torch.ones(len(ids)))
+    >>> asked = dict(generate=lambda p, starts: [[9]] * len(p), rewards_of=lambda p, ids, rows: torch.ones(len(ids)))
     >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)
     tensor([[ 0.0000,  0.0000, -0.5000]])
     """

@@ -1,0 +1,93 @@
+"""Loading of one split of a data set: from a file, a folder, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlm_plugins.data import hub
+from rlm_plugins.errors import RecipeError, nearest
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+READERS: dict[str, dict[str, str]] = {
+    ".json": {"path": "json"},
+    ".jsonl": {"path": "json"},
+    ".ndjson": {"path": "json"},
+    ".csv": {"path": "csv"},
+    ".tsv": {"path": "csv", "sep": "\t"},
+    ".parquet": {"path": "parquet"},
+}
+"""File suffix → arguments of `datasets.load_dataset`."""
+
+WHERE = "environment.path"
+
+
+def open_split(
+    path: str, split: str, *, config: str | None = None, revision: str | None = None, streaming: bool = False
+) -> Dataset | IterableDataset:
+    """Load the examples of one split.
+
+    Args:
+        path: A file (a suffix of `READERS`), a folder of such files, a folder of ``save_to_disk``, or a name on
+            the hub.
+        split: Name of the split; a single file has only ``train``. Slices (``train[:5%]``) work where `datasets`
+            reads the files itself.
+        config: Name of the configuration, where a data set has several.
+        revision: Commit, tag or branch on the hub.
+        streaming: Read examples on demand instead of storing the split first.
+
+    Raises:
+        RecipeError: The data set does not exist, cannot be read, or has no such split.
+    """
+    local = hub.locate(path, where=WHERE, suffixes=tuple(READERS))
+    if local is not None and revision is not None:
+        raise RecipeError(f"'{path}' is a local path, which has no revisions", where="environment.revision")
+    try:
+        if local is not None and any((local / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            return _saved(local, split, streaming)
+        return _load(path, local, split=split, name=config, revision=revision, streaming=streaming)
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"'{path}' cannot be read: {_reason(error)}", where=WHERE, hint=hub.advice(local)) from None
+
+
+def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableDataset:
+    import datasets
+
+    if local is not None:
+        # otherwise each load, of local files too, is reported to the hub, and waits for it
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    if local is None or local.is_dir():
+        return datasets.load_dataset(str(local or path), **settings)
+    suffix = next((s for s in reversed(local.suffixes) if s not in (".gz", ".bz2", ".xz", ".zst")), "")
+    if suffix not in READERS:
+        raise RecipeError(f"unsupported file suffix '{suffix}' of '{path}'", where=WHERE, allowed=", ".join(READERS))
+    if settings["name"] is not None:
+        raise RecipeError(f"'{path}' is a single file, which has no configs", where="environment.config")
+    return datasets.load_dataset(**READERS[suffix], data_files=str(local), **settings)
+
+
+def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDataset:
+    import datasets
+
+    saved = datasets.load_from_disk(str(local))
+    splits = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
+    if split not in splits:
+        raise RecipeError(
+            f"'{local}' has no split '{split}'",
+            where="environment.split",
+            allowed=", ".join(splits),
+            hint=nearest(split, splits),
+        )
+    examples = splits[split]
+    return examples.to_iterable_dataset() if streaming else examples
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+        return "it has no examples"
+    root = error.__cause__ if type(error).__name__ == "DatasetGenerationError" and error.__cause__ else error
+    return " ".join(str(root).split())

@@ -1,0 +1,45 @@
+"""Load of a stage: the sizes that its memory depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sizes of the batches of a stage, per process.
+
+    Args:
+        generated: Completions decoded at once; 0: none in this process.
+        prompt_len: Longest prompt, in tokens.
+        completion_len: Longest completion or demonstration, in tokens.
+        micro_batch_size: Sequences of one backward pass.
+        checkpointing: Gradient checkpointing is on.
+        half: Autocast computes products in two bytes.
+        optimizer_state: Bytes of optimizer state per byte of trained weights: AdamW keeps two moments.
+        reference: A second, frozen copy of the weights is in memory.
+        triton: TRL's Triton kernel computes log-probs (a GPU).
+        copied_weights: Bytes of merged and packed weights during decoding.
+        part_models: Bytes of the models that parts keep besides the policy.
+        packed_prompts: Prompts of a packed micro-batch, each once for its completions; 0: micro-batches are padded.
+    """
+
+    generated: int
+    prompt_len: int
+    completion_len: int
+    micro_batch_size: int
+    checkpointing: bool = False
+    half: bool = False
+    optimizer_state: float = 2.0
+    reference: bool = False
+    triton: bool = False
+    copied_weights: int = 0
+    part_models: int = 0
+    packed_prompts: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch at full length; packed, the last token of a completion is left out."""
+        if self.packed_prompts:
+            return self.packed_prompts * self.prompt_len + self.micro_batch_size * (self.completion_len - 1)
+        return self.micro_batch_size * (self.prompt_len + self.completion_len)

@@ -1,0 +1,95 @@
+"""Cross-references in docstrings resolve: Sphinx roles, files and dotted names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [ROOT / "rlm_plugins", *sorted((ROOT / "plugins").glob("*/src")), ROOT / "benchmarks", ROOT / "tests"]
+FILES = [file for source in SOURCES for file in sorted(source.rglob("*.py"))]
+ROLE = re.compile(r":(?:class|func|meth|attr|mod|data|exc|obj):`~?([^`<]+?)(?: <([^`>]+)>)?`")
+PATH = re.compile(r"(?<![\w/.])((?:[a-z_][\w.-]*/)+[\w-]+\.(?:py|md|yaml))\b")
+DOTTED = re.compile(r"`(rlm_\w+(?:\.\w+)+)`")
+
+
+def docstrings(file: Path) -> Iterator[str]:
+    """Yield every docstring of a file, and every string that stands alone (the texts of constants)."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def module_of(file: Path) -> ModuleType | None:
+    """Return the module of a file, or None for one that is not in a package (a test, a benchmark)."""
+    source = next(source for source in SOURCES if file.is_relative_to(source))
+    if source.name in ("tests", "benchmarks"):
+        return None
+    parts = file.relative_to(ROOT if source.name == "rlm_plugins" else source).with_suffix("").parts
+    return importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+
+
+def resolves(name: str, module: ModuleType | None) -> bool:
+    """Return True if a dotted name is importable, or an attribute of the module that mentions it."""
+    name = name.strip().removesuffix("()")
+    if module is not None and (
+        _has(module, name) or any(_has(x, name) for x in vars(module).values() if isinstance(x, type))
+    ):
+        return True
+    return hasattr(builtins, name) or _importable(name)
+
+
+@functools.cache
+def _importable(name: str) -> bool:
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        return _has(found, ".".join(parts[length:]))
+    return False
+
+
+def _has(target: Any, name: str) -> bool:
+    for part in filter(None, name.split(".")):
+        fields = getattr(target, "__dataclass_fields__", {})
+        if not hasattr(target, part) and part not in fields:
+            return False
+        target = getattr(target, part, None)
+    return True
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
+def test_roles_and_dotted_names_resolve(source: Path) -> None:
+    dangling = []
+    for file in (file for file in FILES if file.is_relative_to(source)):
+        for text in docstrings(file):
+            names = [target or title for title, target in ROLE.findall(text)]
+            names += DOTTED.findall(text) if file.name != "renamed.py" else []  # it lists what no longer exists
+            if names:
+                module = module_of(file)
+                dangling += [f"{file.relative_to(ROOT)}: {name}" for name in names if not resolves(name, module)]
+    assert dangling == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
+def test_paths_in_docstrings_exist(source: Path) -> None:
+    dangling = []
+    for file in (file for file in FILES if file.is_relative_to(source)):
+        package = next((parent for parent in file.parents if (parent / "pyproject.toml").exists()), ROOT)
+        roots = (ROOT, ROOT / "rlm_plugins", file.parent, package)
+        for path in (path for text in docstrings(file) for path in PATH.findall(text)):
+            if not path.startswith("folder/") and not any((root / path).exists() for root in roots):
+                dangling.append(f"{file.relative_to(ROOT)}: {path}")
+    assert dangling == []
