@@ -21,7 +21,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
-from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 
@@ -120,7 +120,7 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
     return EquationTrainer(
         equation=made,
         rewards=[reward],
-        speed=Speed(**(arm.speed or {})),
+        speed=replace(NO_SPEED, **(arm.speed or {})),
         generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
         order=order,
         desk=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
