@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlm_plugins import renamed
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hookspecs import HOOKS
@@ -57,7 +58,8 @@ class Catalogue:
         names, conventions = self._meant(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
+        old = renamed.hint(renamed.PARTS, f"{HOOKS[hook].key}/{bare}")
+        hints = [old or nearest(name, [*names, *([] if conventions else self._full(hook))])]
         hints += [f"'{name}' is a part for '{elsewhere[0]}'"] if elsewhere else []
         hints += [f"computed as {name.partition('@')[2]} does: {', '.join(conventions)}"] if conventions else []
         if plugin in self.blocked:
@@ -66,7 +68,7 @@ class Catalogue:
             hints += [f"no plugin is called '{plugin}': {nearest(plugin, self.plugins) or 'is it installed here?'}"]
         for other in broken:
             reason = f"{type(other.error).__name__}: {other.error}".splitlines()[0]
-            hints.append(f"not loaded: {other.name} ({reason}); see `rlm plugins`")
+            hints.append(f"not loaded: {other.name} ({reason}); {other.hint or 'see `rlm plugins`'}")
         error = RecipeError(
             f"no part for '{HOOKS[hook].key}' is called '{name}'",
             where=where,

@@ -16,6 +16,7 @@ from typing import Any
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.signature import file_of
+from rlm_plugins.renamed import import_hint
 
 GROUP = "rlm"
 """The entry-point group under which packages register."""
@@ -37,6 +38,11 @@ class Plugin:
     origin: str
     error: BaseException | None = None
     at_fault: bool = False
+
+    @property
+    def hint(self) -> str:
+        """The new names of what a failed import was looking for; empty if none of it was renamed."""
+        return import_hint(self.error) if self.error is not None else ""
 
 
 Found = tuple[Plugin, Callable[[], Any]]

@@ -86,7 +86,8 @@ class Registry(Catalogue):
             raise plugin.error
         if plugin.error:
             problem = f"the file cannot be loaded: {type(plugin.error).__name__}: {plugin.error}"
-            raise PluginError(problem, where=where, hint=line_of(plugin.error, path)) from plugin.error
+            hint = "\n        ".join(filter(None, (line_of(plugin.error, path), plugin.hint)))
+            raise PluginError(problem, where=where, hint=hint) from plugin.error
 
     def _add(self, plugin: Plugin, load: Callable[[], Any]) -> None:
         """Imports a plugin and files its parts; whatever goes wrong is written down beside its name."""
