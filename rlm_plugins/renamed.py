@@ -89,31 +89,30 @@ CLASSES = {
 """Classes and constants, by their dotted paths in `rlm_plugins`."""
 
 _MOVES = """
-rows algorithm, ask dispatch, window step_batch, wording messages, world specs, adapters models.adapters,
-critic models.critic, critic_adapter models.shared_critic, second_model models.auxiliary_lm,
-reward_model models.reward_model, reward_files models.reward_model_io, ingredients.pretrained models.pretrained,
-ingredients.scratch models.scratch, ingredients.hub data.hub, ingredients.addition data.addition,
-ingredients.gist data.digit_summaries, ingredients.answers data.answer_extraction, ingredients.questions data.prompt_columns,
+rows algorithm, ask dispatch, window step_batch, wording messages, world specs, adapters models.adapters, critic
+models.critic, critic_adapter models.shared_critic, second_model models.auxiliary_lm, reward_model
+models.reward_model, reward_files models.reward_model_io, ingredients.pretrained models.pretrained,
+ingredients.scratch models.scratch, ingredients.hub data.hub, ingredients.addition data.addition, ingredients.gist
+data.digit_summaries, ingredients.answers data.answer_extraction, ingredients.questions data.prompt_columns,
 ingredients.tables data.tables, ingredients.known_sets data.presets, ingredients.fit data.tokenizer_check,
-ingredients.arithmetic functional.statistics, ingredients.covariance functional.covariance,
-ingredients.divergence functional.kl, ingredients.noise functional.stateless_random,
-ingredients.tracker functional.value_tracker, ingredients.pool workers.pool, ingredients.worker workers.worker,
-ingredients.borrowed registry.import_path, ingredients.named annotations, ingredients.components rewards.diagnostics,
-registry.core registry.registry, registry.catalogue registry.catalog, registry.parts registry.part,
-registry.plugins registry.loading, training.tutor models.auxiliary_optimizer, training.judge rewards.trl_adapter,
-training.guard rewards.guard, training.faults rewards.fault, training.fault_book rewards.fault_log,
-training.scores rewards.score_validation, training.row_by_row rewards.per_row, training.ahead rewards.prefetch,
-training.elsewhere rewards.process_pool, training.deadline rewards.timeout, training.desk rollout.prompt_source,
-training.prompts rollout.prompt_sampler, training.writing rollout.collector, training.answered rollout.source_output,
-training.sharing rollout.group_layout, training.refill rollout.dynamic_sampling,
-training.past rollout.completion_cache, training.playing rollout.episodes, training.voice rollout.chat_tokens,
-training.tools rollout.tools, training.bounded rollout.env_call, training.pen generation.call,
+ingredients.arithmetic functional.statistics, ingredients.covariance functional.covariance, ingredients.divergence
+functional.kl, ingredients.noise functional.stateless_random, ingredients.tracker functional.value_tracker,
+ingredients.pool workers.pool, ingredients.worker workers.worker, ingredients.borrowed registry.import_path,
+ingredients.named annotations, ingredients.components rewards.diagnostics, registry.core registry.registry,
+registry.catalogue registry.catalog, registry.parts registry.part, registry.plugins registry.loading, training.tutor
+models.auxiliary_optimizer, training.judge rewards.trl_adapter, training.guard rewards.guard, training.faults
+rewards.fault, training.fault_book rewards.fault_log, training.scores rewards.score_validation, training.row_by_row
+rewards.per_row, training.ahead rewards.prefetch, training.elsewhere rewards.process_pool, training.deadline
+rewards.timeout, training.desk rollout.prompt_source, training.prompts rollout.prompt_sampler, training.writing
+rollout.collector, training.answered rollout.source_output, training.sharing rollout.group_layout, training.refill
+rollout.dynamic_sampling, training.past rollout.completion_cache, training.playing rollout.episodes, training.voice
+rollout.chat_tokens, training.tools rollout.tools, training.bounded rollout.env_call, training.pen generation.call,
 training.processes distributed, training.evaluate evaluation.evaluate, training.answering evaluation.greedy,
-training.pairs evaluation.preference_pairs, training.train run.train, training.engine run.trainer_setup,
-training.run run.folder, training.watch run.callbacks, training.checkpoint trainer.checkpoint,
-training.groups trainer.config, speed.written generation.output, speed.portable generation.fast,
-speed.past generation.kv_state, builtin.guests builtin.foreign_rewards, builtin.supervised builtin.sft_trainer,
-builtin.preferences builtin.reward_model_trainer, builtin.branches builtin.tree_rollouts
+training.pairs evaluation.preference_pairs, training.train run.train, training.engine run.trainer_setup, training.run
+run.folder, training.watch run.callbacks, training.checkpoint trainer.checkpoint, training.groups trainer.config,
+speed.written generation.output, speed.portable generation.fast, speed.past generation.kv_state, builtin.guests
+builtin.foreign_rewards, builtin.supervised builtin.sft_trainer, builtin.preferences builtin.reward_model_trainer,
+builtin.branches builtin.tree_rollouts
 """
 MODULES: dict[str, str] = dict(pair.split() for pair in _MOVES.split(","))  # type: ignore[misc]
 """Modules that a plugin may import, by their dotted paths in `rlm_plugins`."""

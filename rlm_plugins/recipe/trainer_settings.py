@@ -1,6 +1,6 @@
-"""The third wall: `trainer:` and `lora:` are word for word the fields of a config class, so they are checked as such.
+"""Validation of `trainer:` and `lora:` as fields of a config class: the third of the three checks.
 
-TRL takes ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` without a word and fails, or learns nothing, much later.
+TRL accepts ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` silently, and fails, or trains nothing, much later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LIMITS = (
     (_ABOVE, operator.gt, "more than {}"),
     (_AT_MOST, operator.le, "{} or less"),
 )
-"""What TRL, transformers and PEFT say in their help texts and do not check."""
+"""Limits that TRL, transformers and PEFT document and do not check."""
 
 
 NOT_IN_A_RECIPE = {
@@ -124,7 +124,7 @@ def check(
 
 
 def check_installed(config: Any, where: str) -> None:
-    """Whether the packages are there that a config asks for: TRL looks for them after the weights are loaded.
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
 
     Raises:
         RecipeError: It names the package.
@@ -132,13 +132,13 @@ def check_installed(config: Any, where: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
 
     if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
-        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have asked for it
-        hint = f"pip install 'trl[vllm]'. To look at the rest of a recipe: {without}"
+        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have set it
+        hint = f"pip install 'trl[vllm]'. To check the rest of a recipe: {without}"
         raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
-    there = get_available_reporting_integrations()
+    available = get_available_reporting_integrations()
     for name in config.report_to or ():
-        if name not in (*there, "none", "all"):
-            allowed = ", ".join(["none", *there])
+        if name not in (*available, "none", "all"):
+            allowed = ", ".join(["none", *available])
             hint = f"pip install {name}"
             raise RecipeError(f"'{name}' is not installed", where=f"{where}.report_to", allowed=allowed, hint=hint)
 
@@ -165,10 +165,10 @@ def _error(complaint: Complaint, where: str) -> RecipeError:
 
 
 def _check_range(key: str, value: Any, where: str) -> None:
-    for limits, holds, words in _LIMITS:
+    for limits, holds, phrase in _LIMITS:
         wrong = isinstance(value, int | float) and key in limits and not holds(value, limits[key])
         if wrong or (key in limits and key in _NEVER_NULL and value is None):
-            raise RecipeError(expected(words.format(limits[key]), value), where=where)
+            raise RecipeError(expected(phrase.format(limits[key]), value), where=where)
 
 
 def _construct(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Holds a recipe against the grammar, and says in words what does not fit. The first of the three walls."""
+"""Validation of a recipe against its sections, with errors in words: the first of the three checks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rlm_plugins.registry.validation_errors import Complaint, first_complaint
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
 _OFF = ("speed",)
-"""Sections that may be switched off as a whole."""
+"""Sections that `none` turns off."""
 _NONE = (*_OFF, "generator")
-"""Where ``none`` may stand in place of a mapping."""
+"""Keys that take `none` in place of a mapping."""
 
 
 def spell_out(draft: Draft) -> None:
-    """Turns every bare name into a mapping (``addition`` → ``{name: addition}``) and ``none`` into null, in place."""
+    """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
     for path, body in draft.bodies():
         _spell_out(draft, body, path, _NAMED)
         body |= {key: None for key in _OFF if body.get(key) == "none"}
@@ -80,9 +80,9 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     names = keys_of_section(section)
     hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or nearest(key, names)
     if section == "algorithm":
-        hint = hint or beside(key) or "a knob stands inside its slot: `policy_loss: {epsilon: 0.3}`"
+        hint = hint or beside(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:
-        hint = hint or f"write it under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
+        hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
     else:
-        hint = hint or "settings of TRL stand under `trainer:`, knobs of a part beside its `name`"
+        hint = hint or "settings of TRL belong under `trainer:`, knobs of a part beside its `name`"
     return draft.error(f"unknown key '{key}'", address, allowed=", ".join(names), hint=hint)

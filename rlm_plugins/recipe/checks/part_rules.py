@@ -1,4 +1,4 @@
-"""Whether the knobs of parts suit what `trainer:` says; the parts know."""
+"""Checks of parts against the trainer's config, by their own `validate`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rlm_plugins.schedule import Schedule
 
 
 def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
-    """Asks every part that has ``suits(config, **knobs)``; of a knob with a schedule about both ends.
+    """Call `validate(config, **knobs)` of every part that has it; a schedule is checked at both ends.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        config: The engine's.
+        config: The trainer's.
         where: Address of the section, for errors.
 
     Raises:
-        RecipeError: As a part raises it, with its address.
+        RecipeError: As raised by the part, with its address.
     """
     for _, bound, address in standing(slots, where):
         target: Any = bound.target
