@@ -74,7 +74,7 @@ def test_a_quantised_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
     if kind != "separate":
         assert compose(found, registry)[0].critic.kind == kind
         return
-    with pytest.raises(RecipeError, match=r"^critic(.|\n)*are quantised(.|\n)*kind: shared(.|\n)*kind: head"):
+    with pytest.raises(RecipeError, match=r"^critic(.|\n)*are quantized(.|\n)*kind: shared(.|\n)*kind: head"):
         compose(found, registry)
 
 
@@ -111,7 +111,7 @@ def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
 def test_one_of_a_stage_that_has_no_use_for_it_is_refused(tmp_path: Path) -> None:
     """Though another stage has a critic."""
     text = SMALL.replace("algorithm: ppo", "stages: [{algorithm: sft, critic: {kind: head}}, {algorithm: ppo}]")
-    with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm asks for a critic"):
+    with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm requires `values`"):
         compose(read(tmp_path, text=text), REGISTRY)
 
 
@@ -135,9 +135,9 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     ),
     (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["the value head is always trained"]),
     (["model.lora=null", "critic.kind=shared"], "critic (", ["all its weights are trained", "kind: separate"]),
-    (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains weights of it"]),
-    (["algorithm=grpo", "critic.warmup_steps=3"], "critic (", ["no part of the algorithm asks for a critic"]),
-    (["algorithm.penalties=none"], "algorithm.advantage (", ["gae reads a critic, and no term of the loss teaches it"]),
+    (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains some of its weights"]),
+    (["algorithm=grpo", "critic.warmup_steps=3"], "critic (", ["no part of the algorithm requires `values`"]),
+    (["algorithm.penalties=none"], "algorithm.advantage (", ["`gae` requires a critic, but no loss term trains one"]),
 ]
 
 

@@ -188,18 +188,18 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
     "no function": (3, ["is of type int", "a function or a class"]),
     "unknown data": (
         lambda reward: 0,
-        ["asks for 'reward', which advantage is never given", "did you mean 'rewards'?"],
+        ["requires 'reward', which advantage never gets", "did you mean 'rewards'?"],
     ),
-    "data of the other room": (lambda logp: 0, ["asks for 'logp'", "allowed: group, mask"]),
-    "a knob before the star": (lambda rewards, eps=1e-4: 0, ["asks for 'eps'", "is it a knob? put it behind `*,`"]),
+    "data of the other room": (lambda logp: 0, ["requires 'logp'", "allowed: group, mask"]),
+    "a knob before the star": (lambda rewards, eps=1e-4: 0, ["requires 'eps'", "is it a knob? put it behind `*,`"]),
     "data with a default": (lambda rewards, group=3: 0, ["gives 'group' a default", "put it behind `*,`"]),
     "star args": (lambda *args: 0, ["takes '*args'", "name every piece of data"]),
     "star kwargs": (lambda rewards, **kwargs: 0, ["takes '**kwargs'"]),
     "by position": (lambda rewards, /: 0, ["takes 'rewards'", "data by name"]),
-    "knob without annotation": (unannotated, ["knob 'k' has no annotation", "write `k: float = …`"]),
+    "knob without annotation": (unannotated, ["knob 'k' has no annotation", "`k: float = …`"]),
     "annotation that cannot be read": (unreadable, ["knob 'k' is annotated 'flaot'", "did you mean 'float'?"]),
-    "annotation that is no type": (knob(3).target, ["its knobs make no schema"]),
-    "annotation that is a function": (knob(any).target, ["its knobs make no schema", "any"]),
+    "annotation that is no type": (knob(3).target, ["its knobs have no schema"]),
+    "annotation that is a function": (knob(any).target, ["its knobs have no schema", "any"]),
     "constraint that does not fit": (
         knob(Annotated[int, Field(min_length=2)], 3).target,
         ["the constraint of a knob does not fit its type"],
@@ -208,13 +208,13 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
     "default None": (knob(float, None).target, ["expected a number, got null", "annotate it `… | None`"]),
     "default infinite": (knob(float, math.inf).target, ["expected a finite number, got the number inf", "finite"]),
     "default out of range": (knob(Annotated[float, Field(gt=0)], 0.0).target, ["expected more than 0"]),
-    "class with half a memory": (HalfMemory, ["the class has state_dict without its other half"]),
+    "class with half a memory": (HalfMemory, ["the class has state_dict without its counterpart"]),
     "class without call": (NoCall, ["the class has no __call__"]),
     "class with positional knobs": (Positional, ["__init__ takes 'decay: ", "before the star"]),
     "class with **kwargs": (Swallows, ["__init__ takes '**knobs: "]),
     "class with knobs in call": (KnobInCall, ["__call__ takes 'decay: ", "those of its __init__"]),
     "asynchronous": (later, ["is asynchronous, which only rewards may be"]),
-    "no signature": (max, ["has no signature to read"]),
+    "no signature": (max, ["has no readable signature"]),
 }
 
 
@@ -299,7 +299,7 @@ def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
 def test_a_sampler_is_asked_once_an_epoch_or_before_every_generation(words: str, right: bool) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def sampler({words}): ...", namespace)
-    with nullcontext() if right else pytest.raises(PluginError, match=r"(?s)asks for .*`epoch`"):
+    with nullcontext() if right else pytest.raises(PluginError, match=r"(?s)requires .*`epoch`"):
         part(namespace["sampler"], "rlm_samplers").check()
 
 
@@ -330,15 +330,15 @@ def test_what_learns_must_not_forget() -> None:
         def __call__(self, rewards: Any) -> Any: ...
         def update(self, rewards: Any) -> None: ...
 
-    with pytest.raises(PluginError, match=r"(?s)would forget in a resumed run.*write state_dict"):
+    with pytest.raises(PluginError, match=r"(?s)would be lost in a resumed run.*define state_dict"):
         part(Forgetful, "rlm_advantages").check()
 
 
 @pytest.mark.parametrize(
     ("update", "words"),
     [
-        ("self, rewrads", "its `update` asks for 'rewrads'.*rewards"),
-        ("self, logp", "its `update` asks for 'logp'"),
+        ("self, rewrads", "its `update` requires 'rewrads'.*rewards"),
+        ("self, logp", "its `update` requires 'logp'"),
         ("self, rewards=3", "its `update` gives 'rewards' a default"),
         ("self, **anything", "its `update` takes"),
     ],
@@ -356,7 +356,7 @@ def test_the_order_of_an_epoch_does_not_learn() -> None:
 
         def update(self, rewards: Any) -> None: ...
 
-    with pytest.raises(PluginError, match="cannot change in its middle"):
+    with pytest.raises(PluginError, match="cannot change within it"):
         part(Part, "rlm_samplers").check()
 
 

@@ -149,7 +149,7 @@ def test_a_part_gets_the_value_of_its_step() -> None:
     for step in (0, 1, 4, 9):
         made(replace(batch, step=step))
     assert seen == [1.0, 1.5, 3.0, 3.0]
-    with pytest.raises(RlmError, match="needs a step, and nobody said it"):
+    with pytest.raises(RlmError, match="requires a step"):
         made(batch)
 
 

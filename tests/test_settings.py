@@ -210,7 +210,7 @@ BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"generation_batch_size": 20, "num_generations": 4},
         "trainer.generation_batch_size",
-        ["20 completions cannot be cut into micro-batches of per_device_train_batch_size 8", "allowed: 16 or 24"],
+        ["20 completions cannot be split into micro-batches of per_device_train_batch_size 8", "allowed: 16 or 24"],
     ),
     ({"num_generations": 0}, "trainer.num_generations", ["expected 1 or more"]),
     ({"per_device_train_batch_size": 0}, "trainer.per_device_train_batch_size", ["expected 1 or more"]),

@@ -29,23 +29,23 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "of a limit of its own": (
         "algorithm.shapers=[{name: overlong, max_length: 9, cache: 12}]",
         "algorithm.shapers[0].cache (command line)",
-        "expected less than 9",
+        "allowed: less than 9",
     ),
     "at the end of a schedule": (
         "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
         "algorithm.shapers[0].cache (command line)",
         "found 20",
     ),
-    "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (row gfpo)", "allowed: less than 4"),
+    "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (algorithm gfpo)", "allowed: less than 4"),
     "paid for drifting": (
         "algorithm.shapers=[{name: kl_in_reward, beta: -1}]",
         "algorithm.shapers[0].beta (command line)",
         "expected 0 or more",
     ),
-    "taught twice": (
+    "trained twice": (
         "algorithm.penalties=[{name: value_loss, beta: 1.0}, {name: value_loss, beta: 0.5, epsilon: 0.4}]",
         "algorithm.penalties[1] (command line)",
-        "the critic would be taught twice",
+        "the critic would be trained twice",
     ),
     "an adapter that fits nowhere": (
         "model={lora: {target_modules: [nope]}}",
@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "an adapter on the language head": (
         "model={lora: {target_modules: [q_proj, lm_head]}}",
         "model.lora.target_modules (command line)",
-        "TRL trains no adapter on the language head",
+        "TRL does not support an adapter on the language head",
     ),
     "a critic's adapter that fits nowhere": (
         "critic={lora: {target_modules: [nope]}}",
