@@ -531,7 +531,7 @@ def test_only_a_world_that_answers_has_turns() -> None:
         worlds.environment_spec(None),
         Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({})),
     )
-    with pytest.raises(RecipeError, match="needs episodes, and 'talk' is a single-turn environment"):
+    with pytest.raises(RecipeError, match="requires `episodes`, but 'talk' is a single-turn environment"):
         check_columns(silent, "training", [reward], "talk", "rewards")
     check_columns(worlds.environment_spec(), "training", [reward], "talk", "rewards")
     slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}

@@ -262,7 +262,7 @@ def test_an_override_that_no_stage_would_feel_is_told(tmp_path: Path) -> None:
     both = STAGES.replace("rewards: [{name: format}]", "trainer: {max_steps: 1}")
     with pytest.raises(RecipeError, match=r"trainer.max_steps \(command line\): has no effect[\s\S]*stages\[1\]"):
         read(tmp_path, both, "trainer.max_steps=3")
-    with pytest.raises(RecipeError, match=r"several entries are called 'x'"):
+    with pytest.raises(RecipeError, match=r"several entries have the name 'x'"):
         read(tmp_path, STAGES, "stages.0.name=x", "stages.1.name=x", "stages.x.trainer.max_steps=1")
 
 

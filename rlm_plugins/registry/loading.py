@@ -130,7 +130,7 @@ def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, 
     """
     where = f"plugin '{plugin}', {hook} ({file})"
     if not isinstance(offer, Mapping):
-        raise PluginError(f"returned {type(offer).__name__}", where=where, allowed='{"name": part, …}')
+        raise PluginError(f'expected {{"name": part, …}}, got {type(offer).__name__}', where=where)
     for name in offer:
         if not isinstance(name, str) or not _is_name(name, hook):
             allowed = "a letter, then letters, digits, '_' and '-'"
