@@ -16,14 +16,15 @@ from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.recipe.trainer_settings import default_settings
+from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
-from rlm_plugins.stage import NO_SPEED, Reward
+from rlm_plugins.rollout.prompt_sampler import order_of
+from rlm_plugins.rollout.prompt_source import prompt_source_for
+from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "fast"
@@ -78,7 +79,7 @@ def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -
     """Return the trainer of an arm, not yet started; ours takes any reward."""
     rows = workload.other_rows if arm.other_rows else workload.rows
     settings: dict[str, Any] = {
-        **default_settings(),
+        **trainer_defaults(),
         "output_dir": folder,
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": workload.rows * workload.accumulation // rows,
@@ -117,13 +118,16 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
     """Return the trainer with the same equation, made of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
     order = order_of(None, shuffle=False)
-    return EquationTrainer(
+    options = TrainerOptions(
         equation=made,
         rewards=[reward],
-        speed=replace(NO_SPEED, **(arm.speed or {})),
-        generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
         order=order,
-        desk=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+        generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
+        speed=Speed(**(arm.speed or {})),
+        prompt_source=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+    )
+    return EquationTrainer(
+        options,
         args=GRPOConfig(**settings, beta=float(workload.beta > 0)),
         reward_funcs=[trl_reward(reward)],
         **pieces,

@@ -31,7 +31,6 @@ def without_padding(batch: Batch) -> Batch:
 
 def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] | slice) -> Batch:
     """Return the completions of `keep` (a mask, indices or a slice), in every field that has a batch dimension."""
-
     indices = torch.arange(len(batch.group))[keep.cpu() if isinstance(keep, torch.Tensor) else keep].tolist()
 
     def pick(value: Any) -> Any:
@@ -109,7 +108,7 @@ def check_shape(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Ten
 
 
 def check_finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
-    """Return `x`, or raise PartError if a number is not finite. (Synchronizes the device: not for inner loops.)"""
+    """Return `x`, or raise PartError if a number is not finite; synchronizes the device."""
     if not x.isfinite().all():
         row = int((~x.isfinite()).nonzero()[0, 0])
         problem = f"returned a number that is not finite for completion {row}: {x[row].tolist()}"

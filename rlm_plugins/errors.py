@@ -1,4 +1,4 @@
-"""The errors a user can meet: what was wrong, where, and what to do about it."""
+"""Errors for users: a problem, its place, the allowed values, and a hint."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 class RlmError(Exception):
-    """An error with a place and a remedy.
+    """An error with its place and a remedy.
 
     Args:
-        problem: What was found, in one sentence.
-        where: The recipe path (``rewards[0].weight``), plugin, file or sample it was found at.
-        allowed: What would be right there.
-        hint: What to do next.
+        problem: The problem in one sentence.
+        where: The recipe path (``rewards[0].weight``), plugin, file or sample.
+        allowed: The allowed values.
+        hint: The next step for the user.
     """
 
     def __init__(self, problem: str, *, where: str = "", allowed: str = "", hint: str = "") -> None:
@@ -25,7 +25,7 @@ class RlmError(Exception):
 
 
 class RecipeError(RlmError):
-    """A recipe that cannot be run as written."""
+    """An invalid recipe."""
 
 
 class PluginError(RlmError):
@@ -33,11 +33,11 @@ class PluginError(RlmError):
 
 
 class PartError(RlmError):
-    """A part that failed, or returned something impossible, while a run was going."""
+    """A part that failed or returned an invalid value during a run."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """The choice most like `word`, in any case, as a question to end an error with; empty when nothing is close.
+    """Return the choice closest to `word`, without case, as a question for a hint; empty if none is close.
 
     >>> nearest("aplha", ["alpha", "beta"])
     "did you mean 'alpha'?"
@@ -50,13 +50,13 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     return f"did you mean '{close}'?" if close else ""
 
 
-def mistyped(word: str, found: Iterable[str]) -> str:
-    """What was found most like a missing `word`, as a question to end an error with; empty when nothing is close.
+def mistyped(word: str, present: Iterable[str]) -> str:
+    """Return the present name closest to a missing `word`, as a question for a hint; empty if none is close.
 
     >>> mistyped("beta", ["name", "bata"])
     "found 'bata': did you mean 'beta'?"
     """
-    close = _close(word, found, cutoff=0.7)
+    close = _close(word, present, cutoff=0.7)
     return f"found '{close}': did you mean '{word}'?" if close else ""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+_CONTAINERS: dict[type, str] = {dict: "a mapping", list: "a list"}
+
 
 def describe(value: object) -> str:
     """Return a value as a phrase, for the end of "expected …, got …".

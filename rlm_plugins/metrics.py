@@ -1,7 +1,7 @@
-"""Each logged number: formula, meaning, what healthy looks like. ``rlm explain NAME`` reads it from here.
+"""The metrics: formula, meaning and healthy range of each, for ``rlm explain NAME``.
 
-A mean without a subscript is over the trained tokens (Â, w, entropy) or the rows (rewards, lengths) of all processes,
-averaged over the steps since the last log. The names are those of ``metrics.jsonl``.
+A mean without a subscript is over the trained tokens (Â, w, entropy) or the completions (rewards, lengths) of all
+processes, averaged over the steps since the last log. The names are those of ``metrics.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of the ledger.
+    """One metric of the log.
 
     Args:
-        name: As it is logged; ``<label>`` stands for any name, ``<a|b>`` for one of these.
-        formula: How it is computed.
-        meaning: What it tells.
-        healthy: What to expect of a run that learns, and what to do when it looks different.
+        name: Name in the log; ``<label>`` stands for any name, ``<a|b>`` for one of these.
+        formula: Its computation.
+        meaning: Its meaning.
+        healthy: Expected values in a run that learns, and remedies for other values.
     """
 
     name: str
@@ -27,20 +27,26 @@ class Metric:
     healthy: str
 
     def matches(self, name: str) -> bool:
-        """Whether `name` is one of the names this entry stands for.
+        """Return True if `name` matches the name of this entry.
 
         >>> Metric("rewards/<label>/<mean|std>", "", "", "").matches("rewards/accuracy/std")
         True
         >>> Metric("rewards/<label>/<mean|std>", "", "", "").matches("rewards/accuracy/max")
         False
         """
-        pieces = re.split(r"<([^>]+)>", self.name)
-        escaped = [f"({p})" if "|" in p else ".+" if odd % 2 else re.escape(p) for odd, p in enumerate(pieces)]
-        return re.fullmatch("".join(escaped), name) is not None
+        pieces = re.split(r"(<[^>]+>)", self.name)
+        return re.fullmatch("".join(map(_pattern, pieces)), name) is not None
+
+
+def _pattern(piece: str) -> str:
+    """Return a regular expression for a piece of a name: a placeholder, alternatives, or literal text."""
+    if not piece.startswith("<"):
+        return re.escape(piece)
+    return f"({piece[1:-1]})" if "|" in piece else ".+"
 
 
 def find(name: str) -> Metric | None:
-    """The entry for a logged name; the most particular one when several fit.
+    """Return the most specific entry that matches a logged name, or None.
 
     >>> find("rewards/accuracy/mean").name
     'rewards/<label>/<mean|std>'
@@ -54,363 +60,367 @@ def find(name: str) -> Metric | None:
 
 
 METRICS: tuple[Metric, ...] = (
-    # -- how good
+    # -- quality
     Metric(
         "held_out/<low|high>",
         "95 % interval of the score: Wilson's for scores of 0 and 1, mean ± 1.96 std / √n for others",
-        "Where the true held-out score lies.",
-        "Two runs whose intervals overlap have not been told apart: raise `evaluation.rows`.",
+        "Confidence interval of the held-out score.",
+        "Runs with overlapping intervals are not significantly different: raise `evaluation.rows`.",
     ),
-    Metric("held_out/rows", "n", "Held-out problems that were answered.", "Constant; the interval narrows as 1/√n."),
+    Metric("held_out/rows", "n", "Number of held-out examples.", "Constant; the interval narrows as 1/√n."),
     Metric(
         "held_out/pair_accuracy",
         "share of held-out pairs with r(x, y⁺) > r(x, y⁻), ties counted half",
-        "How many preferences a reward model foretells that it has not seen.",
-        "From 0.5 to the share on which readers agree. It says nothing of answers unlike those in the pairs.",
+        "Accuracy of a reward model on held-out preference pairs.",
+        "From 0.5 up to the agreement of the annotators. It does not cover completions unlike those of the pairs.",
     ),
     Metric(
         "held_out/<label>",
-        "mean over held-out rows of the reward `label`, on greedy answers",
-        "How good the model is on problems it is never trained on. The number a run is about.",
-        "Rises, then levels off. Rises in `reward` but not here: the rewards are being gamed or memorised.",
+        "mean of the reward `label` over greedy completions of held-out examples",
+        "Quality of the model on examples it is not trained on: the main result of a run.",
+        "Rises, then levels off. If only `reward` rises: reward hacking or memorization.",
     ),
     Metric(
         "reward",
         "mean of Σ weight · reward, before shapers",
-        "How good the sampled completions are.",
-        "Rises. Flat from the start: all groups fail (easier problems) or the step is too small. Sudden rise: read "
-        "samples.jsonl, it may be a trick.",
+        "Quality of the sampled completions.",
+        "Rises. Flat from the start: all groups fail (use easier prompts) or the learning rate is too small. Sudden "
+        "rise: check samples.jsonl for reward hacking.",
     ),
     Metric(
         "reward_std",
-        "standard deviation of the summed reward over all rows of the batch (Bessel)",
-        "How different completions are in quality.",
-        "Falls slowly as problems are solved. 0: nothing can be learned from this batch.",
+        "standard deviation of the summed reward over all completions of the batch (unbiased)",
+        "Spread of the quality of completions.",
+        "Falls slowly as prompts are solved. 0: the batch has no policy gradient.",
     ),
     Metric(
         "rewards/<label>/<mean|std>",
-        "mean and standard deviation of one reward, unweighted and unshaped, over the rows it applied to",
-        "Which reward the model is earning.",
-        "The one you care about rises. An easy one (format) should saturate early and then stay.",
+        "mean and standard deviation of one reward, unweighted and unshaped, over the completions it applies to",
+        "Score of each reward.",
+        "The main reward rises. An easy one (format) saturates early and stays.",
     ),
     Metric(
         "rewards/<label>/share",
-        "cov(weight · reward, Σ weight · reward) / var(Σ weight · reward) over all rows",
-        "Which reward makes the difference between rows, and so decides what is learned. The shares sum to 1.",
-        "Most of it belongs to the reward that you care about. Negative: it pulls against the rest.",
+        "cov(weight · reward, Σ weight · reward) / var(Σ weight · reward) over all completions",
+        "Share of each reward in the variance of the sum, and so in the gradient. The shares sum to 1.",
+        "The main reward has the largest share. Negative: it works against the others.",
     ),
     Metric(
         "rewards/<label>/length_correlation",
         "Pearson's correlation of one reward with the trained tokens of the completion",
-        "Whether the reward pays for length.",
-        "Near 0, or what you want it to be. Drifting towards ±1: the model is paid for writing more, or less.",
+        "Length bias of the reward.",
+        "Near 0, unless a length reward is intended. Drifting towards ±1: length is rewarded, or penalized.",
     ),
     Metric(
         "rewards/<label>/unscored",
-        "share of rows for which the reward returned None, or failed and was skipped",
-        "How often it did not apply.",
-        "Constant. Growing: the model writes what the reward cannot read.",
+        "share of completions for which the reward returned None, or failed with `on_error: skip`",
+        "Share of completions without a score.",
+        "Constant. Growing: the reward cannot parse the completions.",
     ),
     Metric(
         "rewards/<label>/failed",
-        "rows of the generation for which the reward raised, hung or returned no number",
-        "How often `on_error: zero` or `skip` stood in for a score; the samples are in faults.jsonl.",
-        "0. Anything else is a fault of the reward; who finds it may be paid for making it fail.",
+        "completions of the generation batch for which the reward raised, timed out or returned no number",
+        "Failures handled by `on_error: zero` or `skip`; the samples are in faults.jsonl.",
+        "0. Otherwise the reward is faulty, and the policy may learn to make it fail.",
     ),
     Metric(
         "rewards/<label>/seconds",
         "seconds of one call, on the slowest process",
-        "What the reward costs.",
+        "Duration of the reward.",
         "Small beside `step_time`; steady.",
     ),
     Metric(
         "reward_ties",
         "share of the pairs within a group that have one reward, before shapers and filters",
-        "How often the reward cannot tell two answers apart.",
-        "Below 0.8. Near 1 nothing is compared; a reward in finer steps, or harder problems.",
+        "Share of pairs that the reward does not distinguish.",
+        "Below 0.8. Near 1 there is no signal: use a finer reward, or other prompts.",
     ),
     Metric(
         "reward_length_correlation",
         "Pearson's correlation of Σ weight · reward with the trained tokens of the completion",
-        "Whether length is what pays.",
-        "As of one reward. Not logged where all rewards, or all lengths, are equal.",
+        "Length bias of the summed reward.",
+        "As for a single reward. Not logged if all rewards or all lengths are equal.",
     ),
     Metric(
         "frac_reward_zero_std",
-        "share of rows whose group has equal rewards, before shapers and filters",
-        "How much of the writing teaches nothing: without spread a group-relative advantage is 0.",
-        "Below 0.5. Near 1 with a low reward: too hard; with a high reward: solved, take harder problems.",
+        "share of completions whose group has equal rewards, before shapers and filters",
+        "Share of samples with zero group-relative advantage.",
+        "Below 0.5. Near 1 with a low reward: prompts too hard; with a high reward: too easy.",
     ),
     Metric(
         "shapers/reward",
         "mean of r′",
         "The reward that advantages are computed from.",
-        "Moves with `reward`; a widening gap says the model pays more and more for what the shapers punish.",
+        "Follows `reward`. A widening gap: the shapers' penalties grow.",
     ),
     Metric(
         "filters/kept",
-        "rows that were kept / rows with at least one trained token",
-        "How much of the batch the filters let teach.",
-        "Above 0.3. Near 0 the step rests on a handful of rows: larger groups or other problems.",
+        "kept completions / completions with at least one trained token",
+        "Share of the batch that the filters keep for the update.",
+        "Above 0.3. Near 0 few completions determine the step: use larger groups or other prompts.",
     ),
     Metric(
         "dynamic_sampling/rounds",
-        "generation batches drawn to fill one",
-        "What the filters cost in writing. `reward`, `filters/kept` and the lengths are then means over all that was "
-        "drawn, not over the rows that were trained on.",
-        "Near 1. At the bound: too hard or too easy problems; take others, or larger groups.",
+        "generation batches sampled to fill one",
+        "Cost of dynamic sampling. `reward`, `filters/kept` and the lengths are means over all sampled completions, "
+        "not only those of the update.",
+        "Near 1. At the bound: prompts too hard or too easy; use others, or larger groups.",
     ),
     Metric(
         "refill/full",
-        "places of the batch taken by groups of which the refilling filters kept something / places",
-        "Whether refilling succeeded; the rest of the places trains nothing.",
-        "1. Below: the bound on draws was met first.",
+        "groups of the batch of which the refilling filters keep a completion / all groups",
+        "Success of dynamic sampling; the other groups have no gradient.",
+        "1. Below: the maximum number of sampling rounds was reached.",
     ),
-    # -- how much better than expected
+    # -- advantages
     Metric(
         "advantage/abs_mean",
         "mean |Â|",
-        "The size of the lesson.",
+        "Magnitude of the policy-gradient signal.",
         "Of order 0.5–1 when advantages are divided by a std; without, of the order of `reward_std`.",
     ),
     Metric(
         "advantage/std",
         "std of Â over the trained tokens (with n)",
-        "The spread of the lesson.",
-        "1 where advantages are whitened. A critic that learns lets it fall: less of what comes is a surprise.",
+        "Scale of the policy-gradient signal.",
+        "1 if advantages are whitened. With a critic it falls as the TD errors shrink.",
     ),
     Metric(
         "advantage/nonzero",
         "share of trained tokens with Â ≠ 0",
-        "How many tokens teach at all.",
-        "Above 0.3. At 0 for long the run is idle: the callback `stop_when_nothing_teaches` ends it.",
+        "Share of tokens with policy gradient.",
+        "Above 0.3. At 0 for long the run is idle: the callback `stop_at_zero_advantage` ends it.",
     ),
     Metric(
         "speed/skipped",
-        "share of rows that the update did not read, since they have no advantage; with "
+        "share of completions that the update skips because their advantage is 0; with "
         "`speed: {skip_zero_advantage: true}`",
-        "How much work was saved. The means of the loss's own metrics and of the entropy are over the other rows.",
-        "As `advantage/nonzero` says, turned round.",
+        "Saved forward passes. The means of the loss metrics and of the entropy are over the other completions.",
+        "1 − `advantage/nonzero`, per completion.",
     ),
-    # -- what the critic expected
+    # -- critic
     Metric(
         "critic/explained_variance",
         "1 − var(R − V) / var(R) over trained tokens, V before the update; not logged where R does not vary",
-        "How much of what came the critic foresaw.",
-        "0 at first, then rising, to 0.3 and far more. Below 0: it misleads; more `warmup_steps`, or a smaller step.",
+        "Share of the return variance that the critic predicts.",
+        "Rises from 0 to 0.3 and far more. Below 0: worse than no critic; raise `warmup_steps`, lower its step size.",
     ),
     Metric(
         "critic/<value|return>",
-        "mean of V before the update, and of R, what it should have been",
-        "What the critic expected, and what came.",
+        "mean of V before the update, and of its target R",
+        "Mean prediction and mean return.",
         "The value follows the return after some steps. A lasting gap: a larger `critic.learning_rate`.",
     ),
     Metric(
         "critic/grad_norm",
-        "‖gradient‖₂ over all that the critic trains, before clipping to `critic.max_grad_norm`",
-        "How hard the critic's own step pulled.",
-        "Large at first, then small. Always above the clip: rewards are large; scale them, or clip higher.",
+        "‖gradient‖₂ over the critic's trained parameters, before clipping to `critic.max_grad_norm`",
+        "Gradient norm of the critic.",
+        "Large at first, then small. Always above the limit: scale the rewards, or raise the limit.",
     ),
-    Metric("critic/learning_rate", "the critic's at this step", "How far its step goes.", "As the recipe says."),
-    # -- what a reward model has learned
+    Metric("critic/learning_rate", "the critic's at this step", "Step size of the critic.", "As in the recipe."),
+    # -- reward model
     Metric(
         "accuracy",
         "share of the pairs of a batch with r(x, y⁺) > r(x, y⁻)",
-        "How many pairs a reward model tells apart that it learns from.",
-        "Rises above 0.5, to the share on which readers agree with each other. Far above `held_out/pair_accuracy`: "
-        "it memorises; fewer epochs, more pairs.",
+        "Training accuracy of a reward model.",
+        "Rises above 0.5, to the agreement of the annotators. Far above `held_out/pair_accuracy`: memorization; use "
+        "fewer epochs or more pairs.",
     ),
     Metric(
         "margin",
         "mean r(x, y⁺) − r(x, y⁻) over pairs of a batch",
-        "How sure a reward model is of the pairs it learns from.",
-        "Rises, and levels off where readers disagree. Rising without end: it is too sure; fewer steps.",
+        "Confidence of a reward model on its training pairs.",
+        "Rises, then levels off. Rising without bound: overconfident; use fewer steps.",
     ),
     Metric(
         "<min|mean|max>_reward",
         "least, mean and largest score of a batch of pairs",
-        "Where the scores of a reward model lie.",
-        "Near 0, a few units wide. The zero means nothing: `center_rewards_coefficient` keeps it in place.",
+        "Range of the scores of a reward model.",
+        "Near 0, a few units wide. The offset is arbitrary; `center_rewards_coefficient` fixes it.",
     ),
-    # -- what the step did
+    # -- update
     Metric(
         "loss",
-        "the objective that was minimised, summed up by the aggregator",
-        "For reinforcement learning next to nothing: its gradient counts, not its value.",
+        "the minimized objective, as aggregated",
+        "Not informative in reinforcement learning: only its gradient matters.",
         "Near 0, either sign: advantages of a group sum to 0. In a supervised stage it falls.",
     ),
     Metric(
         "grad_norm",
-        "‖gradient‖₂ over all trained weights, before clipping to `max_grad_norm`",
-        "How hard the step pulled.",
-        "Steady, with no trend. Spikes: lower the learning rate or `max_grad_norm`. 0: nothing teaches. NaN: broken.",
+        "‖gradient‖₂ over all trained parameters, before clipping to `max_grad_norm`",
+        "Gradient norm of the step.",
+        "Steady, with no trend. Spikes: lower the learning rate or `max_grad_norm`. 0: no gradient. NaN: broken.",
     ),
-    Metric("learning_rate", "the schedule at this step", "How far a step goes.", "As the recipe says."),
+    Metric("learning_rate", "the schedule at this step", "Step size.", "As in the recipe."),
     Metric(
         "entropy",
-        "mean over the tokens that the update reads of −Σ π log π, in nats; not those of rows left out by "
+        "mean over the tokens of the update of −Σ π log π, in nats, without those skipped by "
         "`speed.skip_zero_advantage`",
-        "How undecided the policy is at the tokens it wrote.",
-        "Falls slowly. Near 0 early: it has stopped exploring, all rows of a group become alike; raise the "
-        "temperature, clip higher, or pay for entropy. Rising without bound: the policy dissolves.",
+        "Uncertainty of the policy at the generated tokens.",
+        "Falls slowly. Near 0 early: entropy collapse, the completions of a group become alike; raise the temperature "
+        "or `epsilon_high`, or add an entropy bonus. Rising without bound: the policy diverges.",
     ),
     Metric(
         "policy_loss/clipped_<low|high>",
         "share of tokens with w below 1−ε and Â < 0 (low), above 1+ε_high and Â > 0 (high)",
-        "Tokens that have moved enough and lost their gradient.",
-        "0 while every batch is used once (w = 1); up to some percent with several updates. Above 0.2: smaller steps.",
+        "Share of clipped tokens, which have no gradient.",
+        "0 on-policy (w = 1), up to some percent with several updates. Above 0.2: lower the learning rate.",
     ),
     Metric(
         "policy_loss/capped",
         "share of tokens with w > 1+ε_high and Â > 0",
-        "Tokens whose weight is capped; their gradient lives on.",
-        "As for clipped tokens: 0 on policy, some percent otherwise.",
+        "Share of tokens with capped weight, which keep their gradient.",
+        "As for clipped tokens: 0 on-policy, some percent otherwise.",
     ),
     Metric(
         "token_weights/drawn",
-        "share of tokens that the covariance clip keeps from learning",
-        "Drawn from those whose probability and advantage rise or fall together.",
-        "At most `share` of the part. Always 0: the band holds no token, for lack of rows that differ.",
+        "share of tokens whose gradient the covariance clip removes",
+        "Sampled from the tokens with high covariance of log-prob and advantage.",
+        "At most `share` of the part. Always 0: no token has a covariance between `low` and `high`.",
     ),
     Metric(
         "schedule/<key>.<part>.<knob>",
-        "value of the knob, a pure function of the optimiser steps done",
-        "Where a schedule of the recipe stands.",
-        "As the recipe says.",
+        "value of the knob at this optimizer step",
+        "Current value of a schedule of the recipe.",
+        "As in the recipe.",
     ),
     Metric(
         "penalties/value_clipped",
         "share of tokens whose value has moved further than ε in the direction of R",
-        "Tokens that no longer teach the critic in this batch.",
-        "0 while every batch is used once; some percent otherwise. Above 0.5: ε is small for rewards of this size.",
+        "Share of clipped values, which have no gradient.",
+        "0 with one update per batch; some percent otherwise. Above 0.5: ε is small for rewards of this scale.",
     ),
     Metric(
         "penalties/kl_factor",
         "f of `adaptive_kl`; its coefficient is β f",
-        "How hard the penalty must pull to hold the KL at its target.",
-        "Settles. Rising without end: the target cannot be held at this learning rate. Near 0: it is never reached.",
+        "Adaptive factor that holds the KL at its target.",
+        "Settles. Rising without bound: the learning rate is too high for the target. Near 0: the KL stays below it.",
     ),
     Metric(
         "penalties/entropy_coefficient",
         "α of `adaptive_entropy`: c where the entropy is at its target or below, else 0",
-        "What is paid for staying undecided.",
-        "0 at first, small and intermittent later. At the most for long: the bonus cannot hold the entropy.",
+        "Coefficient of the entropy bonus.",
+        "0 at first, small and intermittent later. Long at its maximum: the bonus cannot hold the entropy.",
     ),
     Metric(
         "penalties/<name>",
         "mean Ω, before its coefficient β",
-        "What the penalty measures; of a KL: nats per token between the policy and the other one.",
+        "Value of the penalty; a KL in nats per token.",
         "A KL starts at 0 and grows to a few hundredths or tenths. Far beyond 1 the policy has left its reference.",
     ),
     Metric(
         "<importance|policy_loss|token_weights|penalties|aggregator>/<name>",
         "mean over trained tokens of what the part logged as `name`",
-        "Said by the part in that slot of the recipe.",
+        "Logged by the part in that slot.",
         "See `rlm explain` of the part.",
     ),
-    # -- what was written
+    # -- completions
     Metric(
         "completions/<mean|min|max>_length",
         "tokens per completion; tool output is not counted",
-        "How much the model writes.",
-        "Grows where thinking pays. Growth without reward: it rambles; falling to the minimum: it stopped thinking.",
+        "Length of completions.",
+        "Grows if longer reasoning is rewarded. Growth without reward: rambling; falling to the minimum: no reasoning.",
     ),
     Metric(
         "completions/<mean|min|max>_terminated_length",
-        "tokens per completion among those that ended by themselves; 0 if none did",
-        "How long a finished answer is.",
+        "tokens per completion that ends with an end token; 0 if none does",
+        "Length of complete answers.",
         "Well below `max_completion_length`.",
     ),
     Metric(
         "completions/clipped_ratio",
         "share of completions cut off at `max_completion_length`",
-        "Answers that never came to an end.",
-        "Below 0.1, else raise the limit or add `overlong`. A mark of rambling when it grows.",
+        "Share of truncated completions.",
+        "Below 0.1, else raise the limit or add `overlong`. Growing: rambling.",
     ),
     Metric(
         "episodes/turns",
-        "turns of the model per episode (worlds that answer)",
-        "How long the model and the world talk.",
-        "What the task needs. At the world's `turns`: it never comes to an end.",
+        "turns of the model per episode (multi-turn environments)",
+        "Length of episodes.",
+        "Depends on the task. At the environment's `turns`: episodes do not end.",
     ),
     Metric(
         "episodes/return",
-        "mean over episodes of what the world paid, all turns together",
-        "How well the episodes went, whatever the recipe makes of it.",
-        "Rises; with weight 1 and nothing else, the same as `reward`.",
+        "mean over episodes of the sum of per-turn rewards",
+        "Return of the environment, before weights and shapers.",
+        "Rises; equal to `reward` if it is the only reward, with weight 1.",
     ),
     Metric(
         "episodes/done",
-        "share of episodes that the world ended itself; of worlds with tools, that ended without a call",
-        "The others met the end of the room for tokens, or of the turns.",
+        "share of episodes that the environment ended; with tools, that ended without a tool call",
+        "The others reached the limit of tokens or turns.",
         "Near 1, else raise `max_completion_length`.",
     ),
     Metric(
         "episodes/failed",
         "share of episodes in which the environment raised or hung",
-        "A mistake in the world, not of the model.",
+        "Faults of the environment, not of the model.",
         "0. The samples are in `faults.jsonl`.",
     ),
     Metric(
         "tools/<call|failure>_frequency",
         "tool calls per completion; share of calls that failed",
-        "Whether the model uses its tools, and how well.",
-        "Calls settle at what the task needs; failures fall.",
+        "Use of tools, and errors.",
+        "Calls settle at a task-dependent number; failures fall.",
     ),
     Metric(
         "mean_token_accuracy",
-        "share of demonstrated tokens that were the model's first choice",
-        "How much of the demonstrations it has learned (supervised stages).",
-        "Rises; 1.0 means it can recite them.",
+        "share of demonstrated tokens that are the model's most likely token",
+        "Fit of the demonstrations (supervised stages).",
+        "Rises; 1.0 means memorization.",
     ),
     Metric(
         "sources/<label>/share",
-        "rows of that source / all rows of the generation batch",
-        "Who wrote what: `policy`, or a source of the recipe by its label.",
-        "As the recipe says; `policy` has more when a source leaves rows open (a pool without that prompt).",
+        "completions of that source / all completions of the generation batch",
+        "Share of each rollout source: `policy`, or a label of the recipe.",
+        "As in the recipe; `policy` has more if a source lacks completions (a pool without that prompt).",
     ),
     Metric(
         "sources/<label>/filled",
-        "rows that source wrote / rows the recipe gives it",
-        "How often it had something to write; the policy writes what it leaves open.",
-        "1. Less: a pool without that prompt, or with fewer completions than rows; a demonstration that is missing.",
+        "completions of that source / its `num_completions`",
+        "Availability of the source; the policy generates the missing completions.",
+        "1. Less: a pool without that prompt or with too few completions, or a missing demonstration.",
     ),
     Metric(
         "sources/<label>/reward",
-        "mean of Σ weight · reward over the rows of that source, before shapers",
-        "How good each writer is; `reward` is the mean over all of them.",
-        "`policy` rises towards the others. Demonstrations far below 1: the rewards cannot read them.",
+        "mean of Σ weight · reward over the completions of that source, before shapers",
+        "Quality of each source; `reward` is the mean over all of them.",
+        "`policy` rises towards the others. Demonstrations far below 1: the rewards cannot parse them.",
     ),
     Metric(
         "sources/<label>/truncated",
-        "share of the source's rows that do not end with an end token",
-        "Rows that were cut at `max_completion_length`.",
-        "0 for demonstrations and replayed rows, else raise the limit: the policy would learn to stop in the middle.",
+        "share of the source's completions without an end token",
+        "Completions truncated at `max_completion_length`.",
+        "0 for demonstrations and replayed completions; else raise the limit, or the policy learns to stop early.",
     ),
-    # -- two engines, one policy
+    # -- mismatch of trainer and inference engine
     Metric(
         "sampling/sampling_logp_difference/<mean|max>",
         "|log π_trainer − log π_vLLM| over sampled tokens",
-        "How far the inference engine is from the model that is trained.",
-        "Mean below 0.05. More: another precision, stale weights, or a template that differs.",
+        "Mismatch between the inference engine and the trainer.",
+        "Mean below 0.05. More: another precision, stale weights, or another template.",
     ),
     Metric(
         "sampling/importance_sampling_ratio/<min|mean|max>",
         "TRL's correction π_trainer / π_vLLM, after its cap",
-        "How much that mismatch is corrected for.",
+        "Size of the off-policy correction.",
         "Mean near 1.",
     ),
-    # -- how far and how fast
+    # -- progress
     Metric("stage", "", "The stage of the recipe that logged this line.", "—"),
-    Metric("step", "optimiser steps so far", "When.", "—"),
-    Metric("epoch", "passes over the training problems so far", "When.", "With few problems, beyond some: memorised."),
-    Metric("num_tokens", "prompt and completion tokens so far, all processes", "How much was read.", "—"),
-    Metric("num_input_tokens_seen", "as `num_tokens`", "How much was read.", "—"),
-    Metric("step_time", "seconds of one optimiser step, writing included", "Speed.", "Grows with completion length."),
-    Metric("aux_loss", "load-balancing loss of a mixture of experts", "How evenly experts are used.", "Near constant."),
+    Metric("step", "optimizer steps so far", "Time.", "—"),
+    Metric(
+        "epoch", "passes over the training prompts so far", "Time.", "With few prompts, many epochs mean memorization."
+    ),
+    Metric("num_tokens", "prompt and completion tokens so far, all processes", "Processed tokens.", "—"),
+    Metric("num_input_tokens_seen", "as `num_tokens`", "Processed tokens.", "—"),
+    Metric(
+        "step_time", "seconds of one optimizer step, generation included", "Speed.", "Grows with completion length."
+    ),
+    Metric("aux_loss", "load-balancing loss of a mixture of experts", "Load balance of the experts.", "Near constant."),
     Metric("train_loss", "mean of `loss` over the stage", "A summary, once at the end.", "See `loss`."),
     Metric("total_flos", "floating-point operations, by transformers' 6 N per token", "Once, at the end.", "—"),
     Metric("train_runtime", "seconds of the stage", "Once, at the end.", "—"),
-    Metric("train_<samples|steps|tokens>_per_second", "what it says", "Speed over the whole stage.", "—"),
+    Metric("train_<samples|steps|tokens>_per_second", "as named", "Speed over the whole stage.", "—"),
 )
-"""In the order a person reads a log; of two entries that fit a name the first counts."""
+"""In reading order of a log; the first entry that matches a name counts."""

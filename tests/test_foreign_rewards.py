@@ -1,11 +1,11 @@
-"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_real_guests.py: theirs)."""
+"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_third_party.py: theirs)."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from foreign import said
+from fixtures_third_party import said
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
@@ -169,7 +169,7 @@ def test_openrlhf(files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("verl", "score"), ("openrlhf", "rewards")])
 def test_a_mapping_without_its_number(name: str, key: str, files: dict[str, str]) -> None:
-    with pytest.raises(Fault, match=rf"it returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
+    with pytest.raises(Fault, match=rf"returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
         said(name, {"function": f"{files['scores']}:misnamed"}, answer=["4", "4"])
 
 

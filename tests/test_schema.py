@@ -116,7 +116,7 @@ environment: {name: addition, digits: 3}
 rewards: [accuracy, {name: format, weight: 0.1}, {name: length, as: short, weight: -0.01}]
 algorithm: {name: grpo, sampler: in_order, policy_loss: {epsilon: 0.3}, penalties: [{name: kl, beta: 0.01}]}
 trainer: {learning_rate: 1e-6, num_generations: 8, lr_scheduler_type: cosine}
-callbacks: [stop_when_nothing_teaches]
+callbacks: [stop_at_zero_advantage]
 evaluation: {metric: short, every: 20}
 plugins: {load: [./mine.py], block: [other]}
 """
@@ -184,7 +184,7 @@ def test_wrong_recipes_are_underlined(text: str, schema: Any) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG, ids=WRONG.values())
-def test_what_is_underlined_is_refused_by_the_walls(text: str, tmp_path: Path) -> None:
+def test_schema_rejects_only_invalid_recipes(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     path = tmp_path / "recipe.yaml"
     path.write_text(text.replace(", block: [other]", ""))
@@ -229,7 +229,7 @@ def test_trl_explains_its_own_fields(schema: Any) -> None:
     assert "cosine" in fields["lr_scheduler_type"]["enum"]
 
 
-def test_guests_are_offered_by_both_names(tmp_path: Path) -> None:
+def test_plugin_parts_have_both_names(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from rlm_plugins import hookimpl\n"
         "def loud(completions, *, volume: float = 1.0):\n    '''Loud is good.'''\n"

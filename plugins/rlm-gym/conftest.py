@@ -1,4 +1,4 @@
-"""Where reasoning-gym is not installed, its modules' examples are not collected; the tests say why they are skipped."""
+"""Collection rules: without reasoning-gym its modules are not collected, and the tests are skipped."""
 
 from importlib.util import find_spec
 

@@ -1,7 +1,7 @@
-"""Parts that need nothing but torch and TRL: one file per hook, of the same name.
+"""Built-in parts, which require torch and TRL only: one file per hook, of the same name.
 
-Where a hook has more parts than a page holds, its file imports the rest from files named by their subject. (Of rows
-there are two: `algorithms`, and in `conventions` the same rows as other libraries compute them.)
+The file of a hook with many parts imports some of them from files named by their subject. (The hook of algorithms has
+two files: `algorithms`, and `conventions` with the implementation variants of other libraries.)
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FILES = (
     "models",
     "callbacks",
 )
-"""The files with a hook, in the order a batch meets them."""
+"""The files with a hook, in batch order."""
 
 
 def modules() -> list[ModuleType]:
-    """The modules themselves; importing them imports neither torch nor TRL."""
+    """Import and return the modules, without importing torch or TRL."""
     return [importlib.import_module(f"{__name__}.{name}") for name in FILES]

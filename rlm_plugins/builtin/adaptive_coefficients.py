@@ -1,4 +1,4 @@
-"""Coefficients that adapt: parts with a memory, which learn from each generation what is to be paid."""
+"""Adaptive coefficients of penalties: stateful parts, updated from each generation batch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlm_plugins.functional.kl import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
 Unit = Literal["sequence", "token"]
-Memory = dict[str, float]
+State = dict[str, float]
 
 
-class _Proportional:
-    """Pays `factor` times as much: the factor grows while the policy is further off than wanted, and shrinks else."""
+class _ProportionalController:
+    """A coefficient that grows while the KL to the reference exceeds its target, and shrinks otherwise."""
 
     def __init__(self, *, target: float, gain: float, horizon: float | None, unit: Unit) -> None:
         self.target, self.gain, self.horizon, self.unit = target, gain, horizon, unit
@@ -29,32 +29,32 @@ class _Proportional:
         ref_logp: Float[torch.Tensor, "B T"],
         mask: Bool[torch.Tensor, "B T"],
     ) -> None:
-        """Measures the generation: k1 of the policy that wrote it; without tokens it says nothing."""
-        rows, tokens = mask.any(1).sum().item(), mask.sum().item()
-        if not rows:
+        """Update the factor from the KL (k1) of the sampling policy; a batch without tokens changes nothing."""
+        sequences, tokens = mask.any(1).sum().item(), mask.sum().item()
+        if not sequences:
             return
         total = (old_logp - ref_logp).where(mask, 0.0).sum().item()
-        error = total / (rows if self.unit == "sequence" else tokens) / self.target - 1
-        gain = self.gain if self.horizon is None else rows / self.horizon
+        error = total / (sequences if self.unit == "sequence" else tokens) / self.target - 1
+        gain = self.gain if self.horizon is None else sequences / self.horizon
         self.factor *= 1 + gain * min(max(error, -0.2), 0.2)
 
-    def state_dict(self) -> Memory:
+    def state_dict(self) -> State:
         return {"factor": self.factor}
 
-    def load_state_dict(self, state: Memory) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.factor = state["factor"]
 
 
-class AdaptiveKL(_Proportional):
-    """`kl` whose coefficient follows the distance itself, until that is `target`.
+class AdaptiveKL(_ProportionalController):
+    """`kl` with a coefficient that is controlled to keep the KL at `target`.
 
     Ω = f · kₙ, with f ← f · (1 + K · clip(KL / target − 1, −0.2, 0.2)) once per generation, f = 1 at first: the
-    coefficient is `beta` · f. Ziegler et al., arXiv 1909.08593 §2.2, who pay in the reward (`adaptive_kl_in_reward`).
-    KL is measured on the rows that teach, of all processes, before they are trained on: mean of log π_old − log π_ref.
+    coefficient is `beta` · f. Ziegler et al., arXiv 1909.08593 §2.2, with it in the reward (`adaptive_kl_in_reward`).
+    KL is measured on the trained completions of all ranks, before the update: mean of log π_old − log π_ref.
 
     `target` is in nats per completion, or with `unit: token` per token: the two differ by the length, and libraries
-    (verl, OpenRLHF) mean the token's. `gain` is K; with a `horizon` K is rows / `horizon`, as in the authors' code and
-    verl. The factor never reaches 0: to switch the penalty off, leave it out.
+    (verl, OpenRLHF) use the token's. `gain` is K; with a `horizon` K is completions / `horizon`, as in the authors'
+    code and verl. The factor never reaches 0: to switch the penalty off, leave it out.
 
     >>> part = AdaptiveKL(target=1.0)
     >>> part.update(torch.tensor([[-1.0]]), torch.tensor([[-4.0]]), torch.tensor([[True]]))  # KL is 3
@@ -82,8 +82,8 @@ class AdaptiveKL(_Proportional):
         return self.factor * kl_estimate(logp, ref_logp, self.estimator)
 
 
-class AdaptiveKLInReward(_Proportional):
-    """`kl_in_reward` whose coefficient follows the distance itself, until that is `target`.
+class AdaptiveKLInReward(_ProportionalController):
+    """`kl_in_reward` with a coefficient that is controlled to keep the KL at `target`.
 
     rₜ −= β f (log π_old − log π_ref), with f ← f · (1 + K · clip(KL / target − 1, −0.2, 0.2)) after each generation,
     f = 1 at first. Ziegler et al., arXiv 1909.08593 §2.2. The other knobs mean what they do in `adaptive_kl`.
@@ -115,19 +115,19 @@ class AdaptiveKLInReward(_Proportional):
 
 
 class AdaptiveEntropy:
-    """A bonus for staying undecided that is paid only while the entropy is too low, and rises as long as it is.
+    """An entropy bonus that is applied only while the entropy is below `target`, and grows during that time.
 
-    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `most`) where
-    H̄ ≤ `target`, else max(c − `delta`, `least`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
+    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `maximum`) where
+    H̄ ≤ `target`, else max(c − `delta`, `minimum`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
     `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
     entropy_coef.
 
-    H̄ is the mean entropy of the trained tokens of a generation, of all processes, before it is trained on. (TRL
-    measures each optimiser step while it is trained on, and so acts one step later; its bonus is a token mean, ours is
-    summed up like the rest of the loss.) `beta` multiplies α: 1 means what Skywork and TRL mean.
+    H̄ is the mean entropy of the trained tokens of a generation batch, over all ranks, before the update. (TRL measures
+    it during each optimizer step, and so reacts one step later; its bonus is a token mean, ours is aggregated like the
+    rest of the loss.) `beta` multiplies α: 1 corresponds to Skywork and TRL.
 
-    Pitfall: `target` must be near the entropy a run begins with (the metric `entropy`). Far below it nothing ever
-    happens; above it c climbs to `most`, and the policy dissolves.
+    Pitfall: `target` must be near the initial entropy of the run (the metric `entropy`). Far below it the bonus stays
+    0; above it c rises to `maximum`, and the policy becomes uniform.
 
     >>> part = AdaptiveEntropy(target=0.5, delta=0.25)
     >>> part.update(torch.tensor([[0.2, 9.0]]), torch.tensor([[True, False]]))
@@ -141,30 +141,30 @@ class AdaptiveEntropy:
         target: NonNegativeFloat = 0.2,
         delta: PositiveFloat = 0.005,
         start: NonNegativeFloat = 0.0,
-        least: NonNegativeFloat = 0.0,
-        most: NonNegativeFloat = 1.0,
+        minimum: NonNegativeFloat = 0.0,
+        maximum: NonNegativeFloat = 1.0,
     ) -> None:
-        if not least <= start <= most:
-            raise RecipeError(f"start ({start}) must lie between least ({least}) and most ({most})")
-        self.target, self.delta, self.least, self.most = target, delta, least, most
-        self.coefficient, self.paid = start, False
+        if not minimum <= start <= maximum:
+            raise RecipeError(f"expected minimum ≤ start ≤ maximum, got {minimum}, {start}, {maximum}")
+        self.target, self.delta, self.minimum, self.maximum = target, delta, minimum, maximum
+        self.coefficient, self.active = start, False
 
     def __call__(self, entropy: Float[torch.Tensor, "B T"], log: Log | None = None) -> Float[torch.Tensor, "B T"]:
-        paid = self.coefficient if self.paid else 0.0
+        coefficient = self.coefficient if self.active else 0.0
         if log is not None:
-            log("entropy_coefficient", torch.full_like(entropy, paid))
-        return -paid * entropy
+            log("entropy_coefficient", torch.full_like(entropy, coefficient))
+        return -coefficient * entropy
 
     def update(self, entropy: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> None:
-        """Measures the generation; without tokens it says nothing."""
+        """Update the coefficient from the mean entropy; a batch without tokens changes nothing."""
         if not mask.any():
             return
-        self.paid = entropy[mask].mean().item() <= self.target
-        moved = self.coefficient + (self.delta if self.paid else -self.delta)
-        self.coefficient = min(max(moved, self.least), self.most)
+        self.active = entropy[mask].mean().item() <= self.target
+        coefficient = self.coefficient + (self.delta if self.active else -self.delta)
+        self.coefficient = min(max(coefficient, self.minimum), self.maximum)
 
-    def state_dict(self) -> Memory:
-        return {"coefficient": self.coefficient, "paid": float(self.paid)}
+    def state_dict(self) -> State:
+        return {"coefficient": self.coefficient, "paid": float(self.active)}
 
-    def load_state_dict(self, state: Memory) -> None:
-        self.coefficient, self.paid = state["coefficient"], bool(state["paid"])
+    def load_state_dict(self, state: State) -> None:
+        self.coefficient, self.active = state["coefficient"], bool(state["paid"])

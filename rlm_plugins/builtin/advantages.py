@@ -1,7 +1,7 @@
-"""Â: how much better a row did than expected (hook ``rlm_advantages``).
+"""Â: advantage estimators (hook ``rlm_advantages``).
 
-An estimator that compares rows returns exactly zero for rows that are all equal: dividing rounding noise by a tiny
-standard deviation is not a lesson. (Float32, eight rewards of 0.3: with the eps of TRL, verl, oat and OpenRLHF the
+An estimator that compares completions returns exactly zero if they are all equal; otherwise it would divide rounding
+noise by a tiny standard deviation. (Float32, eight rewards of 0.3: with the eps of TRL, verl, oat and OpenRLHF the
 noise becomes an advantage of 3e-4, 0.029, 0.71 and 0.91.)
 """
 
@@ -20,7 +20,7 @@ from rlm_plugins.builtin.value_estimation import gae
 from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
-Scale = Literal["group", "batch", "centred_batch", "none"]
+Scale = Literal["group", "batch", "centered_batch", "none"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -33,28 +33,28 @@ def group_relative(
     eps: NonNegativeFloat = 1e-4,
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
-    """The reward, seen from the mean of its group and measured in standard deviations.
+    """Reward standardized within its group (GRPO).
 
     Âᵢ = (rᵢ − mean_g) / s, with s = std + eps, or 1 for the scale "none".
 
-    `scale` says whose std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
-    2508.08221), that of all centred rewards (ROLL's other LitePPO), or none, the centred reward (Dr. GRPO,
-    2503.20783). The paper has no `eps` and does not say which std: 1e-4 outside the root is TRL's, and n − 1
-    (`unbiased`) everybody's; without it n, the std of the group as a population. All rewards of a group equal: exactly
-    0. A group of one: 0, or with `singleton` "reward" its reward (verl).
+    `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
+    2508.08221), that of all centered rewards (ROLL's other LitePPO), or none, the centered reward (Dr. GRPO,
+    2503.20783). The paper has no `eps` and does not specify the std: 1e-4 outside the root is TRL's, and n − 1
+    (`unbiased`) is common to all libraries; without it n, the std of the group as a population. All rewards of a group
+    equal: exactly 0. A group of one: 0, or with `singleton` "reward" its reward (verl).
 
     >>> group_relative(torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1]), scale="none").tolist()
     [0.5, -0.5, -0.5, 0.5]
     """
     groups = Groups(rewards, group)
-    cells = groups.table - groups.table.nanmean(1, keepdim=True)
+    table = groups.table - groups.table.nanmean(1, keepdim=True)
     if scale == "group":
-        cells = cells / (nanstd(groups.table, 1, unbiased=unbiased) + eps)
-    centred = groups.flatten_or_zero(cells, singleton)
+        table = table / (nanstd(groups.table, 1, unbiased=unbiased) + eps)
+    centered = groups.flatten_or_zero(table, singleton)
     if scale in ("group", "none"):
-        return centred
-    measured = rewards if scale == "batch" else centred
-    return (centred / (nanstd(measured, 0, unbiased=unbiased) + eps)).where(centred != 0, 0.0)
+        return centered
+    scaled_by = rewards if scale == "batch" else centered
+    return (centered / (nanstd(scaled_by, 0, unbiased=unbiased) + eps)).where(centered != 0, 0.0)
 
 
 def leave_one_out(
@@ -65,14 +65,14 @@ def leave_one_out(
     eps: NonNegativeFloat = 1e-4,
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
-    """The reward, seen from the mean of the *other* rows of its group: an unbiased baseline.
+    """Reward minus the mean of the *other* completions of its group: an unbiased baseline (RLOO).
 
     Âᵢ = rᵢ − 1/(n−1) Σ_{j≠i} rⱼ = n/(n−1) · (rᵢ − mean_g). RLOO, arXiv 2402.14740 eq. 5.
 
-    With the scale "others" also divided by the std of the other rows (n − 2 in its denominator), plus `eps`; where
-    those are all equal it is not divided. That is GRPO as arXiv 2509.04419 writes it, and NeMo-RL's default. With the
-    scale "batch" it is standardised once more over the batch (TRL's `normalize_advantages`), and equal rows move with
-    its mean. A group of one has no others: 0, or with `singleton` "reward" its reward (verl). All equal: exactly 0.
+    The scale "others" also divides by the std of the other completions (n − 2 in its denominator), plus `eps`, unless
+    those are all equal. That is GRPO as defined in arXiv 2509.04419, and NeMo-RL's default. The scale "batch"
+    standardizes once more over the batch (TRL's `normalize_advantages`), which shifts equal completions by the batch
+    mean. A group of one has no others: 0, or with `singleton` "reward" its reward (verl). All equal: exactly 0.
 
     >>> leave_one_out(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 0, 0])).tolist()
     [1.0, -0.5, -0.5]
@@ -83,16 +83,16 @@ def leave_one_out(
     advantages = groups.table - others / count
     if scale == "others":
         advantages = advantages / _std_of_others(groups.table, eps)
-    settled = groups.flatten_or_zero(advantages, singleton)
-    if scale != "batch" or not varies(settled, 0):
-        return settled
-    return (settled - settled.mean()) / (nanstd(settled, 0) + eps)
+    flat = groups.flatten_or_zero(advantages, singleton)
+    if scale != "batch" or not varies(flat, 0):
+        return flat
+    return (flat - flat.mean()) / (nanstd(flat, 0) + eps)
 
 
-def _std_of_others(cells: Float[torch.Tensor, "P G"], eps: float) -> Float[torch.Tensor, "P G"]:
-    """For each cell the std of the rest of its line, plus eps; 1 where the rest does not vary."""
-    itself = torch.eye(cells.shape[1], dtype=torch.bool, device=cells.device)
-    others = cells.unsqueeze(1).masked_fill(itself, torch.nan)
+def _std_of_others(table: Float[torch.Tensor, "P G"], eps: float) -> Float[torch.Tensor, "P G"]:
+    """Return for each entry the std of the rest of its group, plus eps; 1 where the rest does not vary."""
+    itself = torch.eye(table.shape[1], dtype=torch.bool, device=table.device)
+    others = table.unsqueeze(1).masked_fill(itself, torch.nan)
     return (nanstd(others, 2) + eps).where(varies(others, 2), 1.0).squeeze(2)
 
 
@@ -103,35 +103,35 @@ def batch_whitened(
     mask: Bool[torch.Tensor, "B T"],
     *,
     gamma: Share = 1.0,
-    centre_by_group: bool = False,
+    center_by_group: bool = False,
     unbiased: bool = True,
     eps: NonNegativeFloat = 1e-8,
-    masked_tokens: Literal["skip", "through", "forget"] = "skip",
+    masked_tokens: Literal["skip", "discount", "reset"] = "skip",
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B T"]:
-    """The reward still to come, whitened over every trained token of the batch; no group is needed.
+    """Return whitened over all trained tokens of the batch (REINFORCE++); requires no groups.
 
     Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
-    2501.03262; with `centre_by_group` its baseline variant, which takes the group's mean off first (from a group of
-    one its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
+    2501.03262; with `center_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
+    its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
     (OpenRLHF, NeMo-RL).
 
-    Without dense rewards and with γ = 1, R is the row's reward at each of its tokens. A long row counts once per
-    token. Masked tokens inside a row: "skip" steps over them (verl), "through" lets them discount (OpenRLHF), "forget"
-    ends the sum there, so that tokens before tool output are paid nothing for what follows (SkyRL). No spread: exactly
-    0.
+    Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
+    once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
+    (OpenRLHF), "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
+    No spread: exactly 0.
 
     >>> mask = torch.tensor([[True, True], [True, False]])
     >>> rewards, spread = torch.tensor([1.0, 4.0]), torch.tensor([[0.0, 1.0], [4.0, 0.0]])
     >>> batch_whitened(rewards, spread, torch.tensor([0, 1]), mask).mul(3**0.5).round().tolist()
     [[-1.0, -1.0], [2.0, 0.0]]
     """
-    live = torch.ones_like(mask) if masked_tokens == "through" else mask
-    to_come = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "forget")
-    if centre_by_group:
+    live = torch.ones_like(mask) if masked_tokens == "discount" else mask
+    returns = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "reset")
+    if center_by_group:
         baseline = rewards - group_relative(rewards, group, scale="none", singleton=singleton)
-        to_come = to_come - baseline.unsqueeze(1)
-    return whiten(to_come, mask, eps=eps, unbiased=unbiased)
+        returns = returns - baseline.unsqueeze(1)
+    return whiten(returns, mask, eps=eps, unbiased=unbiased)
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Who watches (hook ``rlm_callbacks``): transformers callbacks a recipe may add to the machine's own."""
+"""Transformers callbacks that a recipe may add to those of every run (hook ``rlm_callbacks``)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> TrainerCallback:
-    """Ends a stage once the held-out `metric` has reached `score` (see `evaluation:` for how often it is measured)."""
+    """End a stage once the held-out `metric` reaches `score` (`evaluation:` sets how often it is measured)."""
     from transformers import TrainerCallback
 
     class StopAt(TrainerCallback):  # type: ignore[misc]
-        """Compares the latest evaluation after each step."""
+        """A callback that compares the latest evaluation with the score after each step."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_training_stop |= run.held_out.get(metric, -math.inf) >= score
@@ -31,50 +31,50 @@ def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> Train
     return StopAt()
 
 
-def stop_when_nothing_teaches(*, steps: int = 20) -> TrainerCallback:
-    """Ends a run whose every advantage has been zero for `steps` logged steps: all groups solved, or all hopeless.
+def stop_at_zero_advantage(*, steps: int = 20) -> TrainerCallback:
+    """End a run with an error after `steps` logged steps in which every advantage was zero.
 
-    Such a run goes on for ever otherwise, with loss 0 and exit code 0. It ends as an error that says so.
+    All groups are then solved, or none is. Without this callback such a run continues with loss 0 and exit code 0.
     """
     from transformers import TrainerCallback
 
-    class StopWhenNothingTeaches(TrainerCallback):  # type: ignore[misc]
-        """Counts logged steps in a row without a lesson."""
+    class StopAtZeroAdvantage(TrainerCallback):  # type: ignore[misc]
+        """A callback that counts consecutive logged steps without any nonzero advantage."""
 
-        idle = 0
+        zero_steps = 0
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, float], **kwargs: Any) -> None:
             if "advantage/nonzero" not in logs:
                 return
-            self.idle = 0 if logs["advantage/nonzero"] > 0 else self.idle + 1
-            if self.idle >= steps:
+            self.zero_steps = 0 if logs["advantage/nonzero"] > 0 else self.zero_steps + 1
+            if self.zero_steps >= steps:
                 raise PartError(
-                    f"no row has had an advantage other than 0 for {self.idle} steps",
-                    where=f"callbacks: stop_when_nothing_teaches, step {state.global_step}",
-                    hint=f"mean reward {logs.get('reward')}: make the problems harder if it is high, easier if low",
+                    f"all advantages have been 0 for {self.zero_steps} steps",
+                    where=f"callbacks: stop_at_zero_advantage, step {state.global_step}",
+                    hint=f"mean reward {logs.get('reward')}: make the prompts harder if it is high, easier if low",
                 )
 
-    return StopWhenNothingTeaches()
+    return StopAtZeroAdvantage()
 
 
 def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: float = 1.0) -> TrainerCallback:
-    """Keeps every completion of the policy that came to an end and is good enough: a pool for `replay`.
+    """Save every complete (not truncated) completion of the policy with a high reward: a pool for `replay`.
 
-    They are written to ``successes.jsonl`` in the run's folder, one JSON line each: stage, step, prompt (as in the data
-    set), completion, reward. `reward` names the one that decides, unweighted and unshaped; by default their shaped sum.
+    They are appended to ``successes.jsonl`` in the run's folder, one JSON line each: stage, step, prompt (as in the
+    data set), completion, reward. `reward` names the reward that decides, unweighted and unshaped; by default the
+    shaped sum.
     """
     from transformers import TrainerCallback
 
     def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
-        from accelerate.utils import gather_object
-
-        from rlm_plugins.distributed import processes
-        from rlm_plugins.rewards.trl_adapter import text_of
+        from rlm_plugins.distributed import gather_lists
+        from rlm_plugins.rewards.columns import text_of
 
         scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
         good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]
-        found = [(prompts[i], text_of(completions[i]), scores[i].item()) for i in good.nonzero().squeeze(1).tolist()]
-        for prompt, completion, score in gather_object(found) if processes().num_processes > 1 else found:
+        indices = good.nonzero().squeeze(1).tolist()
+        successes = [(prompts[i], text_of(completions[i]), scores[i].item()) for i in indices]
+        for prompt, completion, score in gather_lists(successes):
             entry = {"stage": stage.name, "step": step, "prompt": prompt, "completion": completion, "reward": score}
             run.append("successes.jsonl", entry)
 
@@ -86,6 +86,6 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
 def rlm_callbacks() -> dict[str, object]:
     return {
         "stop_at": stop_at,
-        "stop_when_nothing_teaches": stop_when_nothing_teaches,
+        "stop_at_zero_advantage": stop_at_zero_advantage,
         "keep_successes": keep_successes,
     }

@@ -1,9 +1,9 @@
-"""Rows as other libraries compute them (hook ``rlm_algorithms``): ``grpo@trl`` is `grpo` with TRL's numbers.
+"""Implementation variants of other libraries (hook ``rlm_algorithms``): ``grpo@trl`` is `grpo` with TRL's numbers.
 
-One rule: what a library's code decides, or its default where one asks there for this algorithm by name, is the
-library's (the std, eps, what a group of one is worth, dual clip, the sum); what its user sets (ε, β, k) stays the
-row's, unless the library counts it otherwise. What no knob can say stands in the row's pitfalls. Versions: trl 1.16.0,
-verl 0.9.1, openrlhf 0.11.2; of the others the commit that was read.
+One rule: a value that a library's code fixes, or its default for this algorithm, is the library's (the std, eps, the
+advantage of a singleton group, dual clip, the aggregation). A value that its user sets (ε, β, k) stays the
+algorithm's, unless the library defines it differently. Differences that no knob covers are in the pitfalls. Versions:
+trl 1.16.0, verl 0.9.1, openrlhf 0.11.2; for the others the commit is given.
 """
 
 from __future__ import annotations
@@ -19,4 +19,10 @@ from rlm_plugins.builtin import conventions_verl_losses as verl_losses
 
 @hookimpl
 def rlm_algorithms() -> dict[str, Algorithm]:
-    return {**trl.rows(), **verl.rows(), **verl_losses.rows(), **openrlhf.rows(), **others.rows()}
+    return {
+        **trl.algorithms(),
+        **verl.algorithms(),
+        **verl_losses.algorithms(),
+        **openrlhf.algorithms(),
+        **others.algorithms(),
+    }

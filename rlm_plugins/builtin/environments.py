@@ -1,4 +1,4 @@
-"""x: where problems come from (hook ``rlm_environments``)."""
+"""x: sources of prompts (hook ``rlm_environments``)."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def addition(
     slip: Share = 0.0,
     thinking: bool = True,
 ) -> EnvironmentSpec:
-    """Sums of two numbers of equal length, worked column by column: ``347+285=?`` → 632.
+    """Addition of two numbers of equal length column by column: ``347+285=?`` → 632.
 
     Columns: ``prompt``, ``answer`` and ``demonstration``, by default with its chain of thought:
     ``<think>7+5+0=12;4+8+1=13;3+2+1=6</think><answer>632</answer>``; without `thinking` only the answer block.
 
-    Difficulty: `digits` (lengths from `min_digits` to `digits`, each as likely) and how many columns carry, from
-    `min_carries` to `max_carries`. `slip` makes the training demonstrations sloppy: a due carry is forgotten with
-    this probability and the answer follows the mistake, so a supervised stage learns the procedure together with
-    its errors and leaves reinforcement something to do.
+    Difficulty: `digits` (lengths from `min_digits` to `digits`, equally likely) and the number of columns that carry,
+    from `min_carries` to `max_carries`. `slip` adds mistakes to the training demonstrations: each carry is dropped with
+    this probability, and the answer follows from the mistake. So a supervised stage learns the procedure with its
+    errors, which a reinforcement stage can then remove.
 
-    One problem in eight, chosen by a hash of the problem (a+b and b+a are one), is never trained on, whatever
-    `seed` or `train_rows`. The test rows are drawn from these, the same for every seed, each once; training rows
-    are drawn with replacement.
+    One problem in eight, chosen by a hash of the problem (a+b and b+a are one), is never in the training set, for any
+    `seed` or `train_rows`. The test examples are drawn from these, the same for every seed, each once; training
+    examples are drawn with replacement.
 
     >>> addition(min_carries=2, train_rows=1, test_rows=1).test[0]["demonstration"]
     '<think>9+4+0=13;7+0+1=8;7+6+0=13</think><answer>1383</answer>'
     """
-    most = digits if max_carries is None else max_carries
-    kind = Kind(range(min_digits or digits, digits + 1), min_carries, most)
+    limit = digits if max_carries is None else max_carries
+    kind = Kind(range(min_digits or digits, digits + 1), min_carries, limit)
     slips = random.Random(f"slips {seed}")
     training = islice(kind.training(seed), train_rows)
     return EnvironmentSpec(
@@ -92,30 +92,30 @@ def dataset(
 ) -> EnvironmentSpec:
     """Any data set: a json, jsonl, csv, tsv or parquet file, a folder of them or of ``save_to_disk``, a hub name.
 
-    What is asked: the column `prompt` (default: "prompt"; text, or a list of chat messages), or a `template` with
-    columns in braces: ``"Question: {question}"``. `chat` makes text the message of a user, after `system` if there
-    is one; ``chat: false`` keeps plain text, for models without a chat template. `columns` names things as the
-    rewards do: ``{answer: solution}`` gives them the column `solution` as `answer`; all other columns stay, except
-    those whose name means something else to a reward (`completions`, `completion_ids`, …).
+    The prompt is the column `prompt` (default: "prompt"; text, or a list of chat messages), or a `template` with
+    columns in braces: ``"Question: {question}"``. `chat` turns text into a user message, after a `system` message if
+    given; ``chat: false`` keeps plain text, for models without a chat template. `columns` renames columns for the
+    rewards: ``{answer: solution}`` passes the column `solution` as `answer`. All other columns stay, except those with
+    a name that is reserved for rewards (`completions`, `completion_ids`, …).
 
-    Held out: `test_rows` rows of `test_split` (0: all of them), or, without one, `test_rows` rows of `split`, drawn
-    with `seed`; a question that is held out is not trained on where it occurs again. `max_rows`: use only the
-    first rows of `split`. `streaming` reads a large set row by row: then the first `test_rows` rows are held out.
-    A relative `path` starts at the working directory.
+    Held out: `test_rows` examples of `test_split` (0: all of them), or, without one, `test_rows` examples of `split`,
+    drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs. `max_rows`: use only the
+    first examples of `split`. `streaming` loads a large set on demand: then the first `test_rows` examples are held
+    out. A relative `path` starts at the working directory.
     """
-    ask = prompt_builder(columns or {}, prompt, template, system, chat)
+    add_prompt = prompt_builder(columns or {}, prompt, template, system, chat)
 
-    def rows(split: str, most: int | None) -> Any:
+    def load(split: str, limit: int | None) -> Any:
         table: Any = open_split(path, split, config=config, revision=revision, streaming=streaming)
-        if most is not None:
-            table = table.take(most) if streaming else table.select(range(min(most, len(table))))
+        if limit is not None:
+            table = table.take(limit) if streaming else table.select(range(min(limit, len(table))))
         if not streaming and len(table) == 0:
-            raise RecipeError(f"split '{split}' of '{path}' has no rows", where="environment.path")
-        return ask(table)
+            raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
+        return add_prompt(table)
 
-    train = rows(split, max_rows)
+    train = load(split, max_rows)
     if test_split is not None:
-        test = rows(test_split, test_rows or None)
+        test = load(test_split, test_rows or None)
         test = list(test) if streaming else test
         return EnvironmentSpec(train=without(train, test), test=test)
     if not test_rows:

@@ -1,4 +1,4 @@
-"""What an episode was worth, as one number or turn by turn. (Offered by `rewards` and `shapers`.)"""
+"""Rewards of multi-turn episodes, as one return or per turn; registered by `rewards` and `shapers`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def episode_return(episodes: Sequence[Episode], *, gamma: Share = 1.0) -> list[float]:
-    """G = Σₖ γᵏ rₖ over the turns k of an episode: what its world paid. An episode of no turns is worth 0.
+    """G = Σₖ γᵏ rₖ over the turns k of an episode: the return of its environment; 0 without turns.
 
     Sutton and Barto, Reinforcement Learning, eq. 3.8, k counted from 0.
 
     >>> episode_return([Episode(None, "", turn_rewards=[0.0, 1.0, 2.0])], gamma=0.5)
     [1.0]
     """
-    return [sum(gamma**turn * paid for turn, paid in enumerate(episode.rewards)) for episode in episodes]
+    return [sum(gamma**turn * reward for turn, reward in enumerate(episode.rewards)) for episode in episodes]
 
 
 def by_turn(turn_rewards: Float[torch.Tensor, "B T"], *, scale: float = 1.0) -> Float[torch.Tensor, "B T"]:
-    """Pays every turn where it ended: r′ₜ = rₜ + scale · r(turn), on the last token of each turn, for advantages that
-    look at single tokens (`gae`, rewards to come).
+    """r′ₜ = rₜ + scale · r(turn), on the last token of each turn, for per-token advantages (`gae`, returns).
 
-    What is paid here, `episode_return` need not pay again: give it ``weight: 0``. Without turns nothing changes.
+    To avoid counting these rewards twice, give `episode_return` a ``weight: 0``. Without turns nothing changes.
 
     >>> by_turn(torch.tensor([[0.0, 1.0, 0.0, 2.0]]), scale=0.5).tolist()
     [[0.0, 0.5, 0.0, 1.0]]

@@ -1,4 +1,4 @@
-"""Which rows teach (hook ``rlm_filters``)."""
+"""Filters of groups and completions (hook ``rlm_filters``)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def nonzero_std(
     *,
     reward: RewardName | None = None,
 ) -> Bool[torch.Tensor, "B"]:
-    """Keeps the groups whose rewards are not all equal: no spread, no lesson. DAPO, arXiv 2503.14476 §3.2.
+    """Keep the groups with a nonzero std of the reward; the others have no gradient. DAPO, arXiv 2503.14476 §3.2.
 
     `reward` names the reward that must differ, unweighted and unshaped; by default their shaped sum. With a length
-    shaper name the accuracy here, or all-wrong groups of different lengths stay. A group of one has no spread; rows
-    that the named reward did not score are not looked at.
+    shaper name the accuracy here, or all-wrong groups of different lengths stay. A group of one has no spread;
+    completions without the named reward are ignored.
 
     >>> nonzero_std(torch.tensor([1.0, 0.0, 1.0, 1.0]), {}, torch.tensor([0, 0, 1, 1])).tolist()
     [True, True, False, False]
@@ -44,11 +44,10 @@ def accuracy_band(
     low: float = 0.2,
     high: float = 0.8,
 ) -> Bool[torch.Tensor, "B"]:
-    """Keeps the groups that are neither too easy nor too hard.
+    """Keep the groups that are neither too easy nor too hard.
 
-    rows = those with low ≤ mean_g ≤ high, the mean being that of the named `reward`, unweighted and unshaped. PRIME,
-    arXiv 2502.01456, with 0.2 and 0.8. Rows that the reward did not score are not looked at; a group without a
-    score is not kept.
+    kept = groups with low ≤ mean_g ≤ high, the mean being that of the named `reward`, unweighted and unshaped. PRIME,
+    arXiv 2502.01456, with 0.2 and 0.8. Completions without the reward are ignored; a group without any is not kept.
 
     >>> scores = {"accuracy": torch.tensor([1.0, 0.0, 1.0, 1.0])}
     >>> accuracy_band(scores, torch.tensor([0, 0, 1, 1])).tolist()
@@ -67,45 +66,45 @@ def keep_k(
     k: PositiveInt = 4,
     by: Literal["length", "reward_per_token"] = "length",
 ) -> Bool[torch.Tensor, "B"]:
-    """Keeps the k best rows of each group, the shortest or the most efficient: sample more, learn from less.
+    """Keep the k best completions of each group: the shortest, or those with the most reward per token (GFPO).
 
-    rows = the k of each group with the least n, or the most r / n, n being the trained tokens. GFPO, arXiv
-    2508.09726. Of rows that tie the first ones are kept; a group of k or fewer is kept whole.
+    kept = the k of each group with the least n, or the most r / n, n being the trained tokens. GFPO, arXiv
+    2508.09726. Of ties the first are kept; a group of k or fewer is kept completely.
 
-    The advantage then compares kept rows only, and the others are in no denominator (TRL 0.26; the paper's formula
-    leaves them there with advantage 0). Rewards below 0 per token favour long wrong answers: give wrong ones 0.
+    The advantage then compares kept completions only, and the others are in no denominator (TRL 0.26; the paper's
+    formula leaves them there with advantage 0). Rewards below 0 per token favor long wrong answers: give wrong ones 0.
 
     >>> mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
     >>> keep_k(torch.ones(3), mask, torch.tensor([0, 0, 0]), k=2).tolist()
     [False, True, True]
     """
     lengths = mask.sum(1).float()
-    merit = -lengths if by == "length" else rewards / lengths.clamp(min=1)
-    groups = Groups(merit, group)
+    score = -lengths if by == "length" else rewards / lengths.clamp(min=1)
+    groups = Groups(score, group)
     best_first = groups.table.nan_to_num(nan=-torch.inf).argsort(stable=True, dim=1, descending=True)
     return groups.flatten(best_first.argsort(1) < k)
 
 
-def _keeps_fewer(config: Any, *, k: int, **_: Any) -> None:
-    """Whether something is left out.
+def _check_k(config: Any, *, k: int, **_: Any) -> None:
+    """Check that the filter drops at least one completion of each group.
 
     Raises:
-        RecipeError: A group has no more rows than are kept.
+        RecipeError: A group has at most k completions.
     """
     size = config.num_generations
     if k >= size:
-        problem = f"found {k}, and a group has {size} rows (`trainer.num_generations`): none would be left out"
+        problem = f"got {k}, but a group has {size} completions (`trainer.num_generations`): none would be filtered out"
         raise RecipeError(problem, where="k", allowed=f"less than {size}")
 
 
-keep_k.validate = _keeps_fewer  # type: ignore[attr-defined]
+keep_k.validate = _check_k  # type: ignore[attr-defined]
 
 
 def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Bool[torch.Tensor, "B"]:
-    """Keeps the groups in which every row came to an end: where one was cut off, its reward is a guess.
+    """Keep the groups without truncated completions, since the reward of a truncated one is unreliable.
 
-    PRIME's filter beside `accuracy_band` (arXiv 2502.01456). To drop only the cut rows, use the token weight
-    `complete_rows`.
+    PRIME's filter beside `accuracy_band` (arXiv 2502.01456). To drop only the truncated completions, use the token
+    weight `mask_truncated`.
 
     >>> no_truncated_groups(torch.tensor([False, True, False]), torch.tensor([0, 0, 1])).tolist()
     [False, False, True]
@@ -125,11 +124,12 @@ def gate(
     reward: RewardName | None = None,
     threshold: float = 1.0,
 ) -> Bool[torch.Tensor, "B"]:
-    """Keeps of each group either its demonstration or everything else: help is for who cannot do it alone.
+    """Keep the demonstration of a group if its samples fail, and the samples otherwise (HPT).
 
-    rows = those of `source` where no more than at_most of the others are right, else the others. HPT, arXiv 2509.04419,
-    whose gate is `at_most`, 0 for its 7B model. A row is right when its reward (the one called `reward`, unweighted and
-    unshaped; by default their shaped sum) reaches `threshold`. A group without a row of `source` keeps what it has.
+    kept = completions of `source` if at most `at_most` of the others are right, else the others. HPT, arXiv 2509.04419,
+    whose gate is `at_most`, 0 for its 7B model. A completion is right if its reward (the one called `reward`,
+    unweighted and unshaped; by default their shaped sum) reaches `threshold`. A group without a completion of `source`
+    is kept.
 
     >>> group, sources = torch.tensor([0, 0, 1, 1]), {"demonstrations": torch.tensor([False, True, False, True])}
     >>> gate(torch.tensor([0.0, 1.0, 1.0, 1.0]), {}, group, sources).tolist()
@@ -137,11 +137,11 @@ def gate(
     """
     if reward is not None:
         rewards = named(named_rewards, reward, where="filters: gate.reward")
-    shown = completions_of(sources, source, where="filters: gate.source")
-    right = Groups(((rewards >= threshold) & ~shown).to(rewards.dtype), group)
-    there = Groups(shown.to(rewards.dtype), group)
-    failed = (right.table.nansum(1, keepdim=True) <= at_most) & (there.table.nansum(1, keepdim=True) > 0)
-    return right.flatten(failed) == shown
+    demonstrated = completions_of(sources, source, where="filters: gate.source")
+    right = Groups(((rewards >= threshold) & ~demonstrated).to(rewards.dtype), group)
+    present = Groups(demonstrated.to(rewards.dtype), group)
+    failed = (right.table.nansum(1, keepdim=True) <= at_most) & (present.table.nansum(1, keepdim=True) > 0)
+    return right.flatten(failed) == demonstrated
 
 
 @hookimpl

@@ -1,7 +1,7 @@
-"""r: what was written for other libraries, by one line of a recipe (hook ``rlm_rewards``). None of them is needed.
+"""r: reward functions of TRL, verl and OpenRLHF, by one line of a recipe (hook ``rlm_rewards``).
 
-Their functions get what their libraries hand over, and what they return is taken as their libraries take it; but what
-goes wrong in them is told, where some of these libraries score it 0.
+None of these libraries needs to be installed. A function receives the arguments of its library, and its result is
+interpreted in the same way. But an exception is reported, where some of these libraries score it 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.import_path import borrow_function, called, settled
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None
@@ -22,11 +22,11 @@ Log = Callable[[str, float], None]
 
 
 class Trl:
-    """A reward function of TRL: called with `prompts`, `completions`, `completion_ids` and every column of the data.
+    """A reward function of TRL, called with `prompts`, `completions`, `completion_ids` and all columns of the data.
 
-    r = function(prompts, completions, **columns), one number or None per row. `function`: an address,
-    ``trl.rewards:accuracy_reward`` or ``./mine.py:reward``; `options` are handed over with the columns. (A plugin
-    offers such a function as it is.)
+    r = function(prompts, completions, **columns), one number or None per completion. `function` is an address,
+    ``trl.rewards:accuracy_reward`` or ``./mine.py:reward``; `options` are passed with the columns. (A plugin can
+    register such a function directly.)
     """
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
@@ -37,11 +37,11 @@ class Trl:
 
 
 class Verl:
-    """A `compute_score` of verl, called row by row as its naive reward manager does; one that names plurals, at once.
+    """A `compute_score` of verl, called per completion as by its naive reward manager, or once if it takes lists.
 
-    r = compute_score(data_source, solution_str, ground_truth, extra_info), or ``score`` of what it returns; other
-    numbers there are logged. `ground_truth` is the column ``ground_truth``, else that of the column ``reward_model``
-    (verl's data files), else ``answer``; `data_source` is the column, else the knob.
+    r = compute_score(data_source, solution_str, ground_truth, extra_info), or ``score`` of the mapping it returns;
+    other numbers there are logged. `ground_truth` is the column ``ground_truth``, else that in the column
+    ``reward_model`` (verl's data files), else ``answer``; `data_source` is the column, else the knob.
     """
 
     def __init__(self, *, function: Address, data_source: str = "", options: Options = None) -> None:
@@ -58,31 +58,31 @@ class Verl:
         extra_info: Any = None,
         log_metric: Log | None = None,
     ) -> list[Any]:
-        rows = len(completions)
-        of_verl = [row["ground_truth"] for row in reward_model] if reward_model is not None else None
+        count = len(completions)
+        nested = [row["ground_truth"] for row in reward_model] if reward_model is not None else None
         columns = {
-            "data_source": data_source or [self._data_source] * rows,
+            "data_source": data_source or [self._data_source] * count,
             "solution_str": completions,
-            "ground_truth": _first("ground_truth", ground_truth, of_verl, answer),
-            "extra_info": [_extra(info) for info in extra_info or [None] * rows],
+            "ground_truth": _first("ground_truth", ground_truth, nested, answer),
+            "extra_info": [_extra(info) for info in extra_info or [None] * count],
         }
         plural = {f"{name}s": column for name, column in columns.items()}
-        if "solution_strs" in _names(self._function):
-            said = settled([called(self._function, {**plural, **self._options})])[0]
+        if "solution_strs" in _parameters(self._function):
+            results = settled([called(self._function, {**plural, **self._options})])[0]
         else:
-            each = ({name: column[row] for name, column in columns.items()} for row in range(rows))
-            said = settled([called(self._function, {**one, **self._options}) for one in each])
-        said = said if isinstance(said, list) else list(said)
-        _log(log_metric, said)
-        return [_score(one) for one in said]
+            samples = ({name: column[i] for name, column in columns.items()} for i in range(count))
+            results = settled([called(self._function, {**sample, **self._options}) for sample in samples])
+        results = results if isinstance(results, list) else list(results)
+        _log(log_metric, results)
+        return [_score(result) for result in results]
 
 
 class OpenRlhf:
-    """A `reward_func` of OpenRLHF: called with `queries` (prompt and completion in one text), `prompts` and `labels`.
+    """A `reward_func` of OpenRLHF, called with `queries` (prompt and completion in one text), `prompts` and `labels`.
 
-    r = reward_func(queries, prompts, labels), a tensor, or ``rewards`` of what it returns; ``extra_logs`` are logged.
-    `labels` are the column ``label``, else ``answer``. A chat prompt is the text of its messages: the template that
-    OpenRLHF leaves in `queries` is not there.
+    r = reward_func(queries, prompts, labels), a tensor, or ``rewards`` of the mapping it returns; its ``extra_logs``
+    are logged. `labels` are the column ``label``, else ``answer``. A chat prompt is the text of its messages, without
+    the template tokens that OpenRLHF keeps in `queries`.
     """
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
@@ -96,53 +96,53 @@ class OpenRlhf:
         answer: Any = None,
         log_metric: Log | None = None,
     ) -> Any:
-        prompts = [_whole(prompt) for prompt in prompt_messages]
+        prompts = [_prompt_text(prompt) for prompt in prompt_messages]
         queries = [prompt + text for prompt, text in zip(prompts, completions, strict=True)]
         labels = _first("label", label, answer)
-        known = {"queries": queries, "prompts": prompts, "labels": labels, **self._options}
-        said = settled([called(self._function, known)])[0]
-        if not isinstance(said, Mapping):
-            return said
-        _log(log_metric, [said.get("extra_logs") or {}])
-        return _under("rewards", said)
+        arguments = {"queries": queries, "prompts": prompts, "labels": labels, **self._options}
+        result = settled([called(self._function, arguments)])[0]
+        if not isinstance(result, Mapping):
+            return result
+        _log(log_metric, [result.get("extra_logs") or {}])
+        return _entry("rewards", result)
 
 
 def _first(name: str, *columns: Any) -> Any:
-    found = next((column for column in columns if column is not None), None)
-    if found is None:
-        raise PartError(f"the data set has no column '{name}'", hint="name the right answers so, or `answer`")
-    return found
+    present = next((column for column in columns if column is not None), None)
+    if present is None:
+        raise PartError(
+            f"the data set has no column '{name}'", hint="rename the column of right answers to this, or to `answer`"
+        )
+    return present
 
 
 def _extra(info: Mapping[str, Any] | None) -> dict[str, Any]:
-    """With what verl's reward manager adds to the column, of one turn."""
+    """Return `info` with the keys that verl's reward manager adds, for one turn."""
     return {"num_turns": None, "rollout_reward_scores": {}, **(info or {})}
 
 
-def _names(function: Callable[..., Any]) -> set[str]:
+def _parameters(function: Callable[..., Any]) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _score(said: Any) -> Any:
-    """What verl takes of a result: a number, ``score`` of a mapping, the first of a tuple."""
-    if isinstance(said, Mapping):
-        return _under("score", said)
-    return said[0] if isinstance(said, tuple) else said
+def _score(result: Any) -> Any:
+    """Return the score of a result as verl does: a number, ``score`` of a mapping, the first of a tuple."""
+    if isinstance(result, Mapping):
+        return _entry("score", result)
+    return result[0] if isinstance(result, tuple) else result
 
 
-def _under(name: str, said: Mapping[str, Any]) -> Any:
-    if name not in said:
-        raise PartError(
-            f"it returned {dict(said)!r:.80}", allowed=f"a mapping with '{name}', or the numbers themselves"
-        )
-    return said[name]
+def _entry(name: str, result: Mapping[str, Any]) -> Any:
+    if name not in result:
+        raise PartError(f"returned {dict(result)!r:.80}", allowed=f"a mapping with '{name}', or the numbers themselves")
+    return result[name]
 
 
-def _log(log_metric: Log | None, said: Sequence[Any]) -> None:
-    """The mean of every other number in mappings."""
-    rows = [one for one in said if isinstance(one, Mapping)]
-    for name in dict.fromkeys(name for row in rows for name in row if name != "score"):
-        values = [_mean(row[name]) for row in rows if name in row]
+def _log(log_metric: Log | None, results: Sequence[Any]) -> None:
+    """Log the mean of every number in the mappings but ``score``."""
+    mappings = [result for result in results if isinstance(result, Mapping)]
+    for name in dict.fromkeys(name for mapping in mappings for name in mapping if name != "score"):
+        values = [_mean(mapping[name]) for mapping in mappings if name in mapping]
         numbers = [value for value in values if value is not None]
         if log_metric is not None and numbers:
             log_metric(name, sum(numbers) / len(numbers))
@@ -156,8 +156,8 @@ def _mean(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _whole(prompt: Any) -> str:
+def _prompt_text(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else "\n".join(text_of([message]) for message in prompt)
 
 
-GUESTS = {"trl": Trl, "verl": Verl, "openrlhf": OpenRlhf}
+FOREIGN_REWARDS = {"trl": Trl, "verl": Verl, "openrlhf": OpenRlhf}

@@ -1,4 +1,4 @@
-"""A world in which the reward is a matter of taste. (Offered by `environments` and `rewards`.)"""
+"""A toy summarization task with simulated preferences; registered by `environments` and `rewards`."""
 
 from __future__ import annotations
 
@@ -28,36 +28,35 @@ def gist_environment(
     test_rows: Natural = 256,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Say in few digits what a row of digits is mostly made of: ``7773727712?`` → ``72``; which of two is better?
+    """Summaries of a digit string by its frequent digits, ``7773727712?`` → ``72``, with preference pairs.
 
-    Columns: ``prompt``; ``demonstration``, by a writer who names three to eight digits as the eye falls on them, many
-    twice; ``chosen`` and ``rejected``, two more by the same hand, ranked by readers. A reader likes what the reward
-    `gist` measures (the share of digits that are named, less `price` per character), but is not sure:
-    P(a ≻ b) = σ((gist(a) − gist(b)) / `noise`). So nobody shows what is best, and a reward model can learn it: a small
-    world for learning from human feedback. Nor has a reader ever seen a summary of less than three digits: what a
-    reward model says of those, nobody has told it.
+    Columns: ``prompt``; ``demonstration``, three to eight digits drawn from the text with replacement; ``chosen`` and
+    ``rejected``, two more such summaries with a simulated preference. The preference follows the reward `gist` (the
+    share of digits that are named, less `price` per character) with noise: P(a ≻ b) = σ((gist(a) − gist(b)) / `noise`).
+    So no example shows the best summary, but a reward model can learn it: a small task for learning from human
+    feedback. No pair has a summary of less than three digits, so a reward model extrapolates there.
 
-    One text in eight, chosen by a hash, is never trained on, whatever `seed` or `train_rows`; the test rows are the
-    same for every seed.
+    One text in eight, chosen by a hash, is never in the training set, for any `seed` or `train_rows`; the test examples
+    are the same for every seed.
 
     >>> gist_environment(train_rows=1, test_rows=1, length=4).test[0].keys() >= {"prompt", "chosen", "rejected"}
     True
     """
 
-    def rows(name: str, held_out: bool) -> Iterator[dict[str, Any]]:
-        author = SummaryWriter(length, price, noise, random.Random(name))
+    def examples(name: str, held_out: bool) -> Iterator[dict[str, Any]]:
+        writer = SummaryWriter(length, price, noise, random.Random(name))
         seen: set[str] = set()
         while True:
-            text = author.text()
+            text = writer.text()
             if _held_out(text) is not held_out or (held_out and text in seen):
                 continue
             seen.add(text)
-            summary, one, other = (author.summary(text) for _ in range(3))
-            chosen, rejected = author.ranked(text, one, other)
+            summary, one, other = (writer.summary(text) for _ in range(3))
+            chosen, rejected = writer.ranked(text, one, other)
             prompt = [{"role": "user", "content": f"{text}?"}]
             yield {"prompt": prompt, "demonstration": summary, "chosen": chosen, "rejected": rejected}
 
-    train, test = rows(f"gist {length} {seed}", False), rows(f"gist {length} test", True)
+    train, test = examples(f"gist {length} {seed}", False), examples(f"gist {length} test", True)
     return EnvironmentSpec(train=list(islice(train, train_rows)), test=list(islice(test, test_rows)))
 
 
@@ -66,9 +65,9 @@ def _held_out(text: str) -> bool:
 
 
 def gist(prompts: Sequence[str], completions: Sequence[str], *, price: NonNegativeFloat = PRICE) -> list[float]:
-    """How good a summary of the digits in its prompt is: the share of them it names, less `price` per character.
+    """Quality of a summary of the digits in its prompt: the share that it names, less `price` per character.
 
     >>> [round(score, 2) for score in gist(["7773727712?"] * 3, ["72", "7733", ""])]
     [0.5, 0.1, 0.0]
     """
-    return [summary_quality(asked, said, price) for asked, said in zip(prompts, completions, strict=True)]
+    return [summary_quality(text, summary, price) for text, summary in zip(prompts, completions, strict=True)]

@@ -1,4 +1,4 @@
-"""Â from a group of rows, beyond its mean and std: another baseline, another scale, another goal."""
+"""Â from groups, beyond mean and std: optimal and greedy baselines, GPG, pass@k, best-of-k margin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def optimal_baseline(
     *,
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
-    """The reward, seen from the mean of its group in which long rows weigh more: the baseline of least variance.
+    """Reward minus the length-weighted mean of its group: the baseline of minimum variance (OPO).
 
-    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ, sums over the group, n the trained tokens of a row. OPO, arXiv 2505.23585.
+    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ, sums over the group, n the trained tokens of a completion. OPO, arXiv 2505.23585.
 
-    The optimal weight of a row is the squared norm of its gradient; the paper takes that to grow with its length, as
-    it does for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
+    The optimal weight of a completion is the squared norm of its gradient; the paper assumes that it grows with the
+    length, as for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
     group of one: 0, or with `singleton` "reward" its reward (verl).
 
     >>> mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -48,13 +48,13 @@ def greedy_baseline(
     *,
     source: SourceName = "greedy",
 ) -> Float[torch.Tensor, "B T"]:
-    """The reward still to come, seen from what the policy earns on the same prompt without chance.
+    """Return minus the reward of the greedy completion of the same prompt (ReMax).
 
-    Âᵢₜ = Σₗ rᵢₗ − r(greedy row), the sum over l ≥ t. ReMax, arXiv 2310.10505; where no shaper adds a dense reward it is
-    rᵢ − r(greedy row) on every token.
+    Âᵢₜ = Σₗ rᵢₗ − r(greedy), the sum over l ≥ t. ReMax, arXiv 2310.10505; if no shaper adds a dense reward it is
+    rᵢ − r(greedy) on every token.
 
-    `source` is what the greedy row goes by; of several their mean counts. They get 0 themselves, and so does a group
-    without one. All rewards of a group equal: exactly 0.
+    `source` is the rollout source of the greedy completion; of several their mean counts. They get 0 themselves, and
+    so does a group without one. All rewards of a group equal: exactly 0.
 
     >>> sources = {"greedy": torch.tensor([False, False, True])}
     >>> rewards, mask = torch.tensor([1.0, 0.0, 0.25]), torch.tensor([[True], [True], [False]])
@@ -77,13 +77,13 @@ def gpg(
     counted: Literal["spread", "nonzero_rewards"] = "spread",
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"]:
-    """The centred reward, made up for the rows of the batch that teach nothing.
+    """Centered reward, rescaled for the completions of the batch that have no gradient (GPG).
 
-    Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the rows of the batch in groups whose rewards are all equal. GPG,
-    arXiv 2504.02546: their gradient is zero, and averaging over them would shrink everybody else's.
+    Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the completions in groups whose rewards are all equal. GPG,
+    arXiv 2504.02546: their gradient is zero, and averaging over them would shrink that of the others.
 
-    `counted` says which rows are counted in B − M: those of groups with spread, or those whose reward is not 0, as
-    verl counts them (every right row of a group that is all right, no wrong row of any). After the filter
+    `counted` selects the completions in B − M: those of groups with spread, or those whose reward is not 0, as in verl
+    (which counts the right completions of all-right groups, and no wrong ones). After the filter
     `nonzero_std` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
     "reward" α times its reward (verl).
 
@@ -91,10 +91,10 @@ def gpg(
     [1.0, -1.0, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
-    taught = groups.flatten(groups.has_spread()) if counted == "spread" else rewards != 0
-    alpha = len(rewards) / taught.sum().clamp(min=1).to(rewards.dtype)
-    centred = groups.table - groups.table.nanmean(1, keepdim=True)
-    return alpha * groups.flatten_or_zero(centred, singleton)
+    informative = groups.flatten(groups.has_spread()) if counted == "spread" else rewards != 0
+    alpha = len(rewards) / informative.sum().clamp(min=1).to(rewards.dtype)
+    centered = groups.table - groups.table.nanmean(1, keepdim=True)
+    return alpha * groups.flatten_or_zero(centered, singleton)
 
 
 def pass_at_k(
@@ -104,30 +104,31 @@ def pass_at_k(
     k: PositiveInt = 4,
     threshold: float | None = None,
 ) -> Float[torch.Tensor, "B"]:
-    """What a row adds to the chance that one of k tries is right: one right row is enough, a second adds little.
+    """Contribution of a completion to the probability that one of k samples is right (pass@k).
 
-    Âᵢ = (1 − R) / s for a right row, (1 − R − Q) / s for a wrong one. R = 1 − C(w, k) / C(n, k) is the share of all
-    teams of k rows out of n with a right one among them, w the wrong rows; Q = C(w−1, k−1) / C(n−1, k−1) is the
-    share of the teams of one wrong row in which all others are wrong too; s = √(R (1 − R)). Pass@k Training, arXiv
-    2508.10751. With k = 1 it is the standard score of the group (std with n).
+    Âᵢ = (1 − R) / s for a right completion, (1 − R − Q) / s for a wrong one. R = 1 − C(w, k) / C(n, k) is the share of
+    all subsets of k out of n completions that contain a right one, w the wrong ones; Q = C(w−1, k−1) / C(n−1, k−1) is
+    the share of the subsets with a given wrong completion in which all others are wrong too; s = √(R (1 − R)).
+    Pass@k Training, arXiv 2508.10751. With k = 1 it is the standard score of the group (std with n).
 
-    Rewards must be 0 or 1; with a `threshold` a row is right from that reward on. No right row, or so many that every
-    team has one (always so when n ≤ k): exactly 0, so a group must be larger than k.
+    Rewards must be 0 or 1; with a `threshold` a completion is right from that reward on. No right one, or so many that
+    every subset has one (always so if n ≤ k): exactly 0, so a group must be larger than k.
 
     >>> pass_at_k(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0]), k=2).mul(3).round().tolist()
     [3.0, -1.0, -1.0, -1.0]
     """
     if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
         other = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
-        hint = "threshold: 1.0, if a row is right from that reward on; or drop the other rewards and the shapers"
-        raise PartError(f"found the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
+        hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
+        raise PartError(f"got the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
     right = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
     groups = Groups(right, group)
-    rows = (~groups.table.isnan()).sum(1, keepdim=True)
-    wrong = rows - groups.table.nansum(1, keepdim=True)
-    missed, singleton = _all_among(wrong, rows, k), _all_among(wrong - 1, rows - 1, k - 1)
-    scale = ((1 - missed) * missed).sqrt()
-    advantages = (missed - singleton * (1 - groups.table)) / scale
+    sizes = (~groups.table.isnan()).sum(1, keepdim=True)
+    wrong = sizes - groups.table.nansum(1, keepdim=True)
+    all_wrong = _subset_probability(wrong, sizes, k)
+    others_wrong = _subset_probability(wrong - 1, sizes - 1, k - 1)
+    scale = ((1 - all_wrong) * all_wrong).sqrt()
+    advantages = (all_wrong - others_wrong * (1 - groups.table)) / scale
     return groups.flatten(advantages.where(scale > 0, 0.0))
 
 
@@ -138,26 +139,26 @@ def best_margin(
     scale: Literal["group", "none"] = "group",
     eps: NonNegativeFloat = 1e-6,
 ) -> Float[torch.Tensor, "B"]:
-    """Only the best row of a group is paid, with its lead over the second: what the best of k tries is worth more by.
+    """Margin of the best completion over the second best; all others get 0 (best-of-k optimization).
 
-    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best row, 0 for the others, r₁ and r₂ being the two largest rewards. arXiv
-    2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none" leaves it
-    out.
+    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best completion, 0 for the others, r₁ and r₂ being the two largest rewards.
+    arXiv 2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none"
+    leaves it out.
 
-    Two best rows, all rewards equal, a group of one: exactly 0. Advantages are never negative.
+    Two best completions, all rewards equal, a group of one: exactly 0. Advantages are never negative.
 
     >>> best_margin(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
     [0.5, 0.0, 0.0]
     """
     groups = Groups(rewards, group)
     ranked = groups.table.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
-    ahead = (groups.table - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.table
+    margin = (groups.table - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.table
     if scale == "group":
-        ahead = ahead / (nanstd(groups.table, 1) + eps)
-    return groups.flatten_or_zero(ahead)
+        margin = margin / (nanstd(groups.table, 1) + eps)
+    return groups.flatten_or_zero(margin)
 
 
-def _all_among(some: torch.Tensor, everybody: torch.Tensor, k: int) -> torch.Tensor:
-    """C(some, k) / C(everybody, k): how likely k drawn without return are all among `some`."""
-    drawn = torch.arange(k, device=some.device)
-    return ((some - drawn).clamp(min=0) / (everybody - drawn).clamp(min=1)).prod(1, keepdim=True)
+def _subset_probability(part: torch.Tensor, total: torch.Tensor, k: int) -> torch.Tensor:
+    """C(part, k) / C(total, k): the probability that k draws without replacement are all in `part`."""
+    draws = torch.arange(k, device=part.device)
+    return ((part - draws).clamp(min=0) / (total - draws).clamp(min=1)).prod(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""w: how far the policy has moved since the rows were written (hook ``rlm_importance``); parts return log w."""
+"""w: importance ratios of the current to the sampling policy (hook ``rlm_importance``); parts return log w."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def token(logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"]
 def sequence(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
 ) -> Float[torch.Tensor, "B 1"]:
-    """One ratio per row, the geometric mean of its token ratios: sᵢ = exp(1/nᵢ Σₜ log wᵢₜ).
+    """One ratio per completion, the geometric mean of its token ratios: sᵢ = exp(1/nᵢ Σₜ log wᵢₜ).
 
-    GSPO, arXiv 2507.18071 eq. 7. A row without trained tokens has ratio 1. With advantages that are the same for all
-    tokens of a row its gradient is also that of GSPO-token (eq. 13–14), the form that verl computes: `sequence_token`.
+    GSPO, arXiv 2507.18071 eq. 7. A completion without trained tokens has ratio 1. With one advantage for all tokens
+    of a completion its gradient is also that of GSPO-token (eq. 13–14), the form that verl computes: `sequence_token`.
 
-    >>> moved = torch.tensor([[0.2, 0.4, 9.0]])
-    >>> sequence(moved, torch.zeros(1, 3), torch.tensor([[True, True, False]])).item()
+    >>> log_ratio = torch.tensor([[0.2, 0.4, 9.0]])
+    >>> sequence(log_ratio, torch.zeros(1, 3), torch.tensor([[True, True, False]])).item()
     0.30000001192092896
     """
-    return _row_mean(logp - old_logp, mask)
+    return _sequence_mean(logp - old_logp, mask)
 
 
 def sequence_sum(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
 ) -> Float[torch.Tensor, "B 1"]:
-    """One ratio per row, the product of its token ratios: the completion is one action.
+    """One ratio per completion, the product of its token ratios: the completion is one action.
 
-    wᵢ = exp(Σₜ log wᵢₜ) = π(y) / π_old(y). TRL's RLOOTrainer clips it. The longer a row, the further w gets from 1:
-    once the policy has moved, a clip that suits a token stops long rows altogether. A row without trained tokens has
-    ratio 1.
+    wᵢ = exp(Σₜ log wᵢₜ) = π(y) / π_old(y). TRL's RLOOTrainer clips it. The longer a completion, the further w is
+    from 1: after an update, a clip range chosen for tokens removes the gradient of long completions altogether. A
+    completion without trained tokens has ratio 1.
 
-    >>> moved = torch.tensor([[0.25, 0.5, 9.0]])
-    >>> sequence_sum(moved, torch.zeros(1, 3), torch.tensor([[True, True, False]])).item()
+    >>> log_ratio = torch.tensor([[0.25, 0.5, 9.0]])
+    >>> sequence_sum(log_ratio, torch.zeros(1, 3), torch.tensor([[True, True, False]])).item()
     0.75
     """
     return (logp - old_logp).where(mask, 0.0).sum(-1, keepdim=True)
@@ -54,18 +54,18 @@ def sequence_sum(
 def sequence_token(
     logp: Float[torch.Tensor, "B T"], old_logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]
 ) -> Float[torch.Tensor, "B T"]:
-    """The value of the row's ratio at every token, the gradient of that token alone.
+    """Ratio of the completion as value at every token, with the gradient of that token only (GSPO-token).
 
     sᵢₜ = sg(sᵢ) · π(yₜ) / sg(π(yₜ)), with sᵢ of `sequence`. GSPO-token, arXiv 2507.18071 eq. 13–14: for advantages
-    that differ between the tokens of a row. Where they do not, and a row's tokens weigh alike in the sum, this is
-    `sequence`, value and gradient. (verl computes this form always.) A row without trained tokens has ratio 1.
+    that differ between the tokens of a completion. If they do not, and its tokens have equal weights, this is
+    `sequence`, value and gradient. (verl always computes this form.) A completion without trained tokens has ratio 1.
 
-    >>> moved = torch.tensor([[0.25, 0.75]])
-    >>> sequence_token(moved, torch.zeros(1, 2), torch.tensor([[True, True]])).tolist()
+    >>> log_ratio = torch.tensor([[0.25, 0.75]])
+    >>> sequence_token(log_ratio, torch.zeros(1, 2), torch.tensor([[True, True]])).tolist()
     [[0.5, 0.5]]
     """
-    row = _row_mean(logp - old_logp, mask).detach()
-    return row + (logp - logp.detach())
+    ratio = _sequence_mean(logp - old_logp, mask).detach()
+    return ratio + (logp - logp.detach())
 
 
 def geometric_clipped(
@@ -77,42 +77,42 @@ def geometric_clipped(
     epsilon: NonNegativeFloat = 0.4,
     epsilon_high: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B 1"]:
-    """One ratio per row, the geometric mean of token ratios that are clipped first, each on the side where it gains.
+    """One ratio per completion, the geometric mean of token ratios, each clipped first on one side (GMPO).
 
     wᵢ = exp(1/nᵢ Σₜ dₜ), with dₜ = min(log wₜ, ε_high) where Â > 0 and max(log wₜ, −ε) elsewhere. GMPO, arXiv
-    2507.20673; to be multiplied by Â without another clip (policy loss `unclipped`).
+    2507.20673; combine it with the policy loss `unclipped`.
 
     `epsilon` and `epsilon_high` (default: `epsilon`) are distances in log space: 0.4 allows e^−0.4 to e^0.4. A clipped
-    token has no gradient. A row without trained tokens has ratio 1.
+    token has no gradient. A completion without trained tokens has ratio 1.
 
-    >>> moved, whole = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
-    >>> geometric_clipped(moved, torch.zeros(2, 2), torch.tensor([[1.0], [-1.0]]), whole, epsilon=0.5).tolist()
+    >>> log_ratio, mask = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
+    >>> geometric_clipped(log_ratio, torch.zeros(2, 2), torch.tensor([[1.0], [-1.0]]), mask, epsilon=0.5).tolist()
     [[0.25], [0.5]]
     """
-    moved = logp - old_logp
+    log_ratio = logp - old_logp
     high = epsilon if epsilon_high is None else epsilon_high
-    return _row_mean(torch.where(advantages > 0, moved.clamp(max=high), moved.clamp(min=-epsilon)), mask)
+    return _sequence_mean(torch.where(advantages > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-epsilon)), mask)
 
 
 def group_expectation(
     logp: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], expected_logp: Float[torch.Tensor, "B"]
 ) -> Float[torch.Tensor, "B 1"]:
-    """A row's probability against what its group expected, not against its own past: old, odd rows weigh less wildly.
+    """Probability of a completion relative to its group's expectation, for less variance on stale samples (GEPO).
 
-    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the rows of the group, q as p but
-    under the old policy. GEPO, arXiv 2508.17850; lengths normalised as in its code. The machine computes log Ê[q], our
-    `expected_logp`, over whole groups, however micro-batches cut them (the authors' code takes these for the groups).
+    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the group, q as p but under
+    the old policy. GEPO, arXiv 2508.17850; normalized by length as in its code. log Ê[q], our `expected_logp`, is
+    computed over complete groups, however micro-batches split them (the authors' code treats micro-batches as groups).
 
-    On policy w is not 1. A group of one: `sequence`. A row without trained tokens teaches nothing.
+    On policy w is not 1. A group of one: `sequence`. A completion without trained tokens has no gradient.
 
     >>> logp, mask = torch.tensor([[0.5, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
     >>> group_expectation(logp, mask, torch.tensor([0.25]).log()).exp().tolist()
     [[2.0]]
     """
-    return _row_mean(logp, mask) - expected_logp.unsqueeze(1)
+    return _sequence_mean(logp, mask) - expected_logp.unsqueeze(1)
 
 
-def _row_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
+def _sequence_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
     return (x.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
 
 

@@ -1,4 +1,4 @@
-"""r for being as long as wanted, in tokens: always beside a reward for being right."""
+"""r for the length of a completion, in tokens; to be combined with a reward for correctness."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Slope = Annotated[float, Field(ge=0)]
 
 
 def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, target: Natural = 0) -> list[float]:
-    """How far a completion is from `target` tokens: r = −min(|n − target| / limit, 1).
+    """Penalty for the distance to `target` tokens: r = −min(|n − target| / limit, 1).
 
-    0 at the target, −1 from `limit` tokens away on. With the default target 0 shorter is better, empty is best:
-    combine it with a reward for being right.
+    0 at the target, −1 at a distance of `limit` tokens or more. With the default target 0 shorter is better, empty is
+    best: combine it with a reward for correctness.
 
     >>> length([[1, 2, 3], [1], []], limit=4)
     [-0.75, -0.25, 0.0]
@@ -30,11 +30,11 @@ def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, targ
 def l1_exact(
     completion_ids: Sequence[Sequence[int]], target_length: Sequence[object], *, alpha: Slope = 3e-4
 ) -> list[float | None]:
-    """What it costs to miss the length that the prompt asked for.
+    """Penalty for the distance to the length that the prompt requests (L1-Exact).
 
     r = −α |n_gold − n|, n_gold the data set's column `target_length`, in tokens. L1-Exact, arXiv 2503.04697, is
     this reward beside `accuracy`, both of weight 1; there n_gold is drawn from 100 … 4000, and the prompt ends in
-    "Think for n_gold tokens". A row without a target (None, NaN) is not scored: None.
+    "Think for n_gold tokens". A completion without a target (None, NaN) is not scored: None.
 
     >>> l1_exact([[1, 2, 3], [1]], [1, None], alpha=0.25)
     [-0.5, None]
@@ -48,11 +48,11 @@ def l1_exact(
 def l1_max(
     completion_ids: Sequence[Sequence[int]], target_length: Sequence[object], *, alpha: Slope = 3e-4
 ) -> list[float | None]:
-    """What staying below the length that the prompt allowed is worth: ½ at the limit, more below, nothing far above.
+    """Reward for staying below the length that the prompt allows: ½ at the limit, more below, 0 far above (L1-Max).
 
     r = clip(α (n_gold − n) + ½, 0, 1), n_gold the data set's column `target_length`, in tokens. L1-Max, arXiv
-    2503.04697, multiplies it by correctness: the shaper `{name: product, of: [accuracy, l1_max]}`. The released
-    code adds it (no shaper) with half the slope (`alpha: 1.5e-4`). A row without a target (None, NaN) is not scored.
+    2503.04697, multiplies it by correctness: the shaper `{name: product, of: [accuracy, l1_max]}`. The released code
+    adds it (no shaper) with half the slope (`alpha: 1.5e-4`). A completion without a target is not scored.
 
     >>> l1_max([[1, 2, 3], [1], [1]], [2, 2, None], alpha=0.25)
     [0.25, 0.75, None]
@@ -64,7 +64,7 @@ def l1_max(
 
 
 def _targets(column: Sequence[object]) -> list[float | None]:
-    """The column as numbers, None where it has none."""
+    """Return the column as numbers, None where it is empty."""
     return [_target(value, row) for row, value in enumerate(column)]
 
 
@@ -73,6 +73,6 @@ def _target(value: object, row: int) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise PartError(
-            f"sample {row}: the column target_length holds {value!r}", allowed="a number of tokens, or None"
+            f"sample {row}: expected a number in the column target_length, got {value!r}", allowed="tokens, or None"
         )
     return float(value)

@@ -1,4 +1,4 @@
-"""π: what starts it (hook ``rlm_models``)."""
+"""π: initial policies (hook ``rlm_models``)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def scratch(
     max_positions: Count = 512,
     seed: int = 0,
 ) -> ModelSpec:
-    """A tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
+    """Tiny transformer with random weights and its own tokenizer: no download, trains on a CPU in seconds.
 
     One token per character of `characters`, one for each of ``<think> </think> <answer> </answer>``; any other
-    character is unknown to it. A chat template is included; with `tools` one that can call them, as
-    ``<call>times a=3 b=4</call>``: a manner that the model must be shown (`characters` needs the letters). The weights
-    depend on the sizes and on `seed` alone.
+    character becomes ``<|unk|>``. A chat template is included; with `tools` one with tool calls, as
+    ``<call>times a=3 b=4</call>``: a format that the model must learn from demonstrations (`characters` must include
+    the letters). The weights depend on the sizes and on `seed` only.
     """
     if hidden % (2 * heads):
         raise RecipeError(
-            f"{hidden} hidden units do not divide into {heads} heads of an even size",
+            f"expected `hidden` to be a multiple of 2 · `heads`, got {hidden} and {heads}",
             where="model.hidden",
-            allowed=f"a multiple of {2 * heads} (rotary positions turn pairs of units)",
+            allowed=f"a multiple of {2 * heads} (rotary embeddings rotate pairs of units)",
         )
     config = build_config(
         architecture,
@@ -72,34 +72,36 @@ def pretrained(
     load_in_4bit: bool = False,
     trust_remote_code: bool = False,
 ) -> ModelSpec:
-    """A checkpoint: a folder written by ``save_pretrained``, or a name on the Hugging Face hub.
+    """Checkpoint: a folder of ``save_pretrained``, or a name on the Hugging Face hub.
 
-    `dtype` is what the weights are held in. "auto": as they are stored, except that a machine without accelerator
-    takes float32, which its arithmetic is made for. To train all weights rather than an adapter ask for "float32":
-    in bfloat16 a step of 1e-6 is lost to rounding.
+    `dtype` is the type of the weights. "auto": as stored, but float32 on a machine without accelerator, where it is
+    faster. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is lost to rounding.
 
-    `load_in_4bit` quantises the frozen weights under an adapter (QLoRA; needs bitsandbytes). `attn_implementation`
-    is transformers' own ("sdpa", "flash_attention_2", …). `trust_remote_code` runs Python from the checkpoint. A
-    hub that gives no answer is not waited for: what the cache holds is used, and `HF_HUB_OFFLINE` is respected.
+    `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `attn_implementation`
+    is that of transformers ("sdpa", "flash_attention_2", …). `trust_remote_code` runs Python code of the checkpoint.
+    If the hub does not respond, the cache is used without waiting; `HF_HUB_OFFLINE` is respected.
     """
     remote = {"revision": revision} if revision else {}
     checkpoint = Checkpoint(path, trust_remote_code=trust_remote_code, **remote)
-    held: dict[str, Any] = {"dtype": _here(dtype), **({"quantization_config": four_bit()} if load_in_4bit else {})}
+    weights: dict[str, Any] = {
+        "dtype": _resolve(dtype),
+        **({"quantization_config": four_bit()} if load_in_4bit else {}),
+    }
     attention = {"attn_implementation": attn_implementation} if attn_implementation else {}
     config = checkpoint.config()
-    for name, value in held.items():  # the config describes the model before it is loaded
+    for name, value in weights.items():  # the config describes the model before it is loaded
         setattr(config, name, getattr(config, name) if value == "auto" else value)
 
     return ModelSpec(
         config=config,
         tokenizer=checkpoint.tokenizer,
-        load=lambda: checkpoint.model(**held, **attention),
+        load=lambda: checkpoint.model(**weights, **attention),
         origin=f"{path}@{revision}" if revision else path,
     )
 
 
-def _here(dtype: Dtype) -> str:
-    """What "auto" means on this machine."""
+def _resolve(dtype: Dtype) -> str:
+    """Return "auto" as float32 on a machine without accelerator; other values unchanged."""
     return "float32" if dtype == "auto" and not torch.accelerator.is_available() else dtype
 
 

@@ -1,4 +1,4 @@
-"""ℓ: what is done with w and Â (hook ``rlm_policy_losses``). Per token, to be minimised."""
+"""ℓ: policy losses, functions of w and Â (hook ``rlm_policy_losses``). Per token, to be minimized."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def reinforce(logp: Float[torch.Tensor, "B T"], advantages: Float[torch.Tensor, 
 def unclipped(
     ratio: Float[torch.Tensor, "B #T"], advantages: Float[torch.Tensor, "B #T"]
 ) -> Float[torch.Tensor, "B #T"]:
-    """ℓ = −w Â. The surrogate without a clip (CPI, arXiv 1707.06347 eq. 6): where something else keeps w in bounds.
+    """ℓ = −w Â. The surrogate without a clip (CPI, arXiv 1707.06347 eq. 6), for algorithms that bound w otherwise.
 
-    GMPO clips inside w, KL-Cov pays for distance. At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
+    GMPO clips inside w, KL-Cov penalizes the KL. At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> unclipped(torch.tensor([[1.5]]), torch.tensor([[2.0]])).item()
     -3.0
@@ -42,10 +42,10 @@ def clip(
     epsilon_high: NonNegativeFloat | None = None,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B #T"]:
-    """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): a token stops pulling once it has moved enough.
+    """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): no gradient once the ratio is outside the clip range.
 
     PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10.
-    `delta` (default: `∞`) bounds the loss of tokens that became likely although Â < 0: w is capped there as well. With
+    `delta` (default: `∞`) bounds the loss of tokens with Â < 0 that became likely: w is capped there as well. With
     δ > 1 + ε_high this is dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip
     (2505.07291; TRL's `delta`). For a smaller δ this is TRL's formula and no longer verl's.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
@@ -58,8 +58,8 @@ def clip(
         log("clipped_low", ((ratio < 1 - epsilon) & (advantages < 0)).float())
         log("clipped_high", ((ratio > 1 + high) & (advantages > 0)).float())
     clipped = ratio.clamp(1 - epsilon, 1 + high)
-    free = ratio if delta is None else ratio.clamp(max=delta)
-    return -torch.min(free * advantages, clipped * advantages)
+    unclipped = ratio if delta is None else ratio.clamp(max=delta)
+    return -torch.min(unclipped * advantages, clipped * advantages)
 
 
 def cispo(
@@ -71,7 +71,7 @@ def cispo(
     epsilon_high: NonNegativeFloat = 4.0,
     epsilon_low: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = −sg(clip(w, 1−ε_low, 1+ε_high)) · Â · log π: the weight is clipped, no token loses its gradient.
+    """ℓ = −sg(clip(w, 1−ε_low, 1+ε_high)) · Â · log π: the weight is clipped, and every token keeps its gradient.
 
     MiniMax-M1, arXiv 2506.13585 eq. 4–5; the paper tunes ε_high only, so `epsilon_low` (default: `∞`) bounds nothing.
     Libraries disagree: verl clips to [1−0.2, 1+0.2]; TRL's `epsilon_high` *is* the cap, 1 + ours.
@@ -96,7 +96,7 @@ def gradient_preserving(
     beta_high: NonNegativeFloat = 1.0,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B #T"]:
-    """A clip that stops the weight of a token and not its gradient.
+    """Clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
 
     ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
     third where Â > 0 and w > 1+ε_high, sg(w) elsewhere, and where Â < 0 at most its fourth. Both betas 1: GPPO
@@ -113,13 +113,13 @@ def gradient_preserving(
     (-1.25, -0.8333)
     """
     high = epsilon if epsilon_high is None else epsilon_high
-    risen, fallen = (ratio > 1 + high) & (advantages > 0), (ratio < 1 - epsilon) & (advantages < 0)
+    above, below = (ratio > 1 + high) & (advantages > 0), (ratio < 1 - epsilon) & (advantages < 0)
     if log is not None:
-        log("clipped_low", fallen.float())
-        log("clipped_high", risen.float())
+        log("clipped_low", below.float())
+        log("clipped_high", above.float())
     weight = ratio.detach()
-    kept = weight.where(~risen, beta_high * (1 + high)).where(~fallen, beta_low * (1 - epsilon))
-    loss = -kept * (ratio / weight) * advantages
+    bounded = weight.where(~above, beta_high * (1 + high)).where(~below, beta_low * (1 - epsilon))
+    loss = -bounded * (ratio / weight) * advantages
     return loss if delta is None else torch.where(advantages < 0, torch.min(loss, -delta * advantages), loss)
 
 
@@ -130,12 +130,12 @@ def sapo(
     tau_positive: PositiveFloat = 1.0,
     tau_negative: PositiveFloat = 1.05,
 ) -> Float[torch.Tensor, "B #T"]:
-    """A clip with soft shoulders: the further a token has moved, the less it pulls, and never quite nothing.
+    """Soft clip: the gradient of a token decays smoothly with the distance of w from 1, without reaching 0 (SAPO).
 
     ℓ = −4/τ · σ(τ (w − 1)) · Â: τ is τ_positive where Â > 0 and τ_negative elsewhere. SAPO, arXiv 2511.20347. Its slope
     in w, −4 σ (1 − σ) Â, is steepest at w = 1 and there REINFORCE's (the value, −2/τ · Â, is not that of `clip`).
 
-    A larger τ is a narrower shoulder, narrower for Â < 0 by default. Â = 0: no gradient.
+    A larger τ is a faster decay, by default faster for Â < 0. Â = 0: no gradient.
 
     >>> sapo(torch.tensor([[1.0]]), torch.tensor([[3.0]]), tau_positive=2.0).item()
     -3.0

@@ -1,4 +1,4 @@
-"""The reward that was learned: what a reward model says of an answer. (Offered by `rewards`.)"""
+"""The score of a trained reward model; registered by `rewards`."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class LearnedReward:
-    """r(x, y), the score of a reward model for question and answer, read off the hidden state of the last token.
+    """r(x, y), the score of a reward model for prompt and completion, from the hidden state of the last token.
 
-    Where it comes from: `stage`, an earlier stage of this recipe with ``algorithm: reward_model``; or `path`, the
-    folder such a stage has left, or any model for sequence classification with one label (folder or hub name).
+    The model: `stage`, an earlier stage of this recipe with ``algorithm: reward_model``; or `path`, the output folder
+    of such a stage, or any model for sequence classification with one label (folder or hub name).
 
-    `shared`: true reads it with the policy's own frozen base, as one more adapter; false with a base of its own; null
-    shares where it was trained on the same base (weight by weight), which is so after a `stage`. It learns nothing,
-    has no dropout, draws no random number, and leaves the policy's weights as they are. An answer that was cut reads as
-    if it had ended. `batch_size` is how many are read at once.
+    `shared`: true runs it on the policy's frozen base, as an additional adapter; false on a base of its own; null
+    shares the base if it was trained on the same one (weight by weight), as after a `stage`. It is not trained, has no
+    dropout, uses no RNG, and does not change the policy's weights. A truncated completion is scored as if it had ended.
+    `batch_size` is the number of sequences per forward pass.
 
-    Pitfall: the score is what raters like as far as the pairs of its training show it. A policy that gets far from the
-    answers in these pairs finds what scores high and is not liked: keep a KL to the model they came from (`ppo` does),
-    and log the true score beside it with ``weight: 0`` where there is one (`recipes/pipelines/over_optimisation.yaml`).
+    Pitfall: the score is valid near the pairs of its training. A policy that moves away from them finds completions
+    with a high score and low quality (reward over-optimization): keep a KL to the model they came from (`ppo` does),
+    and log the true score with ``weight: 0`` if available (`recipes/pipelines/over_optimisation.yaml`).
     """
 
     produces = "reward_model"
-    """What the engine of `stage` must leave."""
+    """The output that the trainer of `stage` must produce."""
 
     def __init__(
         self, *, stage: str | None = None, path: str | None = None, shared: bool | None = None, batch_size: Count = 64
     ) -> None:
         if (stage is None) == (path is None):
-            raise RecipeError("say `stage`, an earlier stage of the recipe, or `path`, a folder: one of them")
+            raise RecipeError("requires either `stage`, an earlier stage of the recipe, or `path`, a folder")
         self.stage, self.path, self.shared, self.batch_size = stage, path, shared, batch_size
         self._policy: Any = None
         self._model: RewardModel | None = None
 
     def check(self) -> None:
-        """Whether there is a reward model in the folder, or a model of that name on the hub.
+        """Check that the folder or hub name is a reward model.
 
         Raises:
-            RecipeError: There is none, or one without a head.
+            RecipeError: It is not, or it has no head.
         """
         if self.path is None:
             return
@@ -64,7 +64,7 @@ class LearnedReward:
             raise RecipeError(f"{error.where}: {error.problem}", where="path", hint=error.hint) from None
 
     def memory_bytes(self, stage: Stage) -> int:
-        """Bytes beside the policy: adapter and head, and a base where it has its own; of a hub name nobody can tell."""
+        """Return the bytes beside the policy: adapter, head, and its own base if any; 0 for the base of a hub name."""
         from rlm_plugins.models import reward_model_io as reward_files
 
         lora = None if self.stage is None else stage.earlier[self.stage]
@@ -73,14 +73,14 @@ class LearnedReward:
         return reward_files.memory_bytes(stage.source.config, lora if folder is None else folder, shares=shares)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Finds the reward model, once for each policy.
+        """Load the reward model, once for each policy.
 
         Args:
-            policy: The model that is trained or judged.
-            results: Name of an earlier stage → where its result lies.
+            policy: The model that is trained or evaluated.
+            results: Name of an earlier stage → its output folder.
 
         Raises:
-            RlmError: It is not there, has no head, or is to share a base that is not its own.
+            RlmError: The model is missing, has no head, or was to share a base that it was not trained on.
         """
         from rlm_plugins.models import reward_model_io as reward_files
 
@@ -88,16 +88,16 @@ class LearnedReward:
             return
         if self.stage is not None and self.stage not in results:
             raise RlmError(f"the stage '{self.stage}' has not been trained", where="reward_model.stage")
-        found = results[self.stage] if self.stage is not None else self.path
+        source = results[self.stage] if self.stage is not None else self.path
         self._model, self._policy = None, policy
         if self.shared is not False:
-            self._model = reward_files.load_on_policy_base(Path(str(found)), policy)
+            self._model = reward_files.load_on_policy_base(Path(str(source)), policy)
         if self._model is None and self.shared:
             problem = "its adapter was trained on another base than the policy's, or the policy's base is not frozen"
-            hint = "`shared: false` reads it with its own base; a frozen base needs `model: {lora: …}`"
-            raise RlmError(problem, where=str(found), hint=hint)
+            hint = "`shared: false` loads it with its own base; a frozen base requires `model: {lora: …}`"
+            raise RlmError(problem, where=str(source), hint=hint)
         if self._model is None:
-            self._model = reward_files.load_with_own_base(str(found), policy.device)
+            self._model = reward_files.load_with_own_base(str(source), policy.device)
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
         from rlm_plugins.models.reward_model import conversation_ids
@@ -108,7 +108,9 @@ class LearnedReward:
 
             self._model = reward_files.load_with_own_base(self.path, processes().device)
         if self._model is None:
-            raise PartError("has not met the policy whose stages it comes from", hint="give it a `path`")
+            raise PartError(
+                "a reward model of a `stage` requires `setup(policy, results)` first", hint="give it a `path`"
+            )
         tokenizer = self._model.tokenizer
-        asked = zip(prompt_messages, completion_messages, strict=True)
-        return self._model.scores([conversation_ids(tokenizer, *both) for both in asked], self.batch_size)
+        pairs = zip(prompt_messages, completion_messages, strict=True)
+        return self._model.scores([conversation_ids(tokenizer, *pair) for pair in pairs], self.batch_size)

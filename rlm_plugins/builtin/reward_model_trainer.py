@@ -1,4 +1,4 @@
-"""The engine `reward_model`: a reward is learned from which of two answers was preferred. (Offered by `trainers`.)"""
+"""The trainer `reward_model`: a reward model from preference pairs; registered by `trainers`."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from rlm_plugins.stage import Stage
 if TYPE_CHECKING:
     from trl import RewardConfig
 
-    from rlm_plugins.evaluation.evaluate import Report
+    from rlm_plugins.evaluation.held_out import Report
 
 
 class Preferences:
-    """A reward model from pairs, ℓ = −log σ(r(x, y⁺) − r(x, y⁻)), by TRL's RewardTrainer.
+    """Reward-model training on pairs, ℓ = −log σ(r(x, y⁺) − r(x, y⁻)), by TRL's RewardTrainer.
 
     Bradley–Terry, as in Christiano et al., arXiv 1706.03741 eq. 1. y⁺ and y⁻ are the columns ``chosen`` and
-    ``rejected``: text that answers the prompt, or messages that follow it. A column ``margin`` is taken off the
-    difference. The adapter is trained with a new head of one number; both stand in its files, and the policy is left
-    as it was: the next stage starts where this one did. `trainer:` is word for word ``trl.RewardConfig``.
+    ``rejected``: completions as text, or as messages that follow the prompt. A column ``margin`` is subtracted from the
+    difference. The adapter is trained with a new scalar head; both are saved, and the policy is unchanged: the next
+    stage starts from the same weights. `trainer:` takes the fields of ``trl.RewardConfig``.
 
-    It is judged by `pair_accuracy`, the share of held-out pairs in which the preferred answer scores higher (a tie is
-    half a pair), and `margin`, the mean difference of the scores.
+    Metrics: `pair_accuracy`, the share of held-out pairs in which the preferred completion scores higher (a tie counts
+    half), and `margin`, the mean difference of the scores.
     """
 
     columns = ("chosen", "rejected")
     produces = "reward_model"
     metrics = ("pair_accuracy", "margin")
-    refused: Mapping[str, str] = {**RUN, "model_init_kwargs": "say it in `model:`"}
+    refused: Mapping[str, str] = {**RUN, "model_init_kwargs": "set it under `model:`"}
 
     def config_class(self) -> type[RewardConfig]:
-        """``trl.RewardConfig``."""
+        """Return ``trl.RewardConfig``."""
         from trl import RewardConfig
 
         return RewardConfig
 
     def __call__(self, stage: Stage) -> None:
-        """Trains adapter and head on every pair and saves them."""
+        """Train adapter and head on all pairs and save them."""
         from peft import LoraConfig
         from trl import RewardTrainer
 
@@ -48,17 +48,18 @@ class Preferences:
         from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 
         class Trainer(DurableCheckpoints, RewardTrainer):  # type: ignore[misc]
-            """RewardTrainer with checkpoints that are whole or absent."""
+            """RewardTrainer with atomic checkpoints."""
 
         args = engine.arguments(stage)
         model, tokenizer, lora = engine.weights(stage)
         if lora is not None:
-            lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})  # PEFT then trains and saves the head
-            engine.give_address(model, stage)
-        base, stands_on = model.config._name_or_path, reward_files.base_digest(model.base_model)
-        left = [name for name in columns(stage.environment_spec.train) if name != "margin"]
+            # with this task type PEFT trains and saves the head
+            lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
+            engine.save_initial_model(model, stage)
+        base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
+        unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
-            lambda row: tokens_of_pair(tokenizer, row), remove_columns=left
+            lambda row: tokens_of_pair(tokenizer, row), remove_columns=unused
         )
         with engine.refusals(stage):
             trainer = Trainer(
@@ -66,10 +67,10 @@ class Preferences:
             )
         engine.run(trainer, stage)
         if lora is not None and args.should_save:
-            reward_files.save_base_reference(stage.output, base, stands_on)
+            reward_files.save_base_reference(stage.output, base, digest)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-        """How many held-out pairs are told apart, by `model` or by what the stage has saved."""
+        """Evaluate held-out pairs with `model`, or with the saved model of the stage."""
         from rlm_plugins.evaluation import preference_pairs as pairs
 
         return pairs.evaluate(stage, rows, model)

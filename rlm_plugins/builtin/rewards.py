@@ -1,4 +1,4 @@
-"""r: how good a completion was (hook ``rlm_rewards``). Plain text and counting: linear time, no model, no torch."""
+"""r: reward functions (hook ``rlm_rewards``). Those of this file use text only: linear time, no model, no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.episode_rewards import episode_return
-from rlm_plugins.builtin.foreign_rewards import GUESTS
+from rlm_plugins.builtin.foreign_rewards import FOREIGN_REWARDS
 from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
 from rlm_plugins.builtin.reward_model_score import LearnedReward
@@ -33,30 +33,31 @@ def accuracy(
     tag: str = "answer",
     untagged: Untagged = "last_line",
 ) -> list[float | None]:
-    """1 if the completion commits to the right answer and to no other, else 0.
+    r"""1 if the final answer of the completion is right and unique, else 0.
 
-    The answer is what ``<answer>…</answer>`` holds (`tag` names it), after all thinking. Several blocks must all be
-    right: who writes two different answers has not chosen one. Without a block the last line must be the answer and
-    nothing else; `untagged` may ask for what the last ``\\boxed{…}`` holds ("boxed"), for the last word with a digit
-    ("last_number": lenient, it also reads "5 or 6" as 6), or refuse ("wrong"). LaTeX is compared as text.
+    The answer is the content of ``<answer>…</answer>`` (`tag` sets the name), after all thinking. Several blocks must
+    all be right: two different answers are no answer. Without a block the last line must be the answer and nothing
+    else. `untagged` selects instead the content of the last ``\boxed{…}`` ("boxed"), the last word with a digit
+    ("last_number": lenient, it also takes "5 or 6" for 6), or none ("wrong"). LaTeX is compared as text.
 
-    `mode` "exact" compares text (`casefold`: in any case), "numeric" numbers, exactly or up to an absolute
-    `tolerance`; "auto" compares numbers wherever the data set's answer is one. See `rlm_plugins.answers.number` for
-    what counts as a number. A row without an answer (None, NaN, empty) is not scored: None.
+    `mode` "exact" compares text (`casefold`: ignoring case), "numeric" numbers, exactly or up to an absolute
+    `tolerance`; "auto" compares numbers if the data set's answer is one. See
+    `rlm_plugins.data.answer_extraction.parse_number` for the format of numbers. A completion whose example has no
+    answer (None, NaN, empty) is not scored: None.
 
     >>> accuracy(["<think>…</think><answer>1,000</answer>", "<answer>9</answer><answer>1000</answer>"], ["1000"] * 2)
     [1.0, 0.0]
     """
-    rights = [_judge(gold, row, mode, tolerance, casefold) for row, gold in enumerate(answer)]
+    tests = [_answer_test(gold, row, mode, tolerance, casefold) for row, gold in enumerate(answer)]
     texts = [final_answers(text, tag, untagged) for text in completions]
     return [
-        None if right is None else float(bool(found) and all(map(right, found)))
-        for right, found in zip(rights, texts, strict=True)
+        None if is_right is None else float(bool(answers) and all(map(is_right, answers)))
+        for is_right, answers in zip(tests, texts, strict=True)
     ]
 
 
-def _judge(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool) -> Callable[[str], bool] | None:
-    """The test an answer must pass, or None where the data set has no answer."""
+def _answer_test(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool) -> Callable[[str], bool] | None:
+    """Return the test of an answer, or None if the data set has no answer."""
     text = "" if gold is None else str(gold).strip()
     if not text or (isinstance(gold, float) and not math.isfinite(gold)):
         return None
@@ -64,18 +65,22 @@ def _judge(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool)
     if value is not None:
         return same_number(value, tolerance=tolerance)
     if mode == "numeric":
-        raise PartError(f"sample {row}: the data set's answer {text[:80]!r} is no number", hint="mode: auto, or exact")
+        raise PartError(
+            f"sample {row}: expected a number as the data set's answer, got {text[:80]!r}", hint="mode: auto, or exact"
+        )
     if not isinstance(gold, str | int | float):
-        raise PartError(f"sample {row}: the data set's answer is a {type(gold).__name__}", allowed="text or a number")
+        raise PartError(
+            f"sample {row}: the data set's answer is of type {type(gold).__name__}", allowed="text or a number"
+        )
     return same_text(text, casefold=casefold)
 
 
 def format(completions: Sequence[str], *, tags: Tags = ("think", "answer"), prefilled: bool = False) -> list[float]:
     """1 if the text is ``<think>…</think><answer>…</answer>`` and nothing else, else 0.
 
-    Each of `tags` must stand exactly once, in this order, around something that is not blank, with at most white
-    space between the blocks. `prefilled`: the chat template has already opened the first tag (DeepSeek-R1 and other
-    thinking models), so the completion starts inside it.
+    Each of `tags` must occur exactly once, in this order, around text that is not blank, with at most white space
+    between the blocks. `prefilled`: the chat template already contains the opening of the first tag (DeepSeek-R1 and
+    other thinking models), so the completion starts inside it.
 
     >>> format(["<think>2+2</think><answer>4</answer>", "<think></think><answer>4</answer>", "4"])
     [1.0, 0.0, 0.0]
@@ -100,7 +105,7 @@ def rlm_rewards() -> dict[str, object]:
     own = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
     return {
         **own,
-        **GUESTS,
+        **FOREIGN_REWARDS,
         "verifiers": Rubric,
         "reward_model": LearnedReward,
         "gist": gist,

@@ -1,6 +1,6 @@
-"""Token weights for rows that another engine sampled: its probabilities of the same tokens differ from the trainer's.
+"""Token weights for completions of another inference engine, whose token probabilities differ from the trainer's.
 
-(Re-exported by `token_weights`.) Both parts switch TRL's own correction off, which would weigh a second time.
+(Registered by `token_weights`.) Both parts disable TRL's own correction, which would be applied a second time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def truncated_importance(
     cap: PositiveFloat = 2.0,
     level: Level = "token",
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = min(π_old / π_rollout, cap): what the engine sampled too rarely counts more, up to a bound.
+    """c = min(π_old / π_rollout, cap): a truncated importance ratio of trainer to inference engine (TIS).
 
     TIS of FlashRL (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025); its C
-    is `cap`, 2 in verl's recipe. `level` "sequence" takes the product over the row's tokens instead, (B, 1).
+    is `cap`, 2 in verl's recipe. `level` "sequence" takes the product over the completion's tokens instead, (B, 1).
 
-    Where both engines agree c is 1. A token whose probability the engine did not report (NaN) has ratio 1.
+    If both agree, c is 1. A token whose probability was not reported (NaN) has ratio 1.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
     >>> truncated_importance(old, rollout, torch.tensor([[True, True]])).tolist()
@@ -46,10 +46,10 @@ def masked_importance(
     high: PositiveFloat = 5.0,
     level: Level = "token",
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = π_old / π_rollout between low and high, 0 outside: where the engines disagree too much, nothing is learned.
+    """c = π_old / π_rollout between low and high, 0 outside: no gradient if trainer and engine disagree too much.
 
-    IcePop (Ling team, 2025), with α called `low` and β `high`. `level` "sequence": the product over the row's tokens
-    decides about the row, (B, 1). The tokens stay in every denominator. Unreported (NaN): ratio 1.
+    IcePop (Ling team, 2025), with α called `low` and β `high`. `level` "sequence": the product over the completion's
+    tokens decides about the completion, (B, 1). The tokens stay in every denominator. Unreported (NaN): ratio 1.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
     >>> masked_importance(old, rollout, torch.tensor([[True, True]])).tolist()
@@ -65,6 +65,6 @@ def _mismatch(
     mask: Bool[torch.Tensor, "B T"],
     level: Level,
 ) -> Float[torch.Tensor, "B #T"]:
-    gap = (old_logp - rollout_logp).nan_to_num(nan=0.0).where(mask, 0.0)
-    gap = gap.sum(1, keepdim=True) if level == "sequence" else gap
-    return gap.clamp(-20.0, 20.0).exp()
+    log_ratio = (old_logp - rollout_logp).nan_to_num(nan=0.0).where(mask, 0.0)
+    log_ratio = log_ratio.sum(1, keepdim=True) if level == "sequence" else log_ratio
+    return log_ratio.clamp(-20.0, 20.0).exp()

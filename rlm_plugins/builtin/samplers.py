@@ -1,4 +1,4 @@
-"""Which problem next (hook ``rlm_samplers``): the order of an epoch, or a choice before every generation."""
+"""Prompt sampling (hook ``rlm_samplers``): the order of an epoch, or a choice before every generation batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: the engine `sft`, and `dft` on top of it. (Offered by `trainers`.)"""
+"""Supervised fine-tuning: the trainers `sft` and `dft`; registered by `trainers`."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ if TYPE_CHECKING:
     from trl import SFTConfig
 
 RUN = {
-    "output_dir": "the run chooses it: `rlm train --out FOLDER`",
-    "resume_from_checkpoint": "say `rlm train --resume`",
-    "eval_strategy": "say `evaluation: {every: …}`",
-    "eval_steps": "say `evaluation: {every: …}`",
+    "output_dir": "set by the run: `rlm train --out FOLDER`",
+    "resume_from_checkpoint": "use `rlm train --resume`",
+    "eval_strategy": "set `evaluation: {every: …}`",
+    "eval_steps": "set `evaluation: {every: …}`",
 }
-"""Fields of every TrainingArguments that the run itself decides."""
+"""Fields of TrainingArguments that the run sets."""
 
 
 class SFT:
     """Supervised fine-tuning on the column ``demonstration`` of the environment: TRL's SFTTrainer.
 
-    `trainer:` is word for word ``trl.SFTConfig``.
+    `trainer:` takes the fields of ``trl.SFTConfig``.
     """
 
     columns = ("demonstration",)
     refused: Mapping[str, str] = RUN
     required_args: Mapping[str, Any] = {}
-    """Fields of the config that the engine decides."""
+    """Fields of the config that the trainer sets."""
 
     def config_class(self) -> type[SFTConfig]:
-        """``trl.SFTConfig``."""
+        """Return ``trl.SFTConfig``."""
         from trl import SFTConfig
 
         return SFTConfig
 
     def __call__(self, stage: Stage) -> None:
-        """Trains on every demonstration and saves the model."""
+        """Train on all demonstrations and save the model."""
         from trl import SFTTrainer
 
         from rlm_plugins.run import trainer_setup as engine
         from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 
         class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
-            """SFTTrainer with checkpoints that are whole or absent."""
+            """SFTTrainer with atomic checkpoints."""
 
         args = engine.arguments(stage, **self.required_args)
         model, tokenizer, lora = engine.weights(stage)
         data = dataset(stage.environment_spec.train).map(
-            _demonstrated, remove_columns=columns(stage.environment_spec.train)
+            _prompt_completion, remove_columns=columns(stage.environment_spec.train)
         )
         with engine.refusals(stage):
             trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
@@ -57,20 +57,21 @@ class SFT:
 
 
 class DFT(SFT):
-    """Dynamic fine-tuning: SFT that weighs each token by its probability (`loss_type: dft`)."""
+    """Dynamic fine-tuning: SFT with each token weighted by its probability (`loss_type: dft`)."""
 
     required_args: Mapping[str, Any] = {"loss_type": "dft"}
-    refused: Mapping[str, str] = {**RUN, "loss_type": "it is this row's: say `algorithm: sft` for another"}
+    refused: Mapping[str, str] = {**RUN, "loss_type": "part of this algorithm: use `algorithm: sft` for another"}
 
 
-def _demonstrated(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as TRL's prompt-completion format has it, chat or plain like its prompt."""
+def _prompt_completion(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an example in TRL's prompt-completion format, conversational if its prompt is."""
     prompt, text = row["prompt"], row["demonstration"]
     chat = not isinstance(prompt, str)
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
 def dataset(rows: Any, without: Collection[str] = ()) -> Any:
+    """Return examples as a data set, without some columns."""
     import datasets
 
     data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
@@ -78,4 +79,5 @@ def dataset(rows: Any, without: Collection[str] = ()) -> Any:
 
 
 def columns(rows: Any) -> list[str]:
+    """Return the column names of examples."""
     return list(rows[0]) if isinstance(rows, Sequence) else list(rows.column_names or [])

@@ -1,4 +1,4 @@
-"""r′: how the raw score is bent (hook ``rlm_shapers``). (B,) replaces the reward, (B, T) is added to it."""
+"""r′: reward shaping (hook ``rlm_shapers``). (B,) replaces the reward, (B, T) is added to it token by token."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ def overlong(
     cache: PositiveInt | None = None,
     factor: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
-    """A soft punishment that grows over the last `cache` tokens before the limit.
+    """Length penalty that grows linearly over the last `cache` tokens before the limit (DAPO).
 
     r′ = r + factor · clip(((L − cache) − n) / cache, −1, 0). DAPO, arXiv 2503.14476 eq. 13.
 
-    L is `max_length`, by default the longest completion allowed; `cache` (default: `L/5`): the paper has 4096 of 20480.
-    An empty row is not punished.
+    L is `max_length`, by default the maximum completion length; `cache` (default: `L/5`): the paper has 4096 of 20480.
+    An empty completion is not penalized.
 
     >>> mask = torch.ones(1, 9, dtype=torch.bool)
     >>> overlong(torch.tensor([1.0]), mask, 10, cache=2).item()
     0.5
     """
     limit = max_length or max_completion_length
-    soft = cache or max(1, limit // 5)
-    beyond = (mask.sum(1) - (limit - soft)).to(rewards.dtype)
-    return rewards - factor * (beyond / soft).clamp(0.0, 1.0)
+    buffer = cache or max(1, limit // 5)
+    excess = (mask.sum(1) - (limit - buffer)).to(rewards.dtype)
+    return rewards - factor * (excess / buffer).clamp(0.0, 1.0)
 
 
-def _soft_punishment_fits(config: Any, *, max_length: int | None, cache: int | None, **_: Any) -> None:
-    """Punished from the first token on, no length is free, and the shortest answer is the best.
+def _check_cache(config: Any, *, max_length: int | None, cache: int | None, **_: Any) -> None:
+    """Check that some completions are not penalized.
 
     Raises:
-        RecipeError: The cache is as long as the limit, or longer.
+        RecipeError: The cache is at least as long as the limit.
     """
     limit = max_length or config.max_completion_length
     if cache is not None and cache >= limit:
-        problem = f"found {cache}, and the limit is {limit} tokens: every completion would be punished"
+        problem = f"got {cache}, but the limit is {limit} tokens: every completion would be penalized"
         raise RecipeError(problem, where="cache", allowed=f"less than {limit}")
 
 
-overlong.validate = _soft_punishment_fits  # type: ignore[attr-defined]
+overlong.validate = _check_cache  # type: ignore[attr-defined]
 
 
 def kl_in_reward(
@@ -66,7 +66,7 @@ def kl_in_reward(
     *,
     beta: NonNegativeFloat = 0.05,
 ) -> Float[torch.Tensor, "B T"]:
-    """rₜ −= β (log π_old − log π_ref): drift from the reference is paid for where it happens.
+    """rₜ −= β (log π_old − log π_ref): a KL penalty on the reward of each token.
 
     RLHF practice (arXiv 1909.08593 eq. 2); k1, because a reward needs the unbiased value, not a gradient.
 
@@ -83,30 +83,29 @@ def sigmoid_shaping(
     verifier: RewardName = "accuracy",
     alpha: float = 0.5,
 ) -> Float[torch.Tensor, "B"]:
-    """A reward model grades, a verifier has the last word: every right answer is worth more than any wrong one.
+    """Score of a reward model, shifted by a verifier: every right answer has a higher reward than any wrong one.
 
     r′ = σ(α r_m) + (r_v − 1), in (0, 1) for right answers, r_v = 1, and in (−1, 0) for wrong ones, r_v = 0.
     Qwen2.5-Math, arXiv 2409.12122.
 
-    `model` and `verifier` name the two rewards; the weighted sum of the recipe is replaced. What did not score a row
-    counts 0 there.
+    `model` and `verifier` name the two rewards; the weighted sum of the recipe is replaced. A missing reward counts 0.
 
     >>> scores = {"reward_model": torch.tensor([0.0, 0.0]), "accuracy": torch.tensor([1.0, 0.0])}
     >>> sigmoid_shaping(scores).tolist()
     [0.5, -0.5]
     """
-    grade, right = (
+    score, right = (
         named(named_rewards, name, where=f"shapers: sigmoid_shaping.{knob}").nan_to_num(nan=0.0)
         for knob, name in (("model", model), ("verifier", verifier))
     )
-    return torch.sigmoid(alpha * grade) + (right - 1)
+    return torch.sigmoid(alpha * score) + (right - 1)
 
 
 def product(named_rewards: dict[str, torch.Tensor], *, of: Names) -> Float[torch.Tensor, "B"]:
-    """Rewards that are worth something only together: all of them, or nothing.
+    """Product of several rewards, in place of their weighted sum.
 
     r′ = Πₖ rₖ over the rewards named in `of`, unweighted; the weighted sum of the recipe is replaced. With `accuracy`
-    and `l1_max` it is L1-Max (arXiv 2503.04697). What did not score a row counts 0 there.
+    and `l1_max` it is L1-Max (arXiv 2503.04697). A missing reward counts 0.
 
     >>> product({"accuracy": torch.tensor([1.0, 0.0]), "l1_max": torch.tensor([0.5, 0.9])}, of=["accuracy", "l1_max"])
     tensor([0.5000, 0.0000])

@@ -1,4 +1,4 @@
-"""c: how much a token of ℓ counts (hook ``rlm_token_weights``). Without gradient; several multiply."""
+"""c: token weights of ℓ (hook ``rlm_token_weights``). Without gradient; several are multiplied."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlm_plugins.lazy import torch
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def complete_rows(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:
-    """c = 0 for rows cut off by the length limit, 1 otherwise: an unfinished answer is no wrong answer.
+def mask_truncated(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:
+    """c = 0 for completions truncated at the length limit, 1 otherwise: truncation is not evidence of a wrong answer.
 
-    DAPO's overlong filtering, arXiv 2503.14476 §3.4. The rows stay in every denominator; GRPOConfig's
-    ``mask_truncated_completions`` takes them out of it as well.
+    DAPO's overlong filtering, arXiv 2503.14476 §3.4. They stay in every denominator; GRPOConfig's
+    ``mask_truncated_completions`` removes them from it as well.
 
-    >>> complete_rows(torch.tensor([True, False])).tolist()
+    >>> mask_truncated(torch.tensor([True, False])).tolist()
     [[0.0], [1.0]]
     """
     return (~truncated).float().unsqueeze(1)
@@ -32,14 +32,14 @@ def complete_rows(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 
 def top_entropy(
     step_batch: Batch, step_batch_rows: Int[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
 ) -> Float[torch.Tensor, "B T"]:
-    """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only forks in the road are learned from.
+    """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only high-entropy ("forking") tokens.
 
     The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated, over the trained
-    tokens of the whole optimiser step, however it is split (TRL takes the quantile of each micro-batch). The other
-    tokens stay in every denominator. Equal entropies are taken together.
+    tokens of the complete optimizer step, however it is split (TRL takes the quantile of each micro-batch). The other
+    tokens stay in every denominator. Ties are included together.
 
-    >>> window = Batch(entropy=torch.tensor([[0.1, 2.0], [0.3, 1.0]]), mask=torch.ones(2, 2, dtype=torch.bool))
-    >>> top_entropy(window, torch.tensor([1]), window.mask[1:], share=0.5).tolist()
+    >>> step_batch = Batch(entropy=torch.tensor([[0.1, 2.0], [0.3, 1.0]]), mask=torch.ones(2, 2, dtype=torch.bool))
+    >>> top_entropy(step_batch, torch.tensor([1]), step_batch.mask[1:], share=0.5).tolist()
     [[0.0, 1.0]]
     """
     entropy = step_batch.entropy[step_batch_rows, : mask.shape[1]]
@@ -62,30 +62,30 @@ def clip_cov(
     epsilon: NonNegativeFloat = 1.0,
     epsilon_high: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """c = 0 for a few tokens drawn from those that would lower the entropy most, 1 for the rest.
+    """c = 0 for a few random tokens of those that would reduce the entropy most, 1 for the rest.
 
-    Clip-Cov, arXiv 2505.22617: of the tokens with low < (log π − mean)(Â − mean) < high that the row's clip (give
-    `epsilon` and `epsilon_high` the values it has) leaves a gradient, `share` · N are drawn, one at least; N counts the
-    trained tokens. Means, N and draw are those of the whole optimiser step, however it is split (the libraries take
-    those of each micro-batch, and so draw one token at least from each).
+    Clip-Cov, arXiv 2505.22617: of the tokens with low < (log π − mean)(Â − mean) < high to which the
+    policy loss's clip (set `epsilon` and `epsilon_high` to its values) leaves a gradient, `share` · N are drawn, at
+    least one; N counts the trained tokens. Means, N and draw are those of the complete optimizer step, however it is
+    split (the libraries use each micro-batch, and so draw at least one token from each).
 
-    The draw is a pure function of the step, the place of the row in it and the position of the token: several
-    processes and a resumed run draw the same.
+    The draw is a pure function of the step, the index of the completion in it and the position of the token, so it is
+    equal on all ranks and in a resumed run.
 
     Here the middle token has 5.2, above `high`, the others 1.3:
 
     >>> mask, advantages = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1.0, -2.0, 1.0]])
-    >>> window = Batch(logp=torch.tensor([[-0.1, -4.0, -0.1]]), advantages=advantages, mask=mask)
-    >>> clip_cov(window, torch.tensor([0]), mask, 0, share=1.0).tolist()
+    >>> step_batch = Batch(logp=torch.tensor([[-0.1, -4.0, -0.1]]), advantages=advantages, mask=mask)
+    >>> clip_cov(step_batch, torch.tensor([0]), mask, 0, share=1.0).tolist()
     [[0.0, 1.0, 0.0]]
     """
-    shared = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
-    candidates = (shared > low) & (shared < high) & step_batch.mask
+    cov = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
+    candidates = (cov > low) & (cov < high) & step_batch.mask
     if step_batch.ratio is not None:
         upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
-        better, worse = step_batch.advantages > 0, step_batch.advantages < 0
-        candidates &= ~((better & (step_batch.ratio > upper)) | (worse & (step_batch.ratio < 1 - epsilon)))
-    noise = uniform(step, shared.shape[0], shared.shape[1], shared.device)
+        positive, negative = step_batch.advantages > 0, step_batch.advantages < 0
+        candidates &= ~((positive & (step_batch.ratio > upper)) | (negative & (step_batch.ratio < 1 - epsilon)))
+    noise = uniform(step, cov.shape[0], cov.shape[1], cov.device)
     drawn = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
     mine = drawn[step_batch_rows, : mask.shape[1]]
     if log is not None:
@@ -96,7 +96,7 @@ def clip_cov(
 @hookimpl
 def rlm_token_weights() -> dict[str, object]:
     return {
-        "complete_rows": complete_rows,
+        "mask_truncated": mask_truncated,
         "top_entropy": top_entropy,
         "clip_cov": clip_cov,
         "truncated_importance": truncated_importance,

@@ -1,4 +1,4 @@
-"""What remembers problem by problem: SPO's baseline, and samplers that choose by what came of a problem before."""
+"""Parts with running reward estimates per prompt: SPO's baseline, prioritized sampling, a curriculum."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlm_plugins.lazy import torch
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Remembers:
-    """A part whose memory is a tracker."""
+class _Tracking:
+    """A stateful part whose state is a value tracker."""
 
     tracker: ValueTracker
 
@@ -26,21 +26,21 @@ class _Remembers:
         self.tracker.load_state_dict(state)
 
 
-class TrackedBaseline(_Remembers):
-    """The reward, seen from what the problem has brought so far, and measured over the batch: no group is needed.
+class TrackedBaseline(_Tracking):
+    """Reward minus a running estimate per prompt, standardized over the batch (SPO); requires no groups.
 
     Âᵢ = (aᵢ − mean) / (std + eps), with aᵢ = rᵢ − v̂(x) and v̂ as it was *before* this visit. Single-stream Policy
-    Optimization, arXiv 2509.13232 §3; mean and std (n − 1) over the rows of the batch.
+    Optimization, arXiv 2509.13232 §3; mean and std (n − 1) over the completions of the batch.
 
-    v̂ = α / (α + β) per problem. After a visit: α ← ρ α + r, β ← ρ β + (1 − r), ρ = clip(2^(−D / half_distance),
-    keep_least, keep_most): the farther the policy has moved since it last met the problem, the less its past says.
-    D is the mean |Δ log π| over the tokens of the answer given then, as in the authors' code (the paper: a KL), and
-    costs one more pass over every generation. Before the first visit v̂ = `start`, with the weight of `weight`
-    completions (0.5 and 1 are the code's without offline values; the paper starts from 8 answers per problem).
+    v̂ = α / (α + β) per prompt. After a visit: α ← ρ α + r, β ← ρ β + (1 − r), ρ = clip(2^(−D / half_distance),
+    min_decay, max_decay): the larger the policy drift since the previous visit, the less earlier rewards count.
+    D is the mean |Δ log π| over the tokens of the previous completion, as in the authors' code (the paper: a KL), and
+    costs an additional forward pass. Before the first visit v̂ = `start`, with the weight of `weight` completions (0.5
+    and 1 are the code's without offline values; the paper starts from 8 completions per prompt).
 
-    Advantages and samplers of this file that are given the same knobs remember the same. All aᵢ equal: exactly 0.
+    Parts of this file with equal knobs have equal v̂. All aᵢ equal: exactly 0.
 
-    >>> baseline = TrackedBaseline(start=0.5, weight=1.0, half_distance=0.06, keep_least=0.5, keep_most=1.0, eps=0.0)
+    >>> baseline = TrackedBaseline(start=0.5, weight=1.0, half_distance=0.06, min_decay=0.5, max_decay=1.0, eps=0.0)
     >>> problems, rewards = torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
     >>> baseline(rewards, problems)
     tensor([ 0.7071, -0.7071])
@@ -55,20 +55,20 @@ class TrackedBaseline(_Remembers):
         start: Share = 0.5,
         weight: PositiveFloat = 1.0,
         half_distance: PositiveFloat = 0.06,
-        keep_least: Share = 0.875,
-        keep_most: Share = 0.96,
+        min_decay: Share = 0.875,
+        max_decay: Share = 0.96,
         eps: NonNegativeFloat = 1e-8,
     ) -> None:
         self.tracker = ValueTracker(
-            start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
+            start=start, weight=weight, half_distance=half_distance, min_decay=min_decay, max_decay=max_decay
         )
         self.eps = eps
 
     def __call__(
         self, rewards: Float[torch.Tensor, "B"], prompt_index: Int[torch.Tensor, "B"]
     ) -> Float[torch.Tensor, "B"]:
-        expected = self.tracker.values(prompt_keys(prompt_index)).to(rewards)
-        return standardize(rewards - expected, self.eps)
+        baseline = self.tracker.values(prompt_keys(prompt_index)).to(rewards)
+        return standardize(rewards - baseline, self.eps)
 
     def update(
         self,
@@ -79,15 +79,15 @@ class TrackedBaseline(_Remembers):
         self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 
-class Prioritised(_Remembers):
-    """Problems that are neither solved nor hopeless are met more often.
+class Prioritised(_Tracking):
+    """Prompts that are neither solved nor hopeless are sampled more often.
 
-    weight(x) = √(v̂(1 − v̂)) + floor, v̂ being the running success rate of x by the named `reward`: the std of a coin
-    that succeeds so often. Single-stream Policy Optimization, arXiv 2509.13232 §3.3, floor 0.05. No problem twice in a
-    draw. (The authors' code draws from one batch of the data loader; here every problem takes part.)
+    weight(x) = √(v̂(1 − v̂)) + floor, v̂ being the running success rate of x by the named `reward`: the std of a
+    Bernoulli variable. Single-stream Policy Optimization, arXiv 2509.13232 §3.3, floor 0.05. Sampling is without
+    replacement. (The authors' code samples from one batch of the data loader; here from all prompts.)
 
-    v̂ is that of `tracked_baseline`, by the same knobs; how far the policy has moved counts where another part has it
-    measured, and ρ = keep_most elsewhere. Rewards belong between 0 and 1; v̂ outside counts as the nearer end.
+    v̂ is that of `tracked_baseline`, with the same knobs; the policy drift is used if another part requires it, and
+    ρ = max_decay otherwise. Rewards should be between 0 and 1; v̂ is clamped to that range.
 
     >>> sampler = Prioritised(reward="accuracy", floor=0.05, start=0.5)
     >>> sampler.update(torch.tensor([0, 1]), {"accuracy": torch.tensor([1.0, 0.0])})
@@ -103,11 +103,11 @@ class Prioritised(_Remembers):
         start: Share = 0.5,
         weight: PositiveFloat = 1.0,
         half_distance: PositiveFloat = 0.06,
-        keep_least: Share = 0.875,
-        keep_most: Share = 0.96,
+        min_decay: Share = 0.875,
+        max_decay: Share = 0.96,
     ) -> None:
         self.tracker = ValueTracker(
-            start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
+            start=start, weight=weight, half_distance=half_distance, min_decay=min_decay, max_decay=max_decay
         )
         self.reward, self.floor = reward, floor
 
@@ -127,17 +127,17 @@ class Prioritised(_Remembers):
         self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 
-class Curriculum(_Remembers):
-    """Problems as hard as they should be come first: a curriculum by what the policy can do now.
+class Curriculum(_Tracking):
+    """Prompts whose success rate is near a target come first: a curriculum by current ability.
 
-    first = {x : |success(x) − target| ≤ band} ∪ {x never met}, in random order, then the others, the nearest to the
+    first = {x : |success(x) − target| ≤ band} ∪ {x never visited}, in random order, then the others, the nearest to the
     target first. success(x) is the mean of the named `reward` over the visits of x, each counting `keep` times less
     with every later one. `target` and `band` are on the scale of that reward, whatever it is.
 
-    A problem that has left the band would be met again only when nothing else is left, and its success rate would age:
-    so `explore` of every draw are taken from all problems alike. AdaRFT (arXiv 2504.05520) also takes the problems
-    nearest to a target, by difficulties rated beforehand, and moves the target; here success is measured and the target
-    stays, since success moves with the policy.
+    A prompt outside the band would be sampled only after all others, and its success rate would be outdated. So the
+    share `explore` of every batch is drawn uniformly from all prompts. AdaRFT (arXiv 2504.05520) also takes the prompts
+    nearest to a target, by difficulties rated beforehand, and moves the target; here success is measured, and the
+    target is fixed, since success changes with the policy.
 
     >>> sampler = Curriculum(reward="accuracy", target=0.5, band=0.3, keep=0.5, explore=0.0)
     >>> sampler.update(torch.tensor([0, 1, 2]), {"accuracy": torch.tensor([1.0, 0.5, 0.0])})
@@ -154,12 +154,12 @@ class Curriculum(_Remembers):
         keep: Share = 0.5,
         explore: Share = 0.1,
     ) -> None:
-        self.tracker = ValueTracker(start=target, weight=1e-9, keep_least=keep, keep_most=keep)
+        self.tracker = ValueTracker(start=target, weight=1e-9, min_decay=keep, max_decay=keep)
         self.reward, self.target, self.band, self.explore = reward, target, band, explore
 
     def __call__(self, size: int, count: int, draw: int, seed: int) -> list[int]:
         shuffled = torch.randperm(size, generator=_generator(seed, draw))
-        distance = (self.tracker.values(shuffled.tolist()) - self.target).abs()  # 0 where it was never met
+        distance = (self.tracker.values(shuffled.tolist()) - self.target).abs()  # 0 if never visited
         order = shuffled[(distance - self.band).clamp(min=0).argsort(stable=True)].tolist()
         explored = shuffled[-int(self.explore * count) :].tolist() if int(self.explore * count) else []
         chosen: list[int] = list(dict.fromkeys([*explored, *order]))[:count]
@@ -171,5 +171,5 @@ class Curriculum(_Remembers):
 
 
 def _generator(seed: int, draw: int) -> torch.Generator:
-    """Random numbers that depend on the run's seed and the number of the draw alone."""
+    """Return an RNG that depends on the run's seed and the index of the draw only."""
     return torch.Generator().manual_seed(seed * 1_000_003 + draw)

@@ -1,4 +1,4 @@
-"""Completions that share a beginning: what sampled values of steps, and trees, are made of. (Offered by `rollouts`.)"""
+"""Tree rollouts: completions with shared prefixes; registered by `rollouts`; also used for sampled step values."""
 
 from __future__ import annotations
 
@@ -7,69 +7,76 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-Write = Callable[..., list[list[int]]]
-Choose = Callable[[int, Sequence[int], int], int]
+Generate = Callable[..., list[list[int]]]
+ForkPoint = Callable[[int, Sequence[int], int], int]
 
 
 def fork(
-    write: Write, prompts: Sequence[Any], trunks: Sequence[Sequence[int]], places: Sequence[int]
+    generate: Generate, prompts: Sequence[Any], parents: Sequence[Sequence[int]], prefix_lengths: Sequence[int]
 ) -> list[list[int]]:
-    """Completions that begin like a trunk and are written on by the policy from a place on.
+    """Generate completions that start with a prefix of another completion.
 
     Args:
-        write: The word of that name that a rollout source is given.
-        prompts: One per row.
-        trunks: Per row, the token ids it branches from.
-        places: Per row, how many tokens of the trunk it keeps.
+        generate: The function of that name that a rollout source receives.
+        prompts: One per completion.
+        parents: Per completion, the token ids that it branches from.
+        prefix_lengths: Per completion, how many tokens of the parent it keeps.
 
     Returns:
-        Per row, the tokens it kept and those that were written after them.
+        Per completion, the prefix and the tokens generated after it.
     """
-    kept = [list(trunk[:place]) for trunk, place in zip(trunks, places, strict=True)]
-    return [start + rest for start, rest in zip(kept, write(prompts, prefixes=kept), strict=True)]
+    prefixes = [list(parent[:length]) for parent, length in zip(parents, prefix_lengths, strict=True)]
+    return [prefix + rest for prefix, rest in zip(prefixes, generate(prompts, prefixes=prefixes), strict=True)]
 
 
-def grown(
-    write: Write, prompts: Sequence[Any], place: Sequence[int], *, trunks: int, forks: int | None, choose: Choose
+def grow_trees(
+    generate: Generate,
+    prompts: Sequence[Any],
+    source_index: Sequence[int],
+    *,
+    trunks: int,
+    forks: int | None,
+    fork_point: ForkPoint,
 ) -> tuple[list[list[int]], list[int]]:
-    """Whole groups as trees: the first rows from nothing, then in rounds the others, forked from those that are there.
+    """Generate complete groups as trees: the first completions from the prompt, then the others as forks, in rounds.
 
     Args:
-        write, prompts, place: As a rollout source is given them.
-        trunks: Rows of a group that are written from nothing.
-        forks: How often each row is forked per round, until the group is full; None: as often as needed, in one round.
-        choose: Says where a row is forked: of its number among `prompts`, its tokens, and how many of them it kept
-            itself from the row it was forked from.
+        generate: The function of that name that a rollout source receives.
+        prompts: One per completion.
+        source_index: Per completion, its index in its group.
+        trunks: Completions of a group that are generated from the prompt.
+        forks: Forks of each completion per round, until the group is full; None: as many as needed, in one round.
+        fork_point: ``fork_point(index, tokens, prefix_length)`` → number of tokens that a fork keeps of a completion.
 
     Returns:
-        Token ids per row, and how many of them it kept from another.
+        Token ids per completion, and the length of the prefix that it shares with its parent.
     """
-    size = max(place, default=-1) + 1
-    starts = [i for i, number in enumerate(place) if number == 0]
+    size = max(source_index, default=-1) + 1
+    starts = [i for i, number in enumerate(source_index) if number == 0]
     first = [start + number for start in starts for number in range(min(trunks, size))]
-    rows = dict(zip(first, write([prompts[i] for i in first]), strict=True))
-    kept = dict.fromkeys(first, 0)
-    there = min(trunks, size)
-    while there < size:
-        new = min(size - there, size if forks is None else there * forks)
-        parents = {start + there + n: start + n % there for start in starts for n in range(new)}
-        kept |= {row: choose(parent, rows[parent], kept[parent]) for row, parent in parents.items()}
-        trunk_of, places = [rows[parent] for parent in parents.values()], [kept[row] for row in parents]
-        rows |= dict(zip(parents, fork(write, [prompts[i] for i in parents], trunk_of, places), strict=True))
-        there += new
-    return [rows[i] for i in range(len(prompts))], [kept[i] for i in range(len(prompts))]
+    rows = dict(zip(first, generate([prompts[i] for i in first]), strict=True))
+    shared = dict.fromkeys(first, 0)
+    grown = min(trunks, size)
+    while grown < size:
+        new = min(size - grown, size if forks is None else grown * forks)
+        parents = {start + grown + n: start + n % grown for start in starts for n in range(new)}
+        shared |= {row: fork_point(parent, rows[parent], shared[parent]) for row, parent in parents.items()}
+        parent_ids, lengths = [rows[parent] for parent in parents.values()], [shared[row] for row in parents]
+        rows |= dict(zip(parents, fork(generate, [prompts[i] for i in parents], parent_ids, lengths), strict=True))
+        grown += new
+    return [rows[i] for i in range(len(prompts))], [shared[i] for i in range(len(prompts))]
 
 
 class Branches:
-    """Some completions of the group, and the group's other rows forked from them at a token.
+    """Tree rollouts: some completions of a group from the prompt, the others forked from them at a token.
 
-    The first of its rows, `trunks` of them, are written by the policy from the start; the others keep the tokens of a
-    row up to a place and are written on from there. The place is the token number `token`, or else the share `at` of
-    what that row wrote itself; a row's last token is never kept, since it ends the answer. By default all are forked
-    from the trunks; with `forks` each row is forked so often per round, and those that came of it in the next round
-    too, until the group is full: with 1 the rows double, 1, 2, 4, 8.
+    The first `trunks` completions are generated from the prompt. Each of the others keeps a prefix of one of them and
+    is continued from there. The fork point is the token number `token`, or else at the share `at` of the tokens that
+    the parent generated itself; the last token of the parent is never kept, since it ends the completion. By default
+    all are forked from the trunks. With `forks`, each completion is forked that often per round, and its forks in the
+    next round too, until the group is full: with 1 their number doubles, 1, 2, 4, 8.
 
-    What a branch has kept is the other row's and trained on there alone; with `train_prefix` in every branch as well.
+    A shared prefix is trained on in the parent only; with `train_prefix` in every fork as well.
     """
 
     whole_groups = True
@@ -86,13 +93,15 @@ class Branches:
         self.at, self.token, self.trunks, self.forks = at, token, trunks, forks
         self.train_prefix = train_prefix
 
-    def __call__(self, prompts: Sequence[Any], source_index: Sequence[int], generate: Write) -> dict[str, Any]:
-        rows, kept = grown(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, choose=self._place)
+    def __call__(self, prompts: Sequence[Any], source_index: Sequence[int], generate: Generate) -> dict[str, Any]:
+        rows, shared = grow_trees(
+            generate, prompts, source_index, trunks=self.trunks, forks=self.forks, fork_point=self._fork_point
+        )
         mask = [
-            [self.train_prefix or t >= start for t in range(len(row))] for row, start in zip(rows, kept, strict=True)
+            [self.train_prefix or t >= start for t in range(len(row))] for row, start in zip(rows, shared, strict=True)
         ]
         return {"completion_ids": rows, "mask": mask}
 
-    def _place(self, row: int, tokens: Sequence[int], start: int) -> int:
-        wanted = start + int(self.at * (len(tokens) - start)) if self.token is None else self.token
-        return max(0, min(wanted, len(tokens) - 1))
+    def _fork_point(self, index: int, tokens: Sequence[int], start: int) -> int:
+        point = start + int(self.at * (len(tokens) - start)) if self.token is None else self.token
+        return max(0, min(point, len(tokens) - 1))

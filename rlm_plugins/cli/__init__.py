@@ -1,4 +1,4 @@
-"""The command line: ``rlm``. One file per command; plain data first, text for a terminal after that."""
+"""The command line ``rlm``: one module per command for plain data, and one for its text."""
 
 from rlm_plugins.cli.typer_app import app, main
 

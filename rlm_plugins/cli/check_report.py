@@ -1,17 +1,17 @@
-"""What ``rlm check`` found out, as text for a terminal."""
+"""The entries of :mod:`rlm_plugins.cli.check` as text for a terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rlm_plugins.cli.report import objective
+from rlm_plugins.cli.explain_report import objective
 from rlm_plugins.cli.text_layout import columns, short, titled
 
 Entry = dict[str, Any]
 
 
-def tell(stage: Entry) -> str:
-    """A stage as `check.examine` describes it."""
+def render(stage: Entry) -> str:
+    """Return an entry of `check.examine` as text."""
     parts = ((p["slot"], p["name"], f"{p['plugin']} ({p['origin']})", short(p["file"])) for p in stage["parts"])
     data = ((d["name"], f"for {', '.join(d['needed_by'])}", f"from {d['supplied_by']}") for d in stage["data"])
     return (
@@ -26,14 +26,14 @@ def tell(stage: Entry) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, for people.
+    """Return a number of bytes with a binary unit.
 
     >>> size(3 * 2**30), size(1_500_000), size(12)
     ('3.0 GiB', '1.4 MiB', '12 B')
     """
-    for unit, bytes_ in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= bytes_:
-            return f"{count / bytes_:.1f} {unit}"
+    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= unit_bytes:
+            return f"{count / unit_bytes:.1f} {unit}"
     return f"{count:.0f} B"
 
 
@@ -41,18 +41,18 @@ def _memory(memory: Entry) -> str:
     if "problem" in memory:
         return f"  {memory['problem']}"
     load = memory["load"]
-    rows = [
+    terms = [
         (when if first else "", what, size(count))
         for when in ("always", "generation", "update", "critic_update")
         for first, (what, count) in _numbered(memory[when])
     ]
     return "\n".join(
         [
-            f"  {memory['parameters']:,} weights, {memory['trained']:,} of them trained",
+            f"  {memory['parameters']:,} parameters, {memory['trained']:,} of them trained",
             f"  prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
             f"{load['generated']} completions decoded at once, micro-batches of {load['micro_batch_size']}",
-            columns(rows),
-            f"  about {size(memory['peak'])} at its peak (always + the largest of the others, which take turns); "
+            columns(terms),
+            f"  peak: about {size(memory['peak'])} (always + the largest of the other phases); "
             f"this machine has {size(memory['machine'])}",
             *([f"  {memory['decided']}"] if memory["decided"] else []),
         ]
@@ -60,5 +60,5 @@ def _memory(memory: Entry) -> str:
 
 
 def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
-    """The terms that are not zero, the first one marked."""
+    """Return the terms that are not zero, the first one marked."""
     return [(not i, term) for i, term in enumerate((what, count) for what, count in terms.items() if count)]

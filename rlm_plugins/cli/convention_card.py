@@ -1,6 +1,6 @@
-"""The card of a row: how other libraries compute what bears its name, and by how much that differs.
+"""The convention card of an algorithm: the implementation variants of other libraries, with example values.
 
-Nothing on it is written down: the advantage of a winner and a loss are computed by the rows themselves.
+The values are not stored: each variant computes the advantage and the loss of two examples.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from rlm_plugins.registry.part import Part
 Entry = dict[str, Any]
 
 WINNER = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-"""One right answer in a group of eight: the rewards of the first example."""
+"""Rewards of the first example: one correct completion in a group of eight."""
 RAGGED = ([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0], [1.0, 1.0, 0.0, 1.0]], [[3, 1, 5, 0], [2, 2], [2, 6, 3, 4]])
-"""Rewards and lengths of the second: three groups, one of them all right; rows of 0 to 6 tokens, one token written by
-a tool, the longest row at its limit; three micro-batches, one group each."""
+"""Rewards and lengths of the second example: three groups, one of them all correct, each a micro-batch. Completions
+have 0 to 6 tokens; one token is tool output, and the longest completion is at its limit."""
 
 LIMIT = 6
-"""Tokens a completion may have in both."""
+"""Maximum tokens of a completion in both examples."""
 
 
 @dataclass(frozen=True)
-class Sums:
-    """What a row makes of the two examples.
+class ExampleValues:
+    """The values of the two examples under one algorithm.
 
     Args:
-        winner: Â of the right answer in `WINNER`.
+        winner: Â of the correct completion in `WINNER`.
         loss: The loss of `RAGGED`.
         gradient: The norm of its gradient in the log-probabilities.
     """
@@ -46,77 +46,80 @@ class Sums:
     gradient: float
 
 
-def card(row: Part, registry: Registry) -> Entry:
-    """The conventions there are for a row, or for the row that a convention is one of.
+def card(algorithm: Part, registry: Registry) -> Entry:
+    """Return the conventions of an algorithm, or of the algorithm that a convention belongs to.
 
     Returns:
-        ``running``: the name that was asked for; ``rewards``: those of the winner's example; ``conventions``: name,
-        winner, loss, gradient (null where the examples lack what the row needs), and differs: the changes from the
-        plain row, as `rlm diff` finds them. Empty when the row has no conventions, or no equation.
+        ``running``: the name of `algorithm`; ``rewards``: those of the first example; ``conventions``: name, winner,
+        loss, gradient (null if the examples lack data that the algorithm needs), and differs: the changes from the
+        paper's algorithm, as in `rlm diff`. Empty without conventions or without an equation.
     """
-    members = [part for part in registry if part.hook == row.hook and base_name(part.name) == base_name(row.name)]
-    if len(members) < 2 or row.target.aggregator is None:
+    name = base_name(algorithm.name)
+    members = [part for part in registry if part.hook == algorithm.hook and base_name(part.name) == name]
+    if len(members) < 2 or algorithm.target.aggregator is None:
         return {}
     paper = min(members, key=lambda part: "@" in part.name)
-    found = [_line(part, paper, registry) for part in members]
-    return {"running": row.name, "rewards": WINNER, "conventions": found}
+    conventions = [_convention(part, paper, registry) for part in members]
+    return {"running": algorithm.name, "rewards": WINNER, "conventions": conventions}
 
 
-def sums(row: Part, registry: Registry) -> Sums:
-    """The examples, computed by a row.
+def example_values(algorithm: Part, registry: Registry) -> ExampleValues:
+    """Compute the two examples with an algorithm.
 
     Raises:
-        RlmError: The examples lack what the row needs, or a part of it is not there.
+        RlmError: The examples lack data that the algorithm needs, or it names an unknown part.
     """
     from rlm_plugins.step import Equation, score
 
-    equation = Equation.of(slots_of(row.target, registry))
-    single = _batch([WINNER], [[4] * len(WINNER)])
-    winner = score(replace(single, ref_logp=single.old_logp), equation).advantages[0, 0].item()
-    loss, gradient = _learnt(_batch(*RAGGED), equation)
-    return Sums(winner, loss, gradient)
+    equation = Equation.of(slots_of(algorithm.target, registry))
+    batch = _batch([WINNER], [[4] * len(WINNER)])
+    winner = score(replace(batch, ref_logp=batch.old_logp), equation).advantages[0, 0].item()
+    loss, gradient = _loss_and_gradient(_batch(*RAGGED), equation)
+    return ExampleValues(winner, loss, gradient)
 
 
-def tell(found: Entry) -> str:
-    """A card as text: its rows below each other, the one that was asked for marked; beside each what is different."""
-    if not found:
+def render(entry: Entry) -> str:
+    """Return a card as text: one line per convention with its differences, the running one marked."""
+    if not entry:
         return ""
-    rows: list[tuple[str, ...]] = [("", "", "Â", "loss", "|∇|", "", "", "")]
-    for line in found["conventions"]:
-        mark = ">" if line["name"] == found["running"] else ""
+    lines: list[tuple[str, ...]] = [("", "", "Â", "loss", "|∇|", "", "", "")]
+    for line in entry["conventions"]:
+        mark = ">" if line["name"] == entry["running"] else ""
         numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
         first, *rest = [change_line(change) for change in line["differs"]] or [("", "", "")]
-        rows += [(mark, line["name"], *numbers, *first), *((*[""] * 5, *change) for change in rest)]
-    rewards = " ".join(f"{r:g}" for r in found["rewards"])
-    about = f"  Â of the winner of rewards {rewards}; loss and norm of its gradient on ten ragged rows of three groups"
-    return f"{about}\n{columns(rows)}"
+        lines.append((mark, line["name"], *numbers, *first))
+        lines += [(*[""] * 5, *change) for change in rest]
+    rewards = " ".join(f"{r:g}" for r in entry["rewards"])
+    about = f"  Â of the winner of rewards {rewards}; loss and gradient norm on ten completions of three groups"
+    return f"{about}\n{columns(lines)}"
 
 
 def change_line(change: Entry) -> tuple[str, str, str]:
-    """A change of `rlm diff`: symbol, place, before → after."""
+    """Return a change of `rlm diff` as symbol, place, and before → after."""
     symbol, where, before, after = diffs.line(change)
     return symbol, where, f"{before} → {after}"
 
 
-def _line(part: Part, paper: Part, registry: Registry) -> Entry:
-    """One row of the card, with what of it can be had: a guest's row may need more, or be wrong."""
-    entry: Entry = {"name": part.name, **dict.fromkeys(Sums.__annotations__), "differs": []}
+def _convention(part: Part, paper: Part, registry: Registry) -> Entry:
+    """Return one line of the card; values are null if a third-party algorithm needs other data or is broken."""
+    entry: Entry = {"name": part.name, **dict.fromkeys(ExampleValues.__annotations__), "differs": []}
     with suppress(RlmError):
         entry["differs"] = diffs.diff(paper.full_name, part.full_name, registry)["changes"]
     with suppress(RlmError):
-        entry |= vars(sums(part, registry))
+        entry |= vars(example_values(part, registry))
     return entry
 
 
 def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
-    """Groups one after another; their log-probabilities are digits of a sine, and the policy has moved."""
+    """Return a batch of groups with deterministic log-probs of a policy that differs from the old one."""
     sizes = torch.tensor([len(group) for group in rewards])
     mask = torch.arange(LIMIT) < torch.tensor([n for group in lengths for n in group]).unsqueeze(1)
-    mask[-1, 1] = False  # what the tool has written
-    score = torch.tensor([r for group in rewards for r in group], dtype=torch.float64)
+    mask[-1, 1] = False  # tool output
+    reward = torch.tensor([r for group in rewards for r in group], dtype=torch.float64)
 
-    def noise(of: int) -> torch.Tensor:
-        return torch.sin(torch.arange(mask.numel(), dtype=torch.float64).view(mask.shape) * of)
+    def noise(frequency: int) -> torch.Tensor:
+        # A sine and not an RNG: the values must be the same on every machine.
+        return torch.sin(torch.arange(mask.numel(), dtype=torch.float64).view(mask.shape) * frequency)
 
     old = -1.0 - noise(2)
     return Batch(
@@ -125,8 +128,8 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
         truncated=torch.zeros(len(mask), dtype=torch.bool),
         max_completion_length=LIMIT,
         step=0,
-        rewards=score,
-        named_rewards={"accuracy": score},
+        rewards=reward,
+        named_rewards={"accuracy": reward},
         logp=old + 1.5 * noise(3),
         old_logp=old,
         ref_logp=old + noise(5) / 4,
@@ -135,8 +138,8 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
     )
 
 
-def _learnt(batch: Batch, equation: Any) -> tuple[float, float]:
-    """Loss and norm of its gradient, summed up over micro-batches of one group."""
+def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
+    """Return the loss and the norm of its gradient, summed over micro-batches of one group each."""
     from rlm_plugins.dispatch import select
     from rlm_plugins.step import objective, score
     from rlm_plugins.step_batch import with_own_step_batch

@@ -1,4 +1,4 @@
-"""``rlm diff``: what changes from one row of the table to another, symbol by symbol, with values."""
+"""``rlm diff``: the differences between two algorithms, symbol by symbol."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlm_plugins import schedule
-from rlm_plugins.cli.objective_text import DOWNWARDS, SYMBOLS, Slots, chosen, objective, slots_of
+from rlm_plugins.cli.objective_text import DOWNWARDS, SYMBOLS, Slots, objective, parts_of, slots_of
 from rlm_plugins.cli.text_layout import columns, fitted, indented, plain, titled
-from rlm_plugins.cli.value_text import call, given, meant
+from rlm_plugins.cli.value_text import call, effective, settings_of
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
@@ -18,72 +18,74 @@ NONE = "–"
 
 
 def diff(before: str, after: str, registry: Registry) -> Entry:
-    """Two rows, compared.
+    """Compare two algorithms.
 
     Args:
-        before: Name of a row.
+        before: Name of an algorithm.
         after: Name of another.
-        registry: Where they are found.
+        registry: Supplies the algorithms and their parts.
 
     Returns:
-        ``rows`` (name, about, objective, trainer of both), ``changes`` (symbol, key, name, knob, before, after) and
-        ``same`` (symbol, key, call). In a change ``knob`` is null where the part itself changes; else before and after
-        are values of that knob.
+        ``algorithms`` (name, about, objective, trainer of both), ``changes`` (symbol, key, name, knob, before, after)
+        and ``same`` (symbol, key, call). In a change ``knob`` is null if the part itself changes; else before and
+        after are values of that knob.
 
     Raises:
-        RecipeError: No row is called so, or a row names a part nobody offers.
+        RecipeError: An algorithm is unknown, or names an unknown part.
     """
-    rows = [registry.find("rlm_algorithms", name, where=f"rlm diff {before} {after}") for name in (before, after)]
-    slots = [slots_of(part.target, registry) for part in rows]
+    where = f"rlm diff {before} {after}"
+    algorithms = [registry.find("rlm_algorithms", name, where=where) for name in (before, after)]
+    slots = [slots_of(part.target, registry) for part in algorithms]
     pairs = _pairs(*slots)
-    told = [_row(part.name, part.target, slot) for part, slot in zip(rows, slots, strict=True)]
-    changes = [change for old, new in pairs for change in _changes(old, new)]
     same = [old for old, new in pairs if old is not None and not list(_changes(old, new))]
-    kept = [{"symbol": _symbol(part), "key": _key(part), "call": call(part)} for part in same]
-    return {"rows": told, "changes": changes, "same": kept}
+    return {
+        "algorithms": [_algorithm(part.name, part.target, slot) for part, slot in zip(algorithms, slots, strict=True)],
+        "changes": [change for old, new in pairs for change in _changes(old, new)],
+        "same": [{"symbol": _symbol(part), "key": _key(part), "call": call(part)} for part in same],
+    }
 
 
-def tell(found: Entry, width: int) -> str:
-    """The same as text of at most `width` columns, if words allow it."""
-    before, after = found["rows"]
-    lines = [line(change) for change in found["changes"]]
+def render(comparison: Entry, width: int) -> str:
+    """Return a comparison as text of at most `width` columns, if words allow it."""
+    before, after = comparison["algorithms"]
+    lines = [line(change) for change in comparison["changes"]]
     if before["trainer"] != after["trainer"]:
-        lines.append(["", "engine", before["trainer"], after["trainer"]])
+        lines.append(["", "trainer", before["trainer"], after["trainer"]])
     changes = "\n".join(fitted([["", "", before["name"], after["name"]], *lines], width - 2)) if lines else "nothing"
-    same = columns((one["symbol"], one["key"], one["call"]) for one in found["same"])
-    both = columns((row["name"], row["about"]) for row in (before, after))
-    losses = columns((row["name"], row["objective"]) for row in (before, after))
+    same = columns((one["symbol"], one["key"], one["call"]) for one in comparison["same"])
+    both = columns((each["name"], each["about"]) for each in (before, after))
+    losses = columns((each["name"], each["objective"]) for each in (before, after))
     return (
         f"{before['name']} → {after['name']}\n{both}"
         + titled("changes", indented(changes))
-        + titled("the same", same)
+        + titled("unchanged", same)
         + titled("objective", losses)
     )
 
 
-def _row(name: str, row: Any, slots: Slots) -> Entry:
+def _algorithm(name: str, algorithm: Any, slots: Slots) -> Entry:
     return {
         "name": name,
-        "about": row.about,
-        "objective": objective(slots) if slots["aggregator"] else f"that of the engine {row.trainer}",
-        "trainer": row.trainer,
+        "about": algorithm.about,
+        "objective": objective(slots) if slots["aggregator"] else f"that of the trainer {algorithm.trainer}",
+        "trainer": algorithm.trainer,
     }
 
 
 def _pairs(before: Slots, after: Slots) -> list[tuple[Bound | None, Bound | None]]:
-    """What stands in the same place of both, from the loss down, None for nothing; in lists, parts of one name."""
+    """Return the parts in the same place of both, from the loss down, None for an empty place."""
     old, new = _places(before), _places(after)
     places = sorted(old | new, key=lambda place: DOWNWARDS.index(place[0]))
     return [(old.get(place), new.get(place)) for place in places]
 
 
 def _places(slots: Slots) -> dict[tuple[str, str, int], Bound]:
-    """Where each part stands: its slot; in a list its name too, and how many of that name come before it."""
-    found: dict[tuple[str, str, int], Bound] = {}
-    for _, part in chosen(slots):
+    """Return each part by its place: slot, name (in a list), and number of earlier parts of that name."""
+    places: dict[tuple[str, str, int], Bound] = {}
+    for _, part in parts_of(slots):
         place = (_key(part), part.part.full_name if HOOKS[part.part.hook].many else "")
-        found[*place, sum(other[:2] == place for other in found)] = part
-    return found
+        places[*place, sum(other[:2] == place for other in places)] = part
+    return places
 
 
 def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
@@ -93,23 +95,23 @@ def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
     if old is None or new is None or old.part.full_name != new.part.full_name:
         yield {**entry, "before": call(old) if old else None, "after": call(new) if new else None}
         return
-    for knob in given(old) | given(new):
-        if given(old).get(knob) != given(new).get(knob):
+    for knob in settings_of(old) | settings_of(new):
+        if settings_of(old).get(knob) != settings_of(new).get(knob):
             yield {**entry, "knob": knob, "before": _value(old, knob), "after": _value(new, knob)}
 
 
 def _value(part: Bound, knob: str) -> Any:
-    """A value; null with what it means in brackets."""
-    value = schedule.plain(given(part).get(knob))
-    stands_for = meant(part, knob) if knob in part.knobs else value
-    return f"null ({plain(stands_for)})" if value is None and stands_for is not None else value
+    """Return a value; null with its effective value in brackets."""
+    value = schedule.plain(settings_of(part).get(knob))
+    default = effective(part, knob) if knob in part.knobs else value
+    return f"null ({plain(default)})" if value is None and default is not None else value
 
 
 def line(change: Entry) -> list[str]:
-    """A change in words: symbol, where, before, after."""
-    whole = change["knob"] is None
-    where = change["key"] if whole else f"{change['name']}.{change['knob']}"
-    values = [NONE if whole and change[side] is None else plain(change[side]) for side in ("before", "after")]
+    """Return a change as cells: symbol, place, before, after."""
+    of_part = change["knob"] is None
+    where = change["key"] if of_part else f"{change['name']}.{change['knob']}"
+    values = [NONE if of_part and change[side] is None else plain(change[side]) for side in ("before", "after")]
     return [change["symbol"], where, *values]
 
 

@@ -1,4 +1,4 @@
-"""The ten-line part at the end of every hook's docstring, as source: what `rlm new` starts a package with."""
+"""The example part at the end of every hook's docstring, as the source of a package of `rlm new`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _IMPORTS = {
     "Algorithm": "from rlm_plugins.algorithm import Algorithm",
     "EnvironmentSpec": "from rlm_plugins.specs import EnvironmentSpec",
 }
-"""Name → where the parts of the equation and of its world have it from."""
+"""Name in an example → its import."""
 
 
 def source(hook: str) -> str:
-    """The part in the docstring of `hook`, and the hook that offers it."""
+    """Return the source of the example in the docstring of `hook`."""
     text = inspect.getdoc(getattr(hookspecs, hook)) or ""
     return textwrap.dedent(text.partition("::\n")[2]).strip("\n") + "\n"
 
 
 def part_name(hook: str) -> str:
-    """What the example of `hook` is called.
+    """Return the name of the example of `hook`.
 
     >>> part_name("rlm_rewards")
     'brevity'
@@ -37,7 +37,7 @@ def part_name(hook: str) -> str:
 
 
 def names(hook: str) -> set[str]:
-    """Every other name the example of `hook` uses: none of them is free for the part."""
+    """Return all other names in the example of `hook`: a new part cannot have them."""
     nodes = list(ast.walk(ast.parse(source(hook))))
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
@@ -45,7 +45,7 @@ def names(hook: str) -> set[str]:
 
 
 def about(hook: str) -> str:
-    """The first sentence of what the example says about itself."""
+    """Return the first line of the docstring of the example of `hook`."""
     part: Any = ast.parse(source(hook)).body[0]
     if hook == "rlm_algorithms":
         return str(next(keyword.value.value for keyword in part.value.keywords if keyword.arg == "about"))
@@ -53,7 +53,7 @@ def about(hook: str) -> str:
 
 
 def module(hook: str, name: str) -> str:
-    """The example as a module of its own, with its imports, and `name` in place of its own name."""
+    """Return the example of `hook` as a module with its imports, under another name."""
     renamed = re.sub(rf"\b{part_name(hook)}\b", name, source(hook))
     spaced = re.sub(r"\n\n(?=@hookimpl)", "\n\n\n", renamed)
     imports = sorted(line for word, line in _IMPORTS.items() if word in names(hook))

@@ -1,4 +1,4 @@
-"""How the command line reports what went wrong: a short red message, exit code 2, and no traceback of ours."""
+"""Error reporting of the command line: a short red message, exit code 2, and no traceback of this package."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rlm_plugins.cli.tracebacks import cause_of
+from rlm_plugins.cli.tracebacks import traceback_of_cause
 from rlm_plugins.errors import RlmError
 
 DEBUG = "--debug"
 
 
-class Door(TyperGroup):
-    """The group of all commands; ``--debug`` may stand anywhere on the line."""
+class ErrorReportingGroup(TyperGroup):
+    """The group of all commands: accepts ``--debug`` anywhere and reports errors as messages."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves ``--debug`` to where the group looks for it."""
+        """Move ``--debug`` to the front, where the group parses it."""
         rest = [arg for arg in args if arg != DEBUG]
         return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; an error that was foreseen becomes a message."""
+        """Run a command and report an `RlmError` as a message with exit code 2."""
         try:
             return super().invoke(ctx)
         except RlmError as error:
             if os.environ.get("RLM_DEBUG") == "1":
                 raise
-            complain(error)
+            print_error(error)
             raise typer.Exit(2) from None
 
 
-def complain(error: RlmError) -> None:
-    """Prints an error to stderr; where somebody else's code is behind it, with the traceback of that."""
+def print_error(error: RlmError) -> None:
+    """Print an error to stderr, with the traceback of third-party code that caused it."""
     rank = os.environ.get("RANK", "0")
-    typer.secho(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}", fg="red", err=True)
-    if trace := cause_of(error):
+    process = "" if rank == "0" else f"[process {rank}] "
+    typer.secho(f"{process}error: {error}", fg="red", err=True)
+    if trace := traceback_of_cause(error):
         typer.echo(f"\ncaused by\n{trace}", err=True)

@@ -1,166 +1,132 @@
-"""What is known about a name: of a part, a row of the algorithm table, a hook, a recipe key, a logged number.
+"""Explanations of a name: a part, knob, algorithm, hook, recipe key, batch field, metric, or a term of the field.
 
-Everything here is plain data, ready for ``--json``; :mod:`rlm_plugins.cli.report` turns it into text.
+Everything here is plain data, ready for ``--json``; :mod:`rlm_plugins.cli.explain_report` renders it as text.
 """
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from rlm_plugins import batch, hookspecs, metrics
-from rlm_plugins.cli import convention_card as cards
-from rlm_plugins.cli import objective_text as formula
-from rlm_plugins.cli import symbols
-from rlm_plugins.cli.knob_table import knobs, type_in_words
-from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins import batch, glossary, metrics
+from rlm_plugins.cli import explain_parts
+from rlm_plugins.cli.config_fields import config_fields
+from rlm_plugins.cli.recipe_keys import find_keys, recipe_keys
+from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe import sections as grammar
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Part
-from rlm_plugins.registry.signature import line_of
 
 Entry = dict[str, Any]
 
 
 def explain(name: str, registry: Registry) -> list[Entry]:
-    """Everything that is called `name`.
+    """Return an entry for everything called `name`, else for everything that the field calls so.
 
     Args:
-        name: ``clip``, ``builtin/clip``, ``rlm_penalties/entropy``, ``penalties/entropy``, ``rlm_advantages``,
-            ``advantage``, ``evaluation``, ``reward_std``.
-        registry: Where parts are found.
+        name: ``clip``, ``builtin/clip``, ``penalties/entropy``, ``clip.epsilon``, ``epsilon``, ``rlm_advantages``,
+            ``advantage``, ``speed.padding_free``, ``old_logp``, ``reward_std``, ``learning_rate``, ``kl_coef``. A kind
+            in front selects: ``batch:entropy``, ``metric:entropy``.
+        registry: Supplies the parts.
 
     Returns:
-        One entry each; its ``kind`` is part, row, hook, key or metric, and says which other keys it has.
+        Entries with ``kind`` (part, algorithm, knob, hook, key, batch, metric, setting or term), ``name``, ``address``
+        (the name that is unique) and ``elsewhere`` (terms of the field, each with the address it stands for). The other
+        keys depend on the kind.
 
     Raises:
-        RlmError: Nothing is called so.
+        RlmError: The name is unknown.
     """
-    found = [part_entry(part, registry) for part in registry if name in _names(part)]
-    found += [hook_entry(hook, registry) for hook in HOOKS if name in (hook, HOOKS[hook].key)]
-    found += [key_entry(name)] if name in _keys() else []
-    if metric := metrics.find(name):
-        found.append({"kind": "metric", **asdict(metric), "name": name})
-    if not found:
-        raise RlmError(f"nothing is called '{name}'", hint=nearest(name, known(registry)) or "see `rlm plugins`")
-    return found
+    entries = find(name, registry) or find(glossary.normalized(name), registry)
+    if targets := glossary.translate(name):
+        only = find(targets[0], registry) if len(targets) == 1 and not entries else []
+        entries += [_term(name, targets, registry), *only]
+    if not entries:
+        hint = glossary.suggest(name, known(registry)) or "see `rlm plugins`"
+        raise RlmError(f"unknown name '{name}'", hint=hint)
+    for entry in entries:
+        entry["elsewhere"] = glossary.terms_for(entry["address"]) if entry["kind"] != "term" else []
+    return entries
+
+
+def find(name: str, registry: Registry) -> list[Entry]:
+    """Return the entries of exactly that name, or of that address."""
+    kind, _, bare = name.rpartition(":")
+    entries = [entry for lookup in _LOOKUPS for entry in lookup(bare, registry)]
+    if kind in ("", "setting") and not any(map(_is_no_setting, entries)):
+        fields = config_fields(registry)
+        entries += [fields[path] for path in fields if bare in (path, fields[path]["name"])]
+    return [entry for entry in entries if kind in ("", entry["kind"])]
 
 
 def known(registry: Registry) -> list[str]:
-    """Every name that can be explained."""
+    """Return every name that can be explained. Imports TRL and PEFT."""
     hooks = [name for hook in HOOKS for name in (hook, HOOKS[hook].key)]
+    keys = [name for path in recipe_keys() for name in (path, path.rpartition(".")[2])]
+    fields = [name for path, field in config_fields(registry).items() for name in (path, field["name"])]
     logged = [metric.name for metric in metrics.METRICS]
-    return [*(name for part in registry for name in _names(part)), *hooks, *_keys(), *logged]
+    parts = explain_parts.known_parts(registry)
+    data = [*batch.MEANINGS, *batch.SAMPLE, *batch.PER_COMPLETION]
+    return list(dict.fromkeys([*parts, *hooks, *keys, *data, *logged, *fields, *glossary.TERMS]))
 
 
-def part_entry(part: Part, registry: Registry) -> Entry:
-    """A part, or a row of the table."""
-    is_row = part.hook == "rlm_algorithms"
-    return {
-        "kind": "row" if is_row else "part",
-        "name": part.name,
-        "full_name": part.full_name,
-        "hook": part.hook,
-        "key": HOOKS[part.hook].key,
-        "plugin": part.plugin,
-        "origin": registry.plugins[part.plugin].origin,
-        **(_row(part, registry) if is_row else _part(part)),
-    }
+def _is_no_setting(entry: Entry) -> bool:
+    """Return True for a part, an algorithm, a hook or a tensor: importing the config classes for it would be slow."""
+    is_tensor = entry["kind"] == "batch" and entry["shape"] != "scalar"
+    return is_tensor or entry["kind"] in ("part", "algorithm", "hook")
 
 
-def about(part: Part) -> str:
-    """One line: what a part does, what a row is."""
-    return part.target.about if part.hook == "rlm_algorithms" else formula.summary(part.target)
+def _hooks(name: str, registry: Registry) -> list[Entry]:
+    return [explain_parts.hook_entry(hook, registry) for hook in HOOKS if name in _names_of_hook(hook)]
 
 
-def hook_entry(hook: str, registry: Registry) -> Entry:
-    """A seam: what it is for, what its parts may ask for, who is there."""
-    seam = HOOKS[hook]
-    return {
-        "kind": "hook",
-        "name": hook,
-        "key": seam.key,
-        "symbol": seam.symbol,
-        "many": seam.many,
-        "doc": inspect.getdoc(getattr(hookspecs, hook)) or "",
-        "data": [_datum(name, hook, required=True) for name in _room(hook)],
-        "parts": [{"name": n, "about": about(registry.find(hook, n))} for n in registry.names(hook)],
-    }
+def _names_of_hook(hook: str) -> tuple[str, ...]:
+    """Return the name, the recipe key and, if it stands for one hook only, the symbol of a hook."""
+    symbol = HOOKS[hook].symbol
+    unique = sum(other.symbol == symbol for other in HOOKS.values()) == 1
+    return (hook, HOOKS[hook].key, *([symbol] if unique else []))
 
 
-def key_entry(name: str) -> Entry:
-    """A key of a recipe that is no hook, and the keys below it."""
-    schema = grammar.Document.model_json_schema()
-    field, defs = schema["properties"][name], schema["$defs"]
-    model = defs.get(next((x["$ref"].rpartition("/")[2] for x in field.get("anyOf", ()) if "$ref" in x), ""), {})
-    below = [
-        {"name": key, "type": type_in_words(inner, defs), "default": inner.get("default")}
-        for key, inner in model.get("properties", {}).items()
-    ]
-    doc = model.get("description", "")
-    return {"kind": "key", "name": name, "type": type_in_words(field, defs), "doc": doc, "keys": below}
+def _keys(name: str, registry: Registry) -> list[Entry]:
+    return [dict(key) for key in find_keys(name)]
 
 
-def _keys() -> list[str]:
-    """The keys of a recipe that name no parts."""
-    return [key for key in grammar.Document.model_fields if key not in {hook.key for hook in HOOKS.values()}]
+def _batch_fields(name: str, registry: Registry) -> list[Entry]:
+    phases = [phase for phase in (batch.SCORING, batch.LOSS) if name in batch.names(phase)]
+    of_rewards = {**batch.SAMPLE, **batch.PER_COMPLETION}
+    if name in batch.MEANINGS:
+        facts = {"shape": batch.SHAPES[name] or "scalar", "meaning": batch.MEANINGS[name], "phases": phases}
+    elif name in of_rewards:
+        facts = {"shape": "B", "meaning": of_rewards[name], "phases": ["rewards"]}
+    else:
+        return []
+    return [{"kind": "batch", "name": name, "address": f"batch:{name}", **facts}]
 
 
-def _names(part: Part) -> list[str]:
-    """Everything a part may be called: bare, with its plugin, with its hook or recipe key in front."""
-    prefixes = ("", f"{part.hook}/", f"{HOOKS[part.hook].key}/")
-    return [f"{prefix}{name}" for prefix in prefixes for name in (part.name, part.full_name)]
+def _metrics(name: str, registry: Registry) -> list[Entry]:
+    exact = (metric for metric in metrics.METRICS if metric.name == name)
+    metric = next(exact, None) or metrics.find(name)
+    if metric is None:
+        return []
+    return [{"kind": "metric", **asdict(metric), "name": name, "address": f"metric:{metric.name}"}]
 
 
-def _part(part: Part) -> Entry:
-    named = [(name, True) for name in part.needs] + [(name, False) for name in part.welcomes]
-    return {
-        "file": part.file,
-        "line": line_of(part.target),
-        "about": about(part),
-        "formula": formula.formula(part),
-        "doc": inspect.getdoc(part.target) or "",
-        "knobs": knobs(part),
-        "data": [_datum(name, part.hook, required) for name, required in named],
-    }
+def _term(name: str, targets: tuple[str, ...], registry: Registry) -> Entry:
+    """Return the entry of a term of the field: the names it stands for, each with one line."""
+    lines = []
+    for target in targets:
+        entries = find(target, registry)
+        about = explain_parts.one_line(entries[0]) if entries else ""
+        lines.append({"address": target, "phrase": glossary.describe(target), "about": about})
+    return {"kind": "term", "name": name, "address": f"term:{glossary.normalized(name)}", "targets": lines}
 
 
-def _row(part: Part, registry: Registry) -> Entry:
-    row = part.target
-    entry = {
-        "file": part.file,
-        "line": line_of(row),
-        **{name: getattr(row, name) for name in ("about", "source", "pitfalls", "trainer", "family")},
-        "slots": row.slots(),
-        "objective": "",
-        "legend": [],
-        "symbols": [],
-        "card": {},
-        "problem": "",
-    }
-    try:
-        slots = formula.slots_of(row, registry)
-    except RlmError as error:
-        return {**entry, "problem": str(error)}
-    lines = {"objective": formula.objective(slots), "legend": formula.legend(slots)} if slots["aggregator"] else {}
-    said = symbols.symbols(slots, row.names)
-    return {**entry, **lines, "symbols": said, "card": cards.card(part, registry)}
-
-
-def _datum(name: str, hook: str, required: bool) -> Entry:
-    shape, meaning = (
-        "",
-        {**batch.SAMPLE, **batch.PER_COMPLETION}.get(name, "a column of the data set") if hook == "rlm_rewards" else "",
-    )
-    if HOOKS[hook].data in (batch.SCORING, batch.LOSS):
-        shape, meaning = batch.SHAPES[name] or "scalar", batch.MEANINGS[name]
-    return {"name": name, "required": required, "shape": shape, "meaning": meaning}
-
-
-def _room(hook: str) -> list[str]:
-    data = HOOKS[hook].data
-    if data is None:
-        return [*batch.SAMPLE, *batch.PER_COMPLETION]
-    return batch.names(data) if isinstance(data, str) else list(data)
+_LOOKUPS: tuple[Callable[[str, Registry], list[Entry]], ...] = (
+    explain_parts.find_parts,
+    _hooks,
+    _keys,
+    _batch_fields,
+    explain_parts.find_knobs,
+    _metrics,
+)
+"""In the order of their entries in an explanation."""

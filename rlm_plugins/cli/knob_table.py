@@ -1,4 +1,4 @@
-"""The knobs of a part as a table a person can read and a program can use."""
+"""The knobs of a part as plain data: name, type, default."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pydantic
 from rlm_plugins.registry.part import Part
 
 Entry = dict[str, Any]
-_WORDS = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
-_WORDS |= {"object": "mapping", "null": "null"}
+_TYPE_NAMES = {"number": "number", "integer": "whole number", "string": "text", "boolean": "true or false"}
+_TYPE_NAMES |= {"object": "mapping", "null": "null"}
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 MANY = 6
-"""Of a mapping with more keys only those are named that must be given."""
+"""Keys of a mapping up to which all are listed; of a larger one only the required keys."""
 
 
 def knobs(part: Part) -> list[Entry]:
-    """Name, type in words, JSON Schema of the type, whether it must be given, and default of every knob."""
+    """Return name, type, JSON Schema, whether it is required, and default of every knob."""
     fields = part.knobs.model_fields
     try:
-        whole = part.knobs.model_json_schema(mode="serialization")
+        schema = part.knobs.model_json_schema(mode="serialization")
     except pydantic.errors.PydanticInvalidForJsonSchema:
-        whole = {}
-    schemas, defs = whole.get("properties", {}), whole.get("$defs", {})
+        schema = {}
+    schemas, defs = schema.get("properties", {}), schema.get("$defs", {})
     return [_knob(name, field, schemas.get(name), defs) for name, field in fields.items()]
 
 
@@ -39,7 +39,7 @@ def _knob(name: str, field: Any, schema: Entry | None, defs: Entry) -> Entry:
 
 
 def type_in_words(schema: Entry, defs: Entry | None = None) -> str:
-    """A JSON Schema, for people; `defs` holds what it refers to.
+    """Return a JSON Schema as a phrase; `defs` holds its definitions.
 
     >>> type_in_words({"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]})
     'number ≥ 0 or null'
@@ -48,8 +48,9 @@ def type_in_words(schema: Entry, defs: Entry | None = None) -> str:
     """
     if "$ref" in schema:
         target = (defs or {}).get(schema["$ref"].rpartition("/")[2], {})
-        needed, known = target.get("required", []), target.get("properties", {})
-        return f"{{{', '.join([*needed, '…'] if needed and len(known) > MANY else known)}}}"
+        required, properties = target.get("required", []), target.get("properties", {})
+        keys = [*required, "…"] if required and len(properties) > MANY else properties
+        return f"{{{', '.join(keys)}}}"
     if choices := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(type_in_words(choice, defs) for choice in choices)
     if "enum" in schema or "const" in schema:
@@ -57,4 +58,4 @@ def type_in_words(schema: Entry, defs: Entry | None = None) -> str:
     if schema.get("type") == "array":
         return f"list of {type_in_words(schema.get('items', {}), defs)}"
     limits = [f" {sign} {schema[key]:g}" for key, sign in _LIMITS.items() if key in schema]
-    return _WORDS.get(schema.get("type", ""), "anything") + "".join(limits)
+    return _TYPE_NAMES.get(schema.get("type", ""), "anything") + "".join(limits)

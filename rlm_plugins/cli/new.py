@@ -1,4 +1,4 @@
-"""`rlm new KIND NAME`: a package with a part that works, its test, its recipe. What is left to write is the idea."""
+"""``rlm new KIND NAME``: a package with a working part, its tests and its recipe."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ KINDS = {
     "algorithm": "rlm_algorithms",
     "callback": "rlm_callbacks",
 }
-"""What can be made → the hook that offers it, in the order a batch meets them."""
+"""Kind of a part → its hook, in batch order."""
 
 _SKELETON = Path(__file__).parent / "skeleton"
 _SPECS = {"rewards": "{{name: {}, weight: 0.1}}", "penalties": "{{name: {}, beta: 0.01}}"}
-"""How a recipe names a part of these; elsewhere the bare name will do."""
+"""Recipe key → the entry of a part, if it is more than the bare name."""
 _SECTIONS = {
     "model": "scratch",
     "environment": "addition",
@@ -45,25 +45,25 @@ _SECTIONS = {
 
 
 def create(kind: str, name: str, folder: Path) -> list[Path]:
-    """Writes the package ``rlm-NAME`` into `folder`.
+    """Write the package ``rlm-NAME`` into `folder`.
 
     Args:
         kind: One of :data:`KINDS`.
-        name: What the part, the plugin and (after ``rlm_``) the module are called.
-        folder: Where; made when it does not exist.
+        name: Name of the part, of the plugin and, after ``rlm_``, of the module.
+        folder: Parent folder; created if it does not exist.
 
     Returns:
         The files.
 
     Raises:
-        RlmError: No such kind, a name that cannot be or is taken, or a package that is there already.
+        RlmError: The kind is unknown, the name is invalid or taken, or the package exists.
     """
     if kind not in KINDS:
-        raise RlmError(f"there is no kind '{kind}'", allowed=", ".join(KINDS), hint=nearest(kind, KINDS))
+        raise RlmError(f"unknown plugin kind '{kind}'", allowed=", ".join(KINDS), hint=nearest(kind, KINDS))
     _check_name(name, KINDS[kind])
     package = folder / f"rlm-{name.replace('_', '-')}"
     if package.exists():
-        raise RlmError(f"{package} exists already", hint="nothing was written: choose another name or --folder")
+        raise RlmError(f"{package} exists already", hint="no file was written: choose another name or --folder")
     files = {package / path: text for path, text in _files(KINDS[kind], name, package.name).items()}
     try:
         for path, text in files.items():
@@ -78,22 +78,22 @@ def _check_name(name: str, hook: str) -> None:
     allowed = "lower-case letters, digits and '_', beginning with a letter"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         proposal = re.sub(r"\W+", "_", name).strip("_").lower()
-        fits = re.fullmatch(r"[a-z][a-z0-9_]*", proposal) and not keyword.iskeyword(proposal)
-        raise RlmError(f"'{name}' cannot be a name", allowed=allowed, hint=f"{proposal}?" if fits else "")
+        is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", proposal) and not keyword.iskeyword(proposal)
+        raise RlmError(f"'{name}' is not a valid name", allowed=allowed, hint=f"{proposal}?" if is_valid else "")
     if name in examples.names(hook):
-        raise RlmError(f"'{name}' is a word that the part itself uses", hint=f"my_{name}, perhaps")
+        raise RlmError(f"'{name}' is a name that the example itself uses", hint=f"my_{name}")
     registry = Registry()
     if any(part.plugin == BUILTIN for part in registry.parts.get((hook, name), ())):
-        raise RlmError(f"'{name}' is built in, and its bare name stays so", hint=f"my_{name}, perhaps")
+        raise RlmError(f"'{name}' is the reserved name of a built-in part", hint=f"my_{name}")
     if name in registry.plugins:
         origin = registry.plugins[name].origin
-        raise RlmError(f"a plugin is called '{name}' already: {origin}", hint="choose another name")
+        raise RlmError(f"the plugin '{name}' is installed already: {origin}", hint="choose another name")
 
 
 def _files(hook: str, name: str, distribution: str) -> dict[str, str]:
-    """Path in the package → text."""
-    module, (section, value) = f"rlm_{name}", _line(HOOKS[hook], name)
-    words = {
+    """Return the text of each file by its path in the package."""
+    module, (section, value) = f"rlm_{name}", _section(HOOKS[hook], name)
+    fields = {
         "distribution": distribution,
         "name": name,
         "module": module,
@@ -105,20 +105,20 @@ def _files(hook: str, name: str, distribution: str) -> dict[str, str]:
         "lines": "\n".join(f"{key}: {text}" for key, text in {**_SECTIONS, section: value}.items()),
     }
     return {
-        "pyproject.toml": _filled("pyproject.toml", words),
-        "README.md": _filled("README.md", words),
-        "recipe.yaml": _filled("recipe.yaml", words),
+        "pyproject.toml": _filled("pyproject.toml", fields),
+        "README.md": _filled("README.md", fields),
+        "recipe.yaml": _filled("recipe.yaml", fields),
         f"src/{module}/__init__.py": examples.module(hook, name),
-        f"tests/test_{name}.py": _filled("test.py", words),
+        f"tests/test_{name}.py": _filled("test.py", fields),
     }
 
 
-def _filled(file: str, words: Mapping[str, str]) -> str:
-    return Template((_SKELETON / f"{file}.txt").read_text(encoding="utf-8")).substitute(words)
+def _filled(file: str, fields: Mapping[str, str]) -> str:
+    return Template((_SKELETON / f"{file}.txt").read_text(encoding="utf-8")).substitute(fields)
 
 
-def _line(hook: Hook, name: str) -> tuple[str, str]:
-    """The section of a recipe that names the part, and what it says."""
+def _section(hook: Hook, name: str) -> tuple[str, str]:
+    """Return the recipe section that names the part, and its value."""
     spec = _SPECS.get(hook.key, "{}").format(name)
     value = f"[{spec}]" if hook.many else spec
     if hook.key in SLOTS:

@@ -1,11 +1,11 @@
-"""``rlm plugins``: who is installed, what they offer, who is broken and why."""
+"""``rlm plugins``: the installed plugins, their parts, and the error of each broken one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rlm_plugins.cli.explain import about
-from rlm_plugins.cli.tracebacks import foreign
+from rlm_plugins.cli.explain_parts import about
+from rlm_plugins.cli.tracebacks import third_party_traceback
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 
@@ -13,16 +13,21 @@ Entry = dict[str, Any]
 
 
 def plugins(registry: Registry) -> list[Entry]:
-    """Every plugin: ``name``, ``origin``, ``error`` (null when it is sound), ``traceback``, ``parts`` (key → list).
+    """Return an entry for every plugin.
 
-    A part is ``name``, ``full_name`` and ``about``, one line.
+    Args:
+        registry: Supplies the plugins.
+
+    Returns:
+        ``name``, ``origin``, ``error`` (null if it was loaded), ``traceback``, and ``parts``: recipe key → list of
+        ``name``, ``full_name`` and ``about`` (one line).
     """
     return [
         {
             "name": plugin.name,
             "origin": plugin.origin,
             "error": None if plugin.error is None else f"{type(plugin.error).__name__}: {plugin.error}",
-            "traceback": "" if plugin.error is None else foreign(plugin.error),
+            "traceback": "" if plugin.error is None else third_party_traceback(plugin.error),
             "parts": _parts(plugin.name, registry),
         }
         for plugin in registry.plugins.values()
@@ -30,8 +35,9 @@ def plugins(registry: Registry) -> list[Entry]:
 
 
 def _parts(plugin: str, registry: Registry) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for part in (part for part in registry if part.plugin == plugin):
-        entry = {"name": part.name, "full_name": part.full_name, "about": about(part)}
-        found.setdefault(HOOKS[part.hook].key, []).append(entry)
-    return found
+    by_key: dict[str, list[Entry]] = {}
+    for part in registry:
+        if part.plugin == plugin:
+            entry = {"name": part.name, "full_name": part.full_name, "about": about(part)}
+            by_key.setdefault(HOOKS[part.hook].key, []).append(entry)
+    return by_key

@@ -1,4 +1,4 @@
-"""What a command is pointed at: a recipe, or the folder of a run, which holds the recipe it was run with."""
+"""The argument RECIPE of a command: a recipe file, or the folder of a run with the recipe it was started from."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlm_plugins.registry import Registry
 
 
 def read(source: Path, overrides: Sequence[str] | None) -> tuple[Recipe, Registry]:
-    """The recipe and the registry it asks for.
+    """Return a recipe and a registry with the plugins it loads.
 
     Args:
         source: A YAML file, or a folder with a ``recipe.yaml``.
         overrides: ``key=value``.
 
     Raises:
-        RecipeError: It cannot be read.
-        PluginError: A file it loads cannot be.
+        RecipeError: The recipe cannot be read.
+        PluginError: A plugin file that it loads cannot be imported.
     """
     recipe = recipes.load(source / "recipe.yaml" if source.is_dir() else source, overrides or ())
     return recipe, Registry(recipe.load, recipe.block)

@@ -1,4 +1,4 @@
-"""``rlm reward probe``: which reward is meant, and which rows it is asked about."""
+"""``rlm reward probe``: the reward under test, its examples, and the rewards it is compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
 COMPARED = ("accuracy", "format")
-"""Built-in rewards that others are compared with where no recipe says which."""
+"""Built-in rewards for the comparison without a recipe."""
 
 
 def probe(
@@ -33,43 +33,43 @@ def probe(
     rows: int = 24,
     load: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Probes a reward.
+    """Probe a reward.
 
     Args:
         name: Its name, or with a recipe its label.
-        settings: ``key=value``: its knobs; with a recipe what is said anew of it.
-        recipe: Where knobs, rows and the rewards it is compared with come from.
-        environment: Where the rows come from without one.
-        answer: The column with the right answers, where the rows have it.
-        forms: Further ways to write an answer, with ``{answer}``.
-        rows: How many at most.
+        settings: ``key=value``: its knobs, or with a recipe its overrides.
+        recipe: Supplies knobs, examples and the rewards for the comparison.
+        environment: Supplies the examples without a recipe.
+        answer: Column of the correct answers, if the examples have it.
+        forms: Further templates of an answer, with ``{answer}``.
+        rows: Maximum number of examples.
         load: Single files to load as plugins.
 
     Raises:
-        RlmError: There is no such reward, or the rows have not what it needs.
+        RlmError: The reward is unknown, or the examples lack data that it needs.
     """
     if recipe is not None:
         environment_spec, rewards, place = _of_recipe(name, recipe, settings)
     else:
         environment_spec, rewards, place = _of_registry(name, settings, environment, Registry(load))
     kind = "held-out" if len(environment_spec.test) else "training"
-    if played := {"episodes", "environments"} & {*rewards[0].part.part.needs}:
-        problem = f"'{name}' reads {max(played)}: what was played, and no text that could be made up"
-        raise RlmError(
-            problem, where="the probe", hint="`rlm eval RECIPE` plays the held-out rows with the model itself"
-        )
+    if of_episodes := {"episodes", "environments"} & {*rewards[0].part.part.needs}:
+        problem = f"'{name}' requires `{max(of_episodes)}` of a multi-turn environment, which a probe cannot construct"
+        hint = "`rlm eval RECIPE` plays the held-out examples with the model"
+        raise RlmError(problem, where="the probe", hint=hint)
     check_columns(environment_spec, kind, rewards[:1], place, "the probe")
-    chosen = list(islice(iter(environment_spec.test if len(environment_spec.test) else environment_spec.train), rows))
-    others = [reward for reward in rewards[1:] if _fits(reward, chosen)]
-    given = {form: form for form in forms}
-    column = answer if answer in columns(chosen) else None
-    return Probe([rewards[0], *others], chosen, answer=column, forms={**given, **FORMS}).report()
+    source = environment_spec.test if len(environment_spec.test) else environment_spec.train
+    examples = list(islice(iter(source), rows))
+    others = [reward for reward in rewards[1:] if _is_applicable(reward, examples)]
+    column = answer if answer in columns(examples) else None
+    templates = {**{form: form for form in forms}, **FORMS}
+    return Probe([rewards[0], *others], examples, answer=column, forms=templates).report()
 
 
 def _of_recipe(name: str, recipe: Path, overrides: Sequence[str]) -> tuple[EnvironmentSpec, list[Reward], str]:
-    """The world of the last stage that has the reward; else of the last one with rewards."""
-    found, registry = read(recipe, overrides)
-    stages = [stage for stage in compose(found, registry) if stage.rewards]
+    """Return environment, rewards and environment's name of the last stage with that reward, else with any reward."""
+    parsed, registry = read(recipe, overrides)
+    stages = [stage for stage in compose(parsed, registry) if stage.rewards]
     if not stages:
         raise RlmError("no stage of this recipe has rewards", where=str(recipe))
     for stage in reversed(stages):
@@ -92,10 +92,10 @@ def _of_registry(
     return environment_spec, [Reward(name, bound), *compared], environment
 
 
-def _fits(reward: Reward, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a reward finds what it needs in the rows."""
+def _is_applicable(reward: Reward, examples: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the examples have the columns that a reward needs."""
     try:
-        check_columns(EnvironmentSpec(train=rows), "training", [reward], "", "")
+        check_columns(EnvironmentSpec(train=examples), "training", [reward], "", "")
     except RlmError:
         return False
     return True

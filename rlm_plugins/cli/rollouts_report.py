@@ -1,4 +1,4 @@
-"""Who writes the rows of a group, and how many generations a batch may cost, in words."""
+"""Lines of ``rlm check`` on rollouts: the rollout source of each completion, and the cost of dynamic sampling."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.group_layout import POLICY, label, owners
 
 
-def writers(sources: Sequence[Bound], generations: int) -> list[str]:
-    """Who writes how many of the `generations` rows of a group; nothing where the policy writes all."""
-    if not sources:
+def sources(rollouts: Sequence[Bound], num_generations: int) -> list[str]:
+    """Return a line with the completions that each source contributes to a group; empty without sources."""
+    if not rollouts:
         return []
-    owned = owners(sources, generations)
-    names = [POLICY, *map(label, sources)]
-    rows: dict[str, int] = {}
+    owned = owners(rollouts, num_generations)
+    names = [POLICY, *map(label, rollouts)]
+    completions: dict[str, int] = {}
     for number, name in enumerate(names):
-        rows[name] = rows.get(name, 0) + owned.count(number)
-    shares = " + ".join(f"{count} by {_who(name)}" for name, count in rows.items() if count)
-    open_rows = "; the policy writes what a source leaves open" if set(rows) != {POLICY} else ""
-    return [f"{generations} answers to a problem = {shares}{open_rows}"]
+        completions[name] = completions.get(name, 0) + owned.count(number)
+    shares = " + ".join(f"{count} by {_source_name(name)}" for name, count in completions.items() if count)
+    fallback = "; the policy generates what a source lacks" if set(completions) != {POLICY} else ""
+    return [f"{num_generations} completions per prompt = {shares}{fallback}"]
 
 
-def _who(name: str) -> str:
+def _source_name(name: str) -> str:
     return "the policy" if name == POLICY else name
 
 
-def refills(filters: Sequence[Bound], completions: int) -> list[str]:
-    """What refilling may cost; nothing where no filter refills.
+def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
+    """Return a line with the cost of dynamic sampling; empty if no filter has `refill`.
 
     Args:
-        filters: Of the algorithm.
-        completions: Of one generation.
+        filters: Filters of the algorithm.
+        completions: Completions of one generation batch.
     """
-    refilling = [sieve for sieve in filters if sieve.beside.get("refill")]
+    refilling = [each for each in filters if each.beside.get("refill")]
     if not refilling:
         return []
-    most = min(sieve.beside["refill"] for sieve in refilling)
-    names = " and ".join(sieve.part.name for sieve in refilling)
-    cost = f"up to {most} generations, {completions} to {most * completions} completions"
-    return [f"{cost}, for one batch: drawn until it is full of groups that {names} keeps"]
+    rounds = min(each.beside["refill"] for each in refilling)
+    names = " and ".join(each.part.name for each in refilling)
+    cost = f"up to {rounds} sampling rounds, {completions} to {rounds * completions} completions"
+    return [f"dynamic sampling: {cost}, until the batch is full of groups that {names} keeps"]

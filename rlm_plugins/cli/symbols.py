@@ -1,4 +1,4 @@
-"""The symbols of a row: the part that stands for each, its values, where it is written, what the source calls it."""
+"""The symbols of an algorithm: the part for each, its knobs, its source line, and its name in the paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins import schedule
-from rlm_plugins.cli.objective_text import Slots, chosen, meaning
+from rlm_plugins.cli.objective_text import Slots, meaning, parts_of
 from rlm_plugins.cli.text_layout import hanging, short
 from rlm_plugins.cli.value_text import call
 from rlm_plugins.hookspecs import HOOKS
@@ -16,20 +16,20 @@ Entry = dict[str, Any]
 
 
 def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
-    """One entry for each part of an equation, from the loss down.
+    """Return an entry for each part of an equation, from the loss down.
 
     Args:
         slots: The parts.
-        names: Slot or part → what the source of the row calls it.
+        names: Slot or part → its name in the paper.
 
     Returns:
         ``symbol``, ``key``, ``name``, ``full_name``, ``knobs`` (name → value), ``call`` (part and knobs as text),
-        ``formula``, ``file``, ``line``, ``in_source`` (empty where the source has no name of its own).
+        ``formula``, ``file``, ``line``, ``in_source`` (its name in the paper; may be empty).
     """
     return [
         {
             "symbol": symbol,
-            "key": (key := HOOKS[bound.part.hook].key),
+            "key": HOOKS[bound.part.hook].key,
             "name": bound.part.name,
             "full_name": bound.part.full_name,
             "knobs": {name: schedule.plain(value) for name, value in bound.knobs.items()},
@@ -37,14 +37,14 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
             "formula": meaning(bound),
             "file": bound.part.file,
             "line": line_of(bound.part.target),
-            "in_source": names.get(bound.part.name, names.get(key, "")),
+            "in_source": names.get(bound.part.name, names.get(HOOKS[bound.part.hook].key, "")),
         }
-        for symbol, bound in chosen(slots)
+        for symbol, bound in parts_of(slots)
     ]
 
 
-def tell(entries: Sequence[Entry]) -> str:
-    """The same as text: a paragraph for each symbol."""
+def render(entries: Sequence[Entry]) -> str:
+    """Return the entries as text, a paragraph for each symbol."""
     width = max((len(entry["symbol"]) for entry in entries), default=0)
     lines = [
         hanging(line, f"  {'' if n else entry['symbol']:<{width}}  ")
@@ -55,6 +55,11 @@ def tell(entries: Sequence[Entry]) -> str:
 
 
 def _lines(entry: Entry) -> list[str]:
-    called = f"in the source: {entry['in_source']}" if entry["in_source"] else ""
-    lines = [f"{entry['key']} = {entry['call']}", entry["formula"], called, f"{short(entry['file'])}:{entry['line']}"]
+    in_source = f"in the source: {entry['in_source']}" if entry["in_source"] else ""
+    lines = [
+        f"{entry['key']} = {entry['call']}",
+        entry["formula"],
+        in_source,
+        f"{short(entry['file'])}:{entry['line']}",
+    ]
     return [line for line in lines if line]

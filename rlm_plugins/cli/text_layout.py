@@ -1,4 +1,4 @@
-"""Text for a terminal: columns, titles, paragraphs, tables that fit."""
+"""Text layout for a terminal: columns, titles, paragraphs, tables of a given width."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 WIDTH = 100
 """Columns of a paragraph."""
-_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+_WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
-    """Rows as aligned columns; nothing is cut off or wrapped, so that the text can be searched.
+    """Return lines of aligned columns, neither cut off nor wrapped, so that the text can be searched.
 
     >>> print(columns([("a", "one"), ("bcd", "two")], indent=""))
     a    one
@@ -28,9 +28,9 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Each row as aligned columns that together are no wider than `width`, if words allow it.
+    """Return each line as aligned columns, together no wider than `width` if words allow it.
 
-    Cells are wrapped at blanks and, where a word is too long, after _ and =; the first column keeps its width.
+    Cells are wrapped at blanks and, if a word is too long, after _ and =. The first column keeps its width.
 
     >>> print("\\n".join(fitted([("grpo", "group_relative scale=none", "token"), ("a", "b", "")], 27)))
     grpo  group_relative  token
@@ -57,8 +57,8 @@ def _wrapped(cell: str, width: int) -> list[str]:
     for paragraph in cell.split("\n"):
         lines.append("")
         for word in paragraph.split(" "):
-            whole = [word] if len(word) <= width else _pieces(word)
-            for n, piece in enumerate(whole):
+            pieces = [word] if len(word) <= width else _pieces(word)
+            for n, piece in enumerate(pieces):
                 gap = " " if lines[-1] and not n else ""
                 if len(lines[-1] + gap + piece) <= width or not lines[-1]:
                     lines[-1] += gap + piece
@@ -71,33 +71,35 @@ def _pieces(cell: str) -> list[str]:
     return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
 
 
-def prose(text: str) -> str:
-    """Paragraphs, wrapped and indented; words are never broken."""
-    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", **_WORDS))
+def prose(text: str, indent: str = "  ") -> str:
+    """Return a paragraph, wrapped and indented; words are never broken."""
+    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, **_WRAPPING))
 
 
 def hanging(text: str, begin: str) -> str:
-    """A line after `begin`; what does not fit stands below it."""
+    """Return a line after `begin`, wrapped below it."""
     blank = " " * len(begin)
-    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WORDS))
+    return "\n".join(
+        textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WRAPPING)
+    )
 
 
 def titled(title: str, text: str) -> str:
-    """`text` under its title, a blank line before it; nothing when there is no text."""
+    """Return `text` under its title, after a blank line; empty if there is no text."""
     return f"\n\n{title}\n{text}" if text else ""
 
 
 def indented(text: str, by: str = "  ") -> str:
-    """Every line moved to the right."""
+    """Return `text` with every line indented."""
     return "\n".join(f"{by}{line}".rstrip() for line in text.splitlines())
 
 
 def plain(value: Any) -> str:
-    """A value as a recipe would write it."""
+    """Return a value as a recipe spells it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def short(file: str) -> str:
-    """A path from here, where that is shorter."""
+    """Return a path relative to the current folder if it is below it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

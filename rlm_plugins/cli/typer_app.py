@@ -1,6 +1,7 @@
 """``rlm``: train · check · show · schema · plugins · algorithms · explain · diff · eval · reward probe · new.
 
-Thin on purpose: each command says what it takes and hands over. What is heavy is imported by the command that needs it.
+Each command declares its arguments and calls the module that does the work. That module is imported inside the command,
+so that ``rlm --help`` imports neither torch nor TRL.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli.error_report import DEBUG, Door
+from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup
 
 app = typer.Typer(
-    cls=Door,
+    cls=ErrorReportingGroup,
     name="rlm",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -28,32 +29,34 @@ app = typer.Typer(
 )
 
 rewards = typer.Typer(no_args_is_help=True)
-app.add_typer(rewards, name="reward", help="Look at a reward before it teaches anybody.")
+app.add_typer(rewards, name="reward", help="Test a reward function before training with it.")
 
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or the folder of a run.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Values said anew: `algorithm.policy_loss.epsilon=0.3`."),
+    typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe: `algorithm.policy_loss.epsilon=0.3`."),
 ]
-Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; may be given several times.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs; the keys are stable.")]
+Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; repeatable.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; its keys are stable.")]
 
 
 def main() -> None:
-    """The command ``rlm``."""
+    """Run the command ``rlm``."""
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no Â shall not end a run
+            stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
     app()
 
 
 @app.callback()
 def rlm(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="The version.")] = False,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Tracebacks instead of messages (or RLM_DEBUG=1).")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Print full tracebacks (or set RLM_DEBUG=1).")] = False,
 ) -> None:
     """Every symbol of the reinforcement-learning equation for reasoning models is a plugin."""
     if debug:
@@ -64,56 +67,56 @@ def rlm(
 def train(
     recipe: Recipe,
     overrides: Overrides = None,
-    name: Annotated[str | None, typer.Option(help="What to call the run (default: the recipe's name).")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder of the run (default: runs/NAME).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run (default: the recipe's name).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the newest unfinished run of that name, or the one at --out.")
+        bool, typer.Option("--resume", help="Resume the newest unfinished run of that name, or the one at --out.")
     ] = False,
     allow_changed: Annotated[
-        bool, typer.Option("--allow-changed", help="Go on although the recipe or a plugin has changed.")
+        bool, typer.Option("--allow-changed", help="Resume even if the recipe or a plugin has changed.")
     ] = False,
 ) -> None:
-    """Train a model as a recipe says. A run is never written over: the next one is NAME-2.
+    """Train a model from a recipe. An existing run is never overwritten: the next one is NAME-2.
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
     from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.compose import check_names
 
-    check_names(*read(recipe, overrides))  # a slip is told before torch is imported
+    check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
     from rlm_plugins.cli.launch import launch
 
     try:
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
     except KeyboardInterrupt:
-        typer.echo("interrupted: the same command with --resume goes on from the last checkpoint", err=True)
+        typer.echo("interrupted: run the same command with --resume to continue from the last checkpoint", err=True)
         raise typer.Exit(130) from None
 
 
 @app.command()
 def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Look at everything a run needs, without loading a weight: parts, data, batch, objective, memory.
+    """Check everything a run needs without loading weights: parts, data, batch, objective, speed, memory.
 
-    JSON: a list of stages, each with name, parts, data, batch, objective, legend, memory.
+    JSON: a list of stages, each with name, parts, data, batch, objective, legend, speed, memory.
     """
     from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.compose import compose, located
 
-    found, registry = read(recipe, overrides)
-    composed = compose(found, registry)  # names and knobs are looked at before torch is imported
+    parsed, registry = read(recipe, overrides)
+    composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.cli.check import examine
-    from rlm_plugins.cli.check_report import tell
+    from rlm_plugins.cli.check_report import render
 
     stages = []
-    for stage, place in zip(composed, found.places, strict=True):
-        with located(found, place):
+    for stage, place in zip(composed, parsed.places, strict=True):
+        with located(parsed, place):
             stages.append(examine(stage, registry))
-    _show(stages, "\n\n\n".join(map(tell, stages)) + "\n\nok", as_json)
+    _show(stages, "\n\n\n".join(map(render, stages)) + "\n\nok", as_json)
 
 
 @app.command()
 def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Print the recipe with everything said: every knob of every part, and where each value comes from.
+    """Print the resolved recipe: every knob of every part, and the origin of each value.
 
     JSON: a list of {path, value, origin}.
     """
@@ -121,8 +124,8 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
     from rlm_plugins.cli.text_layout import columns
     from rlm_plugins.recipe.compose import compose, explain_origins
 
-    found, registry = read(recipe, overrides)
-    values = explain_origins(found, compose(found, registry, build_environment=False))
+    parsed, registry = read(recipe, overrides)
+    values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
     data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
     lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
     _show(data, lines, as_json)
@@ -130,10 +133,10 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -
 
 @app.command()
 def schema(
-    out: Annotated[Path | None, typer.Option(help="A file to write it to (default: standard output).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
     load: Load = None,
 ) -> None:
-    """Print the JSON Schema of recipes, made from the parts that are installed: completion for your editor.
+    """Print the JSON Schema of recipes for editor completion, with all installed parts.
 
     In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
     """
@@ -150,114 +153,123 @@ def schema(
 
 @app.command()
 def plugins(load: Load = None, as_json: AsJson = False) -> None:
-    """List the plugins and their parts by recipe key. A broken plugin is shown with its traceback.
+    """List the plugins and their parts by recipe key. A broken plugin is listed with its traceback.
 
     JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
     """
-    from rlm_plugins.cli import plugins as listing
-    from rlm_plugins.cli.plugins_report import tell_plugins
+    from rlm_plugins.cli.plugins import plugins as list_plugins
+    from rlm_plugins.cli.plugins_report import render
     from rlm_plugins.registry import Registry
 
-    found = listing.plugins(Registry(load or []))
-    _show(found, tell_plugins(found), as_json)
+    data = list_plugins(Registry(load or []))
+    _show(data, render(data), as_json)
 
 
 @app.command()
 def algorithms(load: Load = None, as_json: AsJson = False) -> None:
-    """Print the table: every algorithm a row, every symbol of the equation a column.
+    """Print the table of algorithms, with one column per symbol of the equation.
 
-    As wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year, trainer, slots}.
+    The table is as wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year,
+    trainer, slots}.
     """
-    from rlm_plugins.cli import algorithms as table
+    from rlm_plugins.cli.algorithm_table import render, table
     from rlm_plugins.registry import Registry
 
-    found = table.table(Registry(load or []))
-    _show(found, table.tell(found, _width()), as_json)
+    data = table(Registry(load or []))
+    _show(data, render(data, _width()), as_json)
 
 
 @app.command()
 def explain(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="`clip`, `penalties/entropy`, `grpo`, `rlm_advantages`, `reward_std`, …"),
+        typer.Argument(metavar="NAME", help="`clip`, `grpo`, `advantage`, `reward_std`, `learning_rate`, `kl_coef`, …"),
     ],
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a part, a row of the algorithm table, a hook, a recipe key or a logged number.
+    """Explain a part, knob, algorithm, hook, recipe key, batch field, metric, trainer setting or term of the field.
 
-    JSON: a list of entries; `kind` is part, row, hook, key or metric.
+    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term.
     """
-    from rlm_plugins.cli import explain as explanations
-    from rlm_plugins.cli.report import tell
+    from rlm_plugins.cli.explain import explain as entries_of
+    from rlm_plugins.cli.explain_report import render
     from rlm_plugins.registry import Registry
 
-    found = explanations.explain(name, Registry(load or []))
-    _show(found, "\n\n\n".join(map(tell, found)), as_json)
+    data = entries_of(name, Registry(load or []))
+    _show(data, "\n\n\n".join(map(render, data)), as_json)
 
 
 @app.command()
 def diff(
-    before: Annotated[str, typer.Argument(metavar="ROW", help="A row of the algorithm table: `grpo`.")],
-    after: Annotated[str, typer.Argument(metavar="ROW", help="Another one: `dapo`.")],
+    before: Annotated[str, typer.Argument(metavar="ALGORITHM", help="An algorithm: `grpo`.")],
+    after: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Another algorithm: `dapo`.")],
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two rows of the algorithm table: what changes, symbol by symbol, with values.
+    """Compare two algorithms symbol by symbol.
 
-    JSON: {rows: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
+    JSON: {algorithms: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
     same: [{symbol, key, call}]}.
     """
-    from rlm_plugins.cli import diff as differences
+    from rlm_plugins.cli.diff import diff as compare
+    from rlm_plugins.cli.diff import render
     from rlm_plugins.registry import Registry
 
-    found = differences.diff(before, after, Registry(load or []))
-    _show(found, differences.tell(found, _width()), as_json)
+    data = compare(before, after, Registry(load or []))
+    _show(data, render(data, _width()), as_json)
 
 
 @app.command("eval")
 def evaluate(
     source: Recipe,
     overrides: Overrides = None,
-    rows: Annotated[int | None, typer.Option(min=0, help="Held-out problems at most; 0: all.")] = None,
+    rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Print this many answers.")] = 0,
+    samples: Annotated[int, typer.Option(min=0, help="Number of completions to print.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Score a run (or the model a recipe starts from) on held-out problems, with its 95 % interval.
+    """Evaluate a run, or the initial model of a recipe, on held-out examples, with a 95 % interval.
 
     JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
     """
-    from rlm_plugins.cli.evaluate import as_data, tell, trial
+    from rlm_plugins.cli.evaluate import as_data, render
+    from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
-    chosen, report = trial(source, overrides or [], rows=rows, stage=stage)
-    _show(as_data(chosen, report, samples), tell(chosen, report, samples), as_json)
+    chosen, report = run_evaluation(source, overrides or [], rows=rows, stage=stage)
+    _show(as_data(chosen, report, samples), render(chosen, report, samples), as_json)
 
 
 @rewards.command()
 def probe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A reward: `accuracy`, `plugin/name`, a recipe's label.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A reward: `accuracy`, `plugin/name`, or its label in the recipe.")
+    ],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Its knobs; with --recipe: values of the recipe said anew."),
+        typer.Argument(metavar="KEY=VALUE", help="Knobs of the reward; with --recipe: overrides of the recipe."),
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Take knobs, rows and the other rewards from a recipe.")] = None,
-    environment: Annotated[str, typer.Option(help="Where the rows come from, without a recipe.")] = "addition",
-    answer: Annotated[str, typer.Option(help="The column with the right answers.")] = "answer",
-    form: Annotated[list[str] | None, typer.Option(help="How an answer is written: `It is {answer}`. Several.")] = None,
-    rows: Annotated[int, typer.Option(min=2, help="Rows at most.")] = 24,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Recipe that supplies knobs, examples and the other rewards.")
+    ] = None,
+    environment: Annotated[
+        str, typer.Option(help="Environment that supplies the examples if there is no recipe.")
+    ] = "addition",
+    answer: Annotated[str, typer.Option(help="Column with the correct answers.")] = "answer",
+    form: Annotated[list[str] | None, typer.Option(help="Template of an answer: `It is {answer}`; repeatable.")] = None,
+    rows: Annotated[int, typer.Option(min=2, help="Maximum number of examples.")] = 24,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a reward about completions whose worth is known: right, empty, listed, endless, wrong, in another order.
+    """Score completions of known quality with a reward: correct, empty, enumerated, very long, wrong, reordered.
 
-    A report, not an alarm: the exit code is 0 whatever it finds. JSON: {reward, gold, traps, behaviour, agreement,
+    The exit code is 0 whatever the report finds. JSON: {reward, gold, traps, behavior, agreement,
     findings, …}.
     """
-    from rlm_plugins.cli.reward_probe import probe as look
-    from rlm_plugins.cli.reward_probe_report import findings, tell
+    from rlm_plugins.cli.reward_probe import probe as run_probe
+    from rlm_plugins.cli.reward_probe_report import findings, render
 
-    found = look(
+    data = run_probe(
         name,
         settings or [],
         recipe=recipe,
@@ -267,7 +279,7 @@ def probe(
         rows=rows,
         load=load or [],
     )
-    _show({**found, "findings": findings(found)}, tell(found), as_json)
+    _show({**data, "findings": findings(data)}, render(data), as_json)
 
 
 @app.command()
@@ -275,26 +287,26 @@ def new(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="reward, advantage, policy_loss, penalty, environment, …")
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the part is called.")],
-    folder: Annotated[Path, typer.Option(help="Where to make the package.")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the part.")],
+    folder: Annotated[Path, typer.Option(help="Parent folder of the package.")] = Path(),
 ) -> None:
-    """Make a package with one working part and its tests, ready to be changed."""
+    """Create a package with one working part and its tests, ready to edit."""
     from rlm_plugins.cli import new as scaffold
 
     files = scaffold.create(kind, name, folder)
     package = os.path.commonpath(files)
     typer.echo("\n".join(map(str, files)))
-    typer.echo(f"next: pip install -e {package}, pytest {package}, and make it yours")
+    typer.echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"rlm {__version__}")
         raise typer.Exit
 
 
 def _width() -> int:
-    """Columns of the terminal; 120 where there is none."""
+    """Return the columns of the terminal; 120 if there is none."""
     return shutil.get_terminal_size((120, 24)).columns
 
 

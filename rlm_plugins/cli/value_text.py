@@ -1,7 +1,7 @@
-"""Knobs with their values: in a formula, and as a recipe spells them.
+"""Values of knobs as text: in a formula, and as a recipe spells them.
 
-A formula may spell a knob in Greek (ε_high for `epsilon_high`). For a knob that is null its part's docstring says what
-is meant: the knob in backquotes, then ``(default: …)`` with another knob or a value, in backquotes too.
+A formula may spell a knob in Greek (ε_high for `epsilon_high`). The effective value of a knob that is null stands in
+the docstring of its part: the knob in backquotes, then ``(default: …)`` with another knob or a value in backquotes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rlm_plugins.schedule import Schedule
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "lam": "λ", "mu": "μ", "tau": "τ"}
 _UNBOUNDED = re.compile(r"min\(([^(),]+), ∞\)")
-"""What has no bound, and so is itself."""
+"""A minimum with infinity, which is its other argument."""
 _DEFAULT = r"`{}` \(default: `([^`]+)`"
 
 
 def spelt(knob: str) -> str:
-    """A knob as formulas spell it.
+    """Return a knob as formulas spell it.
 
     >>> spelt("epsilon_high"), spelt("share")
     ('ε_high', 'share')
@@ -32,31 +32,36 @@ def spelt(knob: str) -> str:
     return "_".join([_GREEK.get(first, first), *rest])
 
 
-def meant(part: Bound, knob: str) -> Any:
-    """The value of a knob; for null what the docstring says null means, and None where it says nothing."""
+def effective(part: Bound, knob: str) -> Any:
+    """Return the value of a knob; for null the default that its part's docstring names, or None."""
     value = part.knobs[knob]
     if value is not None:
         return value
-    said = re.search(_DEFAULT.format(re.escape(knob)), doc(part.part.target))
-    if said is None:
+    default = re.search(_DEFAULT.format(re.escape(knob)), doc(part.part.target))
+    if default is None:
         return None
-    return meant(part, said[1]) if said[1] in part.knobs else said[1]
+    return effective(part, default[1]) if default[1] in part.knobs else default[1]
 
 
 def with_values(text: str, part: Bound) -> str:
-    """`text` with the knobs that are numbers written in."""
-    for knob, given in part.knobs.items():
-        value = meant(part, knob)
-        if isinstance(given, str | bool) or not isinstance(value, int | float | str | Schedule):
+    """Return `text` with the values of numeric knobs in place of their names."""
+    for knob, setting in part.knobs.items():
+        value = effective(part, knob)
+        if isinstance(setting, str | bool) or not isinstance(value, int | float | str | Schedule):
             continue
-        written = number(value) if not isinstance(value, str) else f"({value})" if len(value) > 1 else value
         for spelling in {knob, spelt(knob)}:
-            text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", written, text)
+            text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", _in_formula(value), text)
     return _UNBOUNDED.sub(r"\1", text)
 
 
+def _in_formula(value: float | str | Schedule) -> str:
+    if not isinstance(value, str):
+        return number(value)
+    return f"({value})" if len(value) > 1 else value
+
+
 def number(value: float | Schedule) -> str:
-    """A number in a formula; what moves with its two ends.
+    """Return a number as text, a schedule by its two ends.
 
     >>> number(0.2), number(Schedule(0.2, 0.3, over=100))
     ('0.2', '(0.2→0.3)')
@@ -65,24 +70,24 @@ def number(value: float | Schedule) -> str:
 
 
 def call(part: Bound) -> str:
-    """A part with the knobs it has been given: ``clip(epsilon=0.2, delta=null)``."""
-    return spelled(part.part.name, given(part))
+    """Return a part with its settings: ``clip(epsilon=0.2, delta=null)``."""
+    return spelled(part.part.name, settings_of(part))
 
 
-def given(part: Bound) -> dict[str, Any]:
-    """Everything a recipe may say of a part, with its value: what stands beside the knobs (beta always), the knobs."""
+def settings_of(part: Bound) -> dict[str, Any]:
+    """Return every recipe key of a part with its value: those beside the knobs (beta always), then the knobs."""
     beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].keys else {}
     return {**beta, **part.beside, **part.knobs}
 
 
 def spelled(name: str, knobs: Mapping[str, Any]) -> str:
-    """A name and knobs, with values as a recipe spells them."""
+    """Return a name and its knobs, with values as a recipe spells them."""
     values = ("null" if v is None else str(v).lower() if isinstance(v, bool) else v for v in knobs.values())
     listed = ", ".join(f"{knob}={value}" for knob, value in zip(knobs, values, strict=True))
     return f"{name}({listed})" if listed else name
 
 
 def doc(target: Any) -> str:
-    """The docstring up to its doctests."""
+    """Return the docstring up to its doctests."""
     documented = target if inspect.isroutine(target) or inspect.isclass(target) else code_of(target)
     return (inspect.getdoc(documented) or "").split(">>>")[0].strip()

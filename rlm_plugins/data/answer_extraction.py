@@ -19,12 +19,12 @@ _NUMBER = re.compile(rf"([+-]?{_DECIMAL})(?: ?/ ?({_DECIMAL}))?")
 
 
 def final_answers(text: str, tag: str, untagged: Untagged) -> list[str]:
-    """Return the final answers of `text`, after its thinking; none if it is unfinished.
+    r"""Return the final answers of `text`, after its thinking; none if it is unfinished.
 
     Only text after the last ``</think>`` counts; while a ``<think>`` is open there are no answers. Each
     ``<tag>…</tag>`` is an answer; a block that is never closed leaves the text without any. Without blocks,
     `untagged` selects the answer: the last line, the last word with a digit, the content of the last
-    ``\\boxed{…}``, or none.
+    ``\boxed{…}``, or none.
 
     >>> final_answers("<think><answer>1</answer></think>so <answer>2</answer>", "answer", "wrong")
     ['2']

@@ -103,10 +103,10 @@ def check_path(path: str) -> None:
 
 
 def prompt_builder_for(column: str, instruction: str, system: str | None, chat: bool) -> PromptBuilder:
-    """Return a builder of prompts: a column and, after an empty line, the instruction verbatim (if not empty).
+    r"""Return a builder of prompts: a column and, after an empty line, the instruction verbatim (if not empty).
 
     >>> prompt_builder_for("problem", "Use {}.", None, chat=False).row({"problem": "1+1?"}, 0)
-    {'prompt': '1+1?\\n\\nUse {}.'}
+    {'prompt': '1+1?\n\nUse {}.'}
     """
     closing = f"\n\n{instruction}" if instruction else ""
     template = f"{{{column}}}" + closing.replace("{", "{{").replace("}", "}}")

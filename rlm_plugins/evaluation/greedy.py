@@ -1,4 +1,4 @@
-"""The greedy answers of a model to some rows: one turn each, or an episode in a world that answers."""
+"""Greedy completions for evaluation: single-turn, or episodes of a multi-turn environment."""
 
 from __future__ import annotations
 
@@ -12,106 +12,111 @@ import torch
 from rlm_plugins.generation import generate
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.specs import EnvironmentSpec
 
 
 @dataclass
-class Answers:
-    """What a model said, row by row.
+class Completions:
+    """The completions of a model, one per example.
 
     Args:
-        prompts: As the rewards see them.
-        completions: What the model said, as text; of a chat, the messages after the prompt.
-        completion_ids: The tokens the model wrote.
-        shown: What a reader is shown of each completion.
-        columns: What the episodes add to the columns of the rows.
+        prompts: Prompts in the form that rewards take.
+        completions: Completions as text; of a chat, the messages after the prompt.
+        completion_ids: Generated token ids.
+        texts: Completions as text for reports.
+        columns: Columns that episodes add to those of the examples.
     """
 
     prompts: Sequence[Any]
     completions: Sequence[Any]
     completion_ids: list[list[int]]
-    shown: Sequence[str]
+    texts: Sequence[str]
     columns: Mapping[str, Any] = field(default_factory=lambda: {"episodes": None, "environments": None})
 
 
-def answer(
+def generate_greedily(
     model: Any,
     tokenizer: Any,
-    rows: Sequence[Mapping[str, Any]],
+    examples: Sequence[Mapping[str, Any]],
     max_new_tokens: int,
     template: Mapping[str, Any],
     environment_spec: EnvironmentSpec | None = None,
     generator: Bound | None = None,
-) -> Answers:
-    """Greedy answers; the model's mode is restored, and no random number is drawn.
+) -> Completions:
+    """Generate greedy completions; the model's mode is restored, and no random number is drawn.
 
     Args:
         model: A causal language model.
         tokenizer: Its tokenizer.
-        rows: With a ``prompt``; at least one.
-        max_new_tokens: Longest answer, in tokens; of an episode, the world's words included.
+        examples: Examples with a ``prompt``; at least one.
+        max_new_tokens: Maximum length, in tokens; in an episode with the observations.
         template: ``chat_template_kwargs`` of the recipe.
-        world: Where the rows are played, if it answers.
-        generator: How the model writes; None: as transformers does it.
+        environment_spec: The environment; if it is multi-turn, each example is an episode.
+        generator: The generator; None: `transformers.generate`.
     """
-    prompts = [row["prompt"] for row in rows]
     if environment_spec is not None and environment_spec.multi_turn:
-        return _played(model, tokenizer, rows, max_new_tokens, template, environment_spec, generator)
-    chat = not isinstance(prompts[0], str)
+        return _episodes(model, tokenizer, examples, max_new_tokens, template, environment_spec, generator)
+    prompts = [example["prompt"] for example in examples]
+    is_chat = not isinstance(prompts[0], str)
     texts = prompts
-    if chat:
+    if is_chat:
         texts = [
             tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
         ]
-    given = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not chat)
-    ids = _written(model, tokenizer, given, max_new_tokens, generator)
-    said = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return Answers(prompts, [[{"role": "assistant", "content": x}] for x in said] if chat else said, ids, said)
+    # A chat template adds the special tokens itself.
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not is_chat)
+    ids = _decode(model, tokenizer, inputs, max_new_tokens, generator)
+    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    completions = [[{"role": "assistant", "content": text}] for text in generated] if is_chat else generated
+    return Completions(prompts, completions, ids, generated)
 
 
-def _played(
+def _episodes(
     model: Any,
     tokenizer: Any,
-    rows: Sequence[Mapping[str, Any]],
+    examples: Sequence[Mapping[str, Any]],
     max_new_tokens: int,
     template: Mapping[str, Any],
     environment_spec: EnvironmentSpec,
     generator: Bound | None,
-) -> Answers:
-    table = EpisodeRunner(
+) -> Completions:
+    """Play one episode per example."""
+    runner = EpisodeRunner(
         environment_spec,
         tokenizer,
-        ends=[tokenizer.eos_token_id],
-        room=max_new_tokens,
-        positions=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        end_token_ids=[tokenizer.eos_token_id],
+        max_completion_length=max_new_tokens,
+        max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
         options=template,
     )
 
-    def write(ids: list[list[int]]) -> tuple[list[list[int]], None]:
-        given = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-        return _written(model, tokenizer, given, max_new_tokens, generator), None
+    def continue_from(ids: list[list[int]]) -> tuple[list[list[int]], None]:
+        inputs = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+        return _decode(model, tokenizer, inputs, max_new_tokens, generator), None
 
-    played = table.play([row["prompt"] for row in rows], rows, write)
-    episodes = [row.episode for row in played]
+    played = runner.play([example["prompt"] for example in examples], examples, continue_from)
+    episodes = [each.episode for each in played]
     columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
-    return Answers(**told_of(played), columns=columns)
+    inputs = reward_inputs(played)
+    return Completions(texts=inputs.pop("shown"), **inputs, columns=columns)
 
 
 @torch.no_grad()
-def _written(
-    model: Any, tokenizer: Any, given: Mapping[str, Any], max_new_tokens: int, generator: Bound | None
+def _decode(
+    model: Any, tokenizer: Any, inputs: Mapping[str, Any], max_new_tokens: int, generator: Bound | None
 ) -> list[list[int]]:
-    """What the model writes after rows that are padded on the left, up to its end token."""
-    given = {name: given[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    """Return the greedy continuations of left-padded prompts, each up to its end token."""
+    on_device = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
     with evaluation_mode(model):
-        output = generate(generator, model.generate, model, given, config).ids
-    return [_until_end(ids, tokenizer) for ids in output[:, given["input_ids"].shape[1] :].tolist()]
+        output = generate(generator, model.generate, model, on_device, config).ids
+    return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
 
 
 def _until_end(ids: list[int], tokenizer: Any) -> list[int]:
+    """Return token ids up to the first end token, without padding."""
     end = tokenizer.eos_token_id
     if end in ids:
         return ids[: ids.index(end) + 1]

@@ -1,4 +1,4 @@
-"""Pairs of answers, one preferred to the other: how a model gets the head to score them, and how it is judged."""
+"""Preference pairs: a language model with a score head, and its accuracy on held-out pairs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.evaluation.evaluate import Report, interval
+from rlm_plugins.evaluation.held_out import Report, interval
 from rlm_plugins.models import reward_model_io as reward_files
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
-_KEPT = ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit")
-"""What a quantised model knows of itself."""
+_QUANTIZATION = ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit")
+"""Attributes of a quantized model."""
 
 
 def with_head(model: Any, form: str = "SequenceClassification") -> Any:
-    """A language model as transformers' classifier: its trunk, and a head of one number for its language head.
+    """Return a language model as transformers' classifier with one output in place of the language-model head.
 
     Args:
-        model: Its trunk is taken, not copied.
-        form: Of whole sequences, or ``TokenClassification``.
+        model: Its trunk is shared, not copied.
+        form: ``SequenceClassification`` or ``TokenClassification``.
 
     Raises:
-        RecipeError: transformers has no such form of it.
+        RecipeError: transformers has no such class for the model.
     """
     import transformers
 
@@ -38,60 +38,62 @@ def with_head(model: Any, form: str = "SequenceClassification") -> Any:
     config.num_labels = 1
     try:
         with torch.device("meta"):
-            judge = getattr(transformers, f"AutoModelFor{form}").from_config(config, dtype=model.dtype)
+            classifier = getattr(transformers, f"AutoModelFor{form}").from_config(config, dtype=model.dtype)
     except ValueError:
-        judge = None
-    if type(getattr(judge, "base_model", None)) is not type(model.base_model) or not hasattr(judge, "score"):
-        problem = f"{type(model).__name__} cannot score: transformers gives it no head for {form}"
+        classifier = None
+    if type(getattr(classifier, "base_model", None)) is not type(model.base_model) or not hasattr(classifier, "score"):
+        problem = f"transformers has no class for {form} of {type(model).__name__}"
         raise RecipeError(problem, where="model")
-    setattr(judge, judge.base_model_prefix, model.base_model)
-    bias = getattr(judge.score, "bias", None) is not None
-    judge.score = ScoreHead(config.get_text_config().hidden_size, model.device, bias)
-    for name in _KEPT:
+    setattr(classifier, classifier.base_model_prefix, model.base_model)
+    bias = getattr(classifier.score, "bias", None) is not None
+    classifier.score = ScoreHead(config.get_text_config().hidden_size, model.device, bias)
+    for name in _QUANTIZATION:
         if hasattr(model, name):
-            setattr(judge, name, getattr(model, name))
-    return judge
+            setattr(classifier, name, getattr(model, name))
+    return classifier
 
 
-def tokens_of_pair(tokenizer: Any, row: Mapping[str, Any]) -> dict[str, list[int]]:
-    """A row as RewardTrainer reads it."""
-    return {f"{kind}_ids": conversation_ids(tokenizer, row["prompt"], row[kind]) for kind in ("chosen", "rejected")}
+def tokens_of_pair(tokenizer: Any, example: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return an example in the form of RewardTrainer."""
+    return {
+        f"{kind}_ids": conversation_ids(tokenizer, example["prompt"], example[kind]) for kind in ("chosen", "rejected")
+    }
 
 
-def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-    """How many held-out pairs are told apart; under several processes each reads its share.
+def evaluate(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
+    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share.
 
     Args:
-        stage: Of a reward model.
-        rows: With ``prompt``, ``chosen`` and ``rejected``.
-        model: As it is trained; None: as the stage has saved it.
+        stage: The stage of the reward model.
+        examples: Examples with ``prompt``, ``chosen`` and ``rejected``.
+        model: The model in training; None: the saved result of the stage.
     """
     from accelerate.utils import gather_object
 
     assert stage.evaluation is not None
     state = processes()
     if model is None:
-        judge = reward_files.load_with_own_base(stage.output, state.device)
+        reward_model = reward_files.load_with_own_base(stage.output, state.device)
     else:
         plain = model.get_base_model() if hasattr(model, "get_base_model") else model
-        judge = RewardModel(
+        reward_model = RewardModel(
             plain.base_model, plain.score, stage.source.tokenizer(), partial(evaluation_mode, model), model.device
         )
-    mine = list(rows)[state.process_index :: state.num_processes]
-    pairs = [tokens_of_pair(judge.tokenizer, row) for row in mine]
-    scores = judge.scores(
-        [pair[f"{kind}_ids"] for kind in ("chosen", "rejected") for pair in pairs], stage.evaluation.batch_size
-    )
-    found = [_sample(row, *both) for row, *both in zip(mine, scores[: len(mine)], scores[len(mine) :], strict=True)]
-    found = gather_object(found) if state.num_processes > 1 else found
-    told_apart = [sample["rewards"]["pair_accuracy"] for sample in found]
-    means = {name: sum(s["rewards"][name] for s in found) / len(found) for name in stage.engine.metrics}
-    low, high = interval(told_apart)
-    return Report(means[stage.evaluation.metric], low, high, len(found), means, found)
+    own = list(examples)[state.process_index :: state.num_processes]
+    pairs = [tokens_of_pair(reward_model.tokenizer, example) for example in own]
+    sequences = [pair[f"{kind}_ids"] for kind in ("chosen", "rejected") for pair in pairs]
+    scores = reward_model.scores(sequences, stage.evaluation.batch_size)
+    chosen, rejected = scores[: len(own)], scores[len(own) :]
+    samples = [_sample(*each) for each in zip(own, chosen, rejected, strict=True)]
+    samples = gather_object(samples) if state.num_processes > 1 else samples
+    accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
+    means = {name: sum(s["rewards"][name] for s in samples) / len(samples) for name in stage.engine.metrics}
+    low, high = interval(accuracies)
+    return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
 
 
-def _sample(row: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:
+def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:
     margin = chosen - rejected
-    answers = " > ".join(text_of(row[kind]) for kind in ("chosen", "rejected"))
+    completions = " > ".join(text_of(example[kind]) for kind in ("chosen", "rejected"))
     rewards = {"pair_accuracy": 0.5 + 0.5 * ((margin > 0) - (margin < 0)), "margin": margin}
-    return {"prompt": text_of(row["prompt"]), "completion": answers, "rewards": rewards}
+    return {"prompt": text_of(example["prompt"]), "completion": completions, "rewards": rewards}

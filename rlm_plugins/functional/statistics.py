@@ -41,7 +41,7 @@ class Groups:
         return table.expand_as(self.table)[self._line, self._column]
 
     def has_spread(self) -> Bool[torch.Tensor, "P 1"]:
-        """Return True for groups with two different numbers. (Rounding can give equal numbers a std above 0.)"""
+        """Return True for groups with two different numbers; rounding can give equal numbers a std above 0."""
         return varies(self.table, 1)
 
     def flatten_or_zero(self, table: torch.Tensor, singleton: Singleton = "zero") -> Float[torch.Tensor, "B"]:

@@ -19,7 +19,7 @@ from rlm_plugins.distributed import gather_lists, processes, rank_slice
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import new_adapter
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
-from rlm_plugins.rollout.dynamic_sampling import padded
+from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 
 Ids = Sequence[Sequence[int]]
 Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
@@ -76,7 +76,8 @@ class AuxiliaryLM:
 
         Args:
             logprobs_of: `Batch.logprobs_of`.
-            prompts, completions: Token ids.
+            prompts: Token ids of the prompts.
+            completions: Token ids of the completions.
             width: Number of columns of the result.
         """
         parts = [torch.zeros(0, width, device="cpu")]
@@ -91,7 +92,10 @@ class AuxiliaryLM:
         """Take one optimizer step on the sum of `loss` over all sequences.
 
         Args:
-            logprobs_of, prompts, completions, width: As for `logp`.
+            logprobs_of: `Batch.logprobs_of`.
+            prompts: Token ids of the prompts.
+            completions: Token ids of the completions.
+            width: Number of columns that `loss` receives.
             loss: Called for every sequence on exactly one rank.
             step: Number of optimizer steps of the policy done.
 
@@ -121,7 +125,7 @@ class AuxiliaryLM:
         logp = logprobs_of([prompts[i] for i in rows], [completions[i] for i in rows])
         lengths = torch.tensor([len(completions[i]) for i in rows], device=logp.device)
         mask = torch.arange(width, device=logp.device) < lengths.unsqueeze(1)
-        return padded(logp, width).where(mask, 0.0)
+        return pad_to_width(logp, width).where(mask, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and optimizer state."""

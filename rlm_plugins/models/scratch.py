@@ -89,7 +89,8 @@ def build_config(architecture: str, characters: str, tools: bool = False, **size
 
     Args:
         architecture: ``qwen3`` or ``llama``.
-        characters, tools: As for `vocabulary`.
+        characters: Characters of the vocabulary.
+        tools: True to include the tags of tools.
         sizes: Fields of the config.
     """
     from transformers import AutoConfig

@@ -19,12 +19,12 @@ from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.recipe.resolve import Plan, resolve
+from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.recipe.trainer_settings import (
     NOT_IN_A_CRITIC,
     NOT_IN_A_RECIPE,
     check,
     check_installed,
-    default_settings,
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
@@ -157,7 +157,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
         refused=refused_by(engine),
-        house=default_settings(),
+        house=trainer_defaults(),
     )
     check_rows_fit(plan.slots, config, plan.place)
     check_suits(plan.slots, config, spell((*plan.place, "algorithm")))

@@ -71,17 +71,6 @@ NOT_IN_A_CRITIC = {
 """Fields of LoraConfig that a shared critic cannot have: two of them would also train its base."""
 
 
-def default_settings() -> dict[str, Any]:
-    """Return our defaults for `trainer`: quiet, and in float32 on a machine without accelerator.
-
-    TRL's own default, bf16 autocast, is slower than float32 on most CPUs.
-    """
-    import torch
-
-    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
-    return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
-
-
 def check(
     config_class: type,
     values: Mapping[str, Any],

@@ -9,7 +9,8 @@ import pydantic_core
 
 from rlm_plugins import renamed
 from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.errors import RecipeError, mistyped
+from rlm_plugins.glossary import suggest
 from rlm_plugins.hookspecs import beside
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
@@ -78,7 +79,7 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     key = str(address[-1])
     section = str(address[-2]) if address[1:] else ""
     names = keys_of_section(section)
-    hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or nearest(key, names)
+    hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or suggest(key, names)
     if section == "algorithm":
         hint = hint or beside(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:

@@ -10,7 +10,8 @@ import pydantic
 import pydantic_core
 
 from rlm_plugins import renamed, schedule
-from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.errors import RecipeError, mistyped
+from rlm_plugins.glossary import suggest
 from rlm_plugins.hookspecs import HOOKS, beside
 from rlm_plugins.registry.validation_errors import first_complaint, spelled
 from rlm_plugins.schedule import Schedule
@@ -70,7 +71,7 @@ def _knob_error(
         hint = mistyped(knob, [name for name in settings if name not in names])
         return RecipeError(f"'{part.name}' requires the knob '{knob}'", where=place, hint=hint)
     old = renamed.hint(renamed.KNOBS, knob) or renamed.hint(renamed.KEYS, f"{HOOKS[part.hook].key}.{knob}")
-    hint = old or beside(knob) or nearest(knob, names)
+    hint = old or beside(knob) or suggest(knob, names)
     return RecipeError(
         f"unknown knob '{knob}' of '{part.name}'", where=place, allowed=", ".join(names) or "no knobs", hint=hint
     )

@@ -1,1 +1,1 @@
-"""`rlm reward probe`: what a reward pays for completions whose worth is known."""
+"""Reward probe: the scores of a reward for completions of known quality."""

@@ -1,4 +1,4 @@
-"""One question to a reward: a completion per row, and what it says of them."""
+"""One call of a reward by the probe: a completion per example, and the scores."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.reward_probe.cases import Example
-from rlm_plugins.rewards.trl_adapter import answered, columns_of, trl_reward
+from rlm_plugins.rewards.columns import reward_columns
+from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage import Reward
 
 Scores = list[float | None]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a reward said of one batch.
+class ProbeCall:
+    """The result of one call.
 
     Args:
-        scores: Of each row; empty where it failed.
-        seconds: One call.
-        error: How it failed.
+        scores: One per example; empty if the reward failed.
+        seconds: Duration of the call.
+        error: Message of the failure.
     """
 
     scores: Scores
@@ -31,39 +32,39 @@ class Asked:
     error: str = ""
 
     @property
-    def told(self) -> dict[str, Any]:
-        """Mean, range, and how many had none."""
+    def summary(self) -> dict[str, Any]:
+        """Mean, range, number of missing scores, and milliseconds per example."""
         numbers = [x for x in self.scores if x is not None]
-        rows = max(len(self.scores), 1)
+        examples = max(len(self.scores), 1)
         return {
             "mean": sum(numbers) / len(numbers) if numbers else None,
             "low": min(numbers, default=None),
             "high": max(numbers, default=None),
             "unscored": len(self.scores) - len(numbers),
-            "milliseconds": 1000 * self.seconds / rows,
+            "milliseconds": 1000 * self.seconds / examples,
             **({"error": self.error} if self.error else {}),
         }
 
 
-def ask(reward: Reward, rows: Sequence[Example], texts: Sequence[str]) -> Asked:
-    """What it says of one completion per row."""
-    began = time.perf_counter()
+def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str]) -> ProbeCall:
+    """Score one completion per example."""
+    start = time.perf_counter()
     try:
-        scores = answered(trl_reward(reward), _columns(rows, texts))
+        scores = compute_scores(trl_reward(reward), _columns(examples, texts))
     except RlmError as error:
-        return Asked([], time.perf_counter() - began, error.problem)
-    return Asked(scores, time.perf_counter() - began)
+        return ProbeCall([], time.perf_counter() - start, error.problem)
+    return ProbeCall(scores, time.perf_counter() - start)
 
 
-def _columns(rows: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
-    """Rows as TRL hands them over."""
-    chat = not isinstance(rows[0]["prompt"], str)
-    said = [[{"role": "assistant", "content": text}] if chat else text for text in texts]
-    seen = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in rows]
-    nobody: dict[str, Any] = {"trainer_state": None, "log_extra": _ignore, "log_metric": _ignore}
-    prompts, ids = [row["prompt"] for row in rows], [list(text.encode()) for text in texts]
-    return columns_of(prompts, said, ids, seen, **nobody, environments=None, episodes=None)
+def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
+    """Return the data of a reward as TRL passes it."""
+    is_chat = not isinstance(examples[0]["prompt"], str)
+    completions = [[{"role": "assistant", "content": text}] if is_chat else text for text in texts]
+    columns = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
+    no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
+    prompts, ids = [example["prompt"] for example in examples], [list(text.encode()) for text in texts]
+    return reward_columns(prompts, completions, ids, columns, **no_logs, environments=None, episodes=None)
 
 
-def _ignore(name: str, value: Any) -> None:
-    """Nobody reads what a reward notes."""
+def _discard(name: str, value: Any) -> None:
+    """Discard a log of the reward."""

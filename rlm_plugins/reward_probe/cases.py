@@ -1,11 +1,11 @@
-"""Completions that a reward must pay, and those it must not."""
+"""The completions of a probe: correct ones in several formats, and traps that a reward must not score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 FORMS: dict[str, str] = {
     "thinking, answer tag": "<think>I work it out.</think><answer>{answer}</answer>",
@@ -16,83 +16,86 @@ FORMS: dict[str, str] = {
     "sentence": "The answer is {answer}.",
     "bare": "{answer}",
 }
-"""How an answer may be written down; ``{answer}`` stands for it."""
+"""Name → template of an answer."""
+BARE = "{answer}"
 LONG = 100_000
-"""Characters of an absurdly long completion."""
+"""Characters of a very long completion."""
 LISTED = 20
-"""Answers at most, where all are listed."""
+"""Maximum number of answers in an enumeration."""
 
 Example = Mapping[str, Any]
 
 
-def written(form: str, answer: object) -> str:
-    """An answer in a form.
+def formatted(form: str, answer: object) -> str:
+    """Return an answer in a template.
 
-    >>> written(FORMS["box"], "1/2")
+    >>> formatted(FORMS["box"], "1/2")
     '\\\\boxed{1/2}'
     """
     return form.replace("{answer}", str(answer))
 
 
-AS_IT_IS = "{answer}"
+def demonstrations(examples: Sequence[Example]) -> list[str]:
+    """Return the column `demonstration`; empty if an example lacks it."""
+    texts = [example.get("demonstration") for example in examples]
+    return [text for text in texts if isinstance(text, str)] if all(isinstance(text, str) for text in texts) else []
 
 
-def demonstrations(rows: Sequence[Example]) -> list[str]:
-    """The answer that the data set itself shows for each row; empty where it shows none."""
-    shown = [row.get("demonstration") for row in rows]
-    return [text for text in shown if isinstance(text, str)] if all(isinstance(x, str) for x in shown) else []
+def correct_completions(
+    answers: Sequence[object], demonstrated: Sequence[str], forms: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Return the correct completion of each example by name of the format; demonstrations are one more format."""
+    by_form = {name: [formatted(form, answer) for answer in answers] for name, form in forms.items() if answers}
+    return ({"demonstration": [*demonstrated]} if demonstrated else {}) | by_form
 
 
-def golds(answers: Sequence[object], shown: Sequence[str], forms: Mapping[str, str]) -> dict[str, list[str]]:
-    """Form → the right answer of each row in it; what the data set shows is one more form."""
-    found = {"demonstration": [*shown]} if shown else {}
-    return found | {name: [written(form, answer) for answer in answers] for name, form in forms.items() if answers}
-
-
-def traps(rows: Sequence[Example], right: Sequence[object], form: str) -> dict[str, list[str]]:
-    """Name → a completion per row that is worth nothing.
+def traps(examples: Sequence[Example], correct: Sequence[object], form: str) -> dict[str, list[str]]:
+    """Return completions without merit, one per example, by name of the trap.
 
     Args:
-        rows: With their prompts.
-        right: Their right answers; empty: nobody knows them.
-        form: In which an answer is written down.
+        examples: Examples with their prompts.
+        correct: Their correct answers; empty if they are unknown.
+        form: Template of an answer.
     """
-    alike: dict[str, Callable[[Example], str]] = {
-        "empty": lambda row: "",
-        "blank": lambda row: " \n ",
-        "the prompt, echoed": lambda row: text_of(row["prompt"]),
-        "the form without content": lambda row: written(form, ""),
-        "absurdly long": lambda row: "Wait, let me think again. " * (LONG // 26),
+    without_answer: dict[str, Callable[[Example], str]] = {
+        "empty": lambda example: "",
+        "blank": lambda example: " \n ",
+        "the prompt, echoed": lambda example: text_of(example["prompt"]),
+        "the form without content": lambda example: formatted(form, ""),
+        "absurdly long": lambda example: "Wait, let me think again. " * (LONG // 26),
     }
-    found = {name: [make(row) for row in rows] for name, make in alike.items()}
-    if not right:
-        return found
-    answers = [str(answer) for answer in right]
-    every = list(dict.fromkeys(answers))
-    wrong = [_next(every, answer) for answer in answers]
-    thought, _, said = form.rpartition("</think>")
-    thought += "</think>" * bool(thought)
-    several = [_among(every, answer) for answer in answers]
-    found["all answers, one after the other"] = [
-        thought + "\n".join(written(said, x) for x in each) for each in several
-    ]
-    found["all answers in one"] = [written(form, ", ".join(each)) for each in several]
-    certain = "" if form == AS_IT_IS else "I am certain. "
-    found["wrong but confident"] = [f"{certain}{written(form, x)}" for x in wrong]
+    cases = {name: [make(example) for example in examples] for name, make in without_answer.items()}
+    return cases | (_traps_with_answers([str(answer) for answer in correct], form) if correct else {})
+
+
+def _traps_with_answers(answers: Sequence[str], form: str) -> dict[str, list[str]]:
+    """Return the traps that contain correct and wrong answers."""
+    distinct = list(dict.fromkeys(answers))
+    wrong = [_wrong_answer(distinct, answer) for answer in answers]
+    thinking, _, last = form.rpartition("</think>")
+    thinking += "</think>" * bool(thinking)
+    enumerations = [_enumeration(distinct, answer) for answer in answers]
+    certain = "" if form == BARE else "I am certain. "
     pairs = list(zip(answers, wrong, strict=True))
-    found["right, then wrong"] = [f"{thought}{written(said, a)}\n{written(said, b)}" for a, b in pairs]
-    found["right only while thinking"] = [f"<think>It is {a}.</think>{written(said, b)}" for a, b in pairs]
-    return found
+    return {
+        "all answers, one after the other": [
+            thinking + "\n".join(formatted(last, x) for x in each) for each in enumerations
+        ],
+        "all answers in one": [formatted(form, ", ".join(each)) for each in enumerations],
+        "wrong but confident": [f"{certain}{formatted(form, x)}" for x in wrong],
+        "right, then wrong": [f"{thinking}{formatted(last, a)}\n{formatted(last, b)}" for a, b in pairs],
+        "right only while thinking": [f"<think>It is {a}.</think>{formatted(last, b)}" for a, b in pairs],
+    }
 
 
-def _next(every: Sequence[str], right: str) -> str:
-    """Another row's answer; one that is a little different where all rows have the same."""
-    place = every.index(right) + 1
-    return every[place % len(every)] if len(every) > 1 else f"{right}1"
+def _wrong_answer(distinct: Sequence[str], correct: str) -> str:
+    """Return the answer of another example; a modified one if all examples share one answer."""
+    place = distinct.index(correct) + 1
+    return distinct[place % len(distinct)] if len(distinct) > 1 else f"{correct}1"
 
 
-def _among(every: Sequence[str], right: str) -> list[str]:
-    """The right answer in the middle of others: a reader that takes the first or the last it finds has committed."""
-    others = [x for x in every if x != right][: LISTED - 1]
+def _enumeration(distinct: Sequence[str], correct: str) -> list[str]:
+    """Return the correct answer in the middle of others: neither the first nor the last answer is the correct one."""
+    others = [x for x in distinct if x != correct][: LISTED - 1]
     half = len(others) // 2
-    return [*others[:half], right, *others[half:]]
+    return [*others[:half], correct, *others[half:]]

@@ -1,4 +1,4 @@
-"""The learning curve as a picture."""
+"""The learning curve as a PNG file."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from typing import Any
 
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
-    """Draws one stage over its steps: the held-out score with its 95 % interval, and the same score in training.
+    """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
 
     Args:
         records: The lines of metrics.jsonl.
         stage: Name of the stage to draw.
         metric: Label of the reward that is the score.
-        file: Where the PNG goes.
+        file: Path of the PNG.
 
     Returns:
-        False when there is nothing to draw, or matplotlib is not installed (extra ``plot``).
+        False if there is no score, or matplotlib is not installed (extra ``plot``).
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    mine = [r for r in records if r["stage"] == stage]
-    held = [r for r in mine if r.get(f"held_out/{metric}") is not None]
+    own = [r for r in records if r["stage"] == stage]
+    held_out = [r for r in own if r.get(f"held_out/{metric}") is not None]
     in_training = f"rewards/{metric}/mean"
-    trained = [r for r in mine if r.get(in_training) is not None]
-    if not held and not trained:
+    trained = [r for r in own if r.get(in_training) is not None]
+    if not held_out and not trained:
         return False
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if trained:
-        label = f"{metric} of the samples it trains on"
+        label = f"{metric} of training samples"
         axes.plot([r["step"] for r in trained], [r[in_training] for r in trained], color="0.7", label=label)
-    if held:
-        steps, scores = [r["step"] for r in held], [r[f"held_out/{metric}"] for r in held]
-        axes.fill_between(steps, [r["held_out/low"] for r in held], [r["held_out/high"] for r in held], alpha=0.25)
+    if held_out:
+        steps, scores = [r["step"] for r in held_out], [r[f"held_out/{metric}"] for r in held_out]
+        axes.fill_between(
+            steps, [r["held_out/low"] for r in held_out], [r["held_out/high"] for r in held_out], alpha=0.25
+        )
         axes.plot(steps, scores, marker="o", label=f"held-out {metric} (95 % interval)")
     axes.set(xlabel="step", ylabel="score", title=f"{file.parent.name}: {stage}")
     axes.grid(alpha=0.3)

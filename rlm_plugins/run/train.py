@@ -1,4 +1,4 @@
-"""From a recipe to a trained model: the stages of a run, one after the other."""
+"""Train a recipe: its stages one after the other, in one run folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,25 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import trainer_setup as engine
-from rlm_plugins.run.callbacks import LearningCurve, Ledger, Screen
+from rlm_plugins.run import trainer_setup
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.plot import learning_curve
+from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog, ProgressDisplay
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import latest_step
 
 
 def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = False) -> Run:
-    """Runs every stage of a recipe and writes the run folder.
+    """Run every stage of a recipe and write the run folder.
 
     Args:
-        recipe: As `recipe.load` gives it.
-        registry: Where its parts are found.
-        folder: The run folder; fresh, or with `resume` one that was interrupted.
-        resume: Pass finished stages by and go on from the last checkpoint of the interrupted one.
+        recipe: As `recipe.load` returns it.
+        registry: Supplies its parts.
+        folder: The run folder; new, or with `resume` that of an interrupted run.
+        resume: Skip finished stages and resume the interrupted one from its last checkpoint.
     """
-    began = time.perf_counter()
-    _quiet()
+    start = time.perf_counter()
+    _silence_libraries()
     main = processes().is_main_process
     console = Console(quiet=not main)
     stages = compose(recipe, registry)
@@ -48,19 +49,19 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         run.open(resolved(stages, recipe), origins(stages, registry), recipe.load)
     curve: LearningCurve | None = None
     for number, stage in enumerate(stages):
-        engine.follow(stage, stages[:number])
+        trainer_setup.connect(stage, stages[:number])
         stage.folder, stage.resume = folder / stage.name, resume
         if resume and run.finished(stage):
-            console.print(f"{stage.name}: complete, passed by")
+            console.print(f"{stage.name}: complete, skipped")
             continue
         curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)
         run.finish(stage)
-    _report(run, stages[-1], curve, time.perf_counter() - began, console)
+    _report(run, stages[-1], curve, time.perf_counter() - start, console)
     return run
 
 
-def _quiet() -> None:
-    """One progress bar is enough, ours; what TRL and transformers will rename one day is no news to a reader."""
+def _silence_libraries() -> None:
+    """Silence the progress bars and future warnings of other libraries: the run has one progress bar."""
     import datasets
     import transformers
 
@@ -74,86 +75,85 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
     if stage.resume:
         run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
-    run.observers.clear()  # those of the stage before
-    own = [_watcher(part, run) for part in stage.callbacks]
-    screen = Screen(stage, title, curve, console)
-    stage.watchers = [Ledger(run, stage), curve, screen, *own]
-    stage.observer, stage.note = (lambda *seen: run.observe(stage, *seen)), (lambda faults: run.note(stage, faults))
+    run.observers.clear()  # those of the previous stage
+    own = [_callback(part, run) for part in stage.callbacks]
+    progress = ProgressDisplay(stage, title, curve, console)
+    stage.watchers = [MetricsLog(run, stage), curve, progress, *own]
+    stage.observer = partial(run.observe, stage)
+    stage.note = partial(run.note, stage)
     try:
         stage.engine(stage)
     except Fault as fault:
-        raise _told(run, stage, fault) from fault.__cause__
+        raise _with_hints(run, stage, fault) from fault.__cause__
     finally:
-        screen.close()
+        progress.close()
     return curve
 
 
-def _told(run: Run, stage: Stage, fault: Fault) -> Fault:
-    """A fault with its samples in the run folder, and a word on how to go on."""
+def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
+    """Log the samples of a fault and return it with hints on how to resume."""
     run.note(stage, fault.records)
     hint = [fault.hint, f"the sample is in {run.folder / 'faults.jsonl'}"] if fault.records else [fault.hint]
     if (step := latest_step(stage.folder)) > 0:
-        hint.append(f"`rlm train {run.folder} --resume` goes on from step {step}")
+        hint.append(f"`rlm train {run.folder} --resume` resumes from step {step}")
     if "on_error" not in fault.hint:
-        hint.append("`on_error: skip` beside the reward leaves such rows out")
-    return fault.but(hint="; ".join(filter(None, hint)))
+        hint.append("`on_error: skip` beside the reward excludes such completions")
+    return fault.replace(hint="; ".join(filter(None, hint)))
 
 
-def _watcher(part: Bound, run: Run) -> TrainerCallback:
+def _callback(part: Bound, run: Run) -> TrainerCallback:
     with attribute_errors(part):
-        made = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
-    if not isinstance(made, TrainerCallback):
-        raise PartError(
-            f"returned {type(made).__name__}",
-            where=location(part),
-            allowed="an instance of transformers.TrainerCallback",
-        )
-    return made
+        callback = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
+    if not isinstance(callback, TrainerCallback):
+        allowed = "an instance of transformers.TrainerCallback"
+        raise PartError(f"returned {type(callback).__name__}", where=location(part), allowed=allowed)
+    return callback
 
 
 def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
-    """The plugins a run uses: name → distribution and version."""
+    """Return the distribution and version of every plugin that the stages use."""
     parts = [p for stage in stages for p in stage.parts()]
     return {name: registry.plugins[name].origin for name in sorted({p.part.plugin for p in parts})}
 
 
 def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
-    """What the run has come to: files, one problem before and after, one closing line."""
-    how = stage.evaluation
-    if how is None or curve is None or curve.before is None or curve.now is None or math.isnan(curve.now.score):
-        run.summarise(seconds=round(seconds, 1))
+    """Write the summary and print the results: files, one prompt before and after, the final score."""
+    evaluation = stage.evaluation
+    if evaluation is None or curve is None or curve.before is None or curve.now is None or math.isnan(curve.now.score):
+        run.summarize(seconds=round(seconds, 1))
         console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
         return
     before, now, records = curve.before, curve.now, run.records()
-    started = _first_score(records, stage, how.metric)
+    initial = _first_score(records, stage, evaluation.metric)
     figures: dict[str, Any] = {
-        "metric": how.metric,
-        "before": started,
+        "metric": evaluation.metric,
+        "before": initial,
         "after": now.score,
         "interval": [now.low, now.high],
         "held_out_rows": now.rows,
         "seconds": round(seconds, 1),
     }
-    example = _example(before.samples, now.samples, how.metric) if curve.from_start else None
-    run.summarise(**figures, **({"example": example} if example else {}))
-    if run.main and learning_curve(records, stage.name, how.metric, run.folder / "curve.png"):
+    example = _example(before.samples, now.samples, evaluation.metric) if curve.from_start else None
+    run.summarize(**figures, **({"example": example} if example else {}))
+    if run.main and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
         console.print(f"learning curve: {run.folder / 'curve.png'}")
     console.print(f"results: {run.folder}")
     if example:
-        for word, style in (("prompt", ""), ("before", "red"), ("after", "green")):
-            console.print(f"  {word:8}{example[word]}", markup=False, highlight=False, style=style)
-    line = f"{run.name}: held-out {how.metric} {now.told(started)} -> {now.told(now.score)} in {seconds:.0f} s"
+        for key, style in (("prompt", ""), ("before", "red"), ("after", "green")):
+            console.print(f"  {key:8}{example[key]}", markup=False, highlight=False, style=style)
+    scores = f"{now.text_of(initial)} -> {now.text_of(now.score)}"
+    line = f"{run.name}: held-out {evaluation.metric} {scores} in {seconds:.0f} s"
     console.print(line, markup=False, highlight=False)
 
 
 def _first_score(records: Sequence[dict[str, Any]], stage: Stage, metric: str) -> float:
-    """The held-out score before the first step, also of a stage that was interrupted since."""
+    """Return the held-out score before the first step, also of a stage that was resumed since."""
     scores = [r.get(f"held_out/{metric}") for r in records if r["stage"] == stage.name and "held_out/rows" in r]
     return math.nan if not scores or scores[0] is None else scores[0]
 
 
 def _example(before: Sequence[Any], now: Sequence[Any], metric: str) -> dict[str, str] | None:
-    """One held-out problem whose score rose the most, as it was answered before and after."""
+    """Return the held-out prompt whose score rose most, with its completions before and after."""
     old = {sample["prompt"]: sample for sample in before}
     pairs = [(old[s["prompt"]], s) for s in now if s["prompt"] in old]
     gains = [(b["rewards"][metric] or 0) - (a["rewards"][metric] or 0) for a, b in pairs]
@@ -164,18 +164,18 @@ def _example(before: Sequence[Any], now: Sequence[Any], metric: str) -> dict[str
 
 
 def folder_to_resume(runs: Path, name: str) -> Path:
-    """The newest run called `name` (or `name-2`, …) that has not finished.
+    """Return the folder of the newest unfinished run named `name` (or `name-2`, …).
 
     Raises:
-        RecipeError: There is none.
+        RecipeError: All runs of that name are finished.
     """
-    ours = re.compile(rf"{re.escape(name)}(-\d+)?")
-    begun = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if ours.fullmatch(recipe.parent.name)]
-    found = [folder for folder in begun if not (folder / "summary.json").exists()]
-    if not found:
+    names = re.compile(rf"{re.escape(name)}(-\d+)?")
+    folders = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if names.fullmatch(recipe.parent.name)]
+    unfinished = [folder for folder in folders if not (folder / "summary.json").exists()]
+    if not unfinished:
         raise RecipeError(
             "nothing to resume: no unfinished run of this recipe",
             where=str(runs / name),
             hint="leave --resume out to start one, or name the folder with --out",
         )
-    return max(found, key=lambda folder: folder.stat().st_mtime)
+    return max(unfinished, key=lambda folder: folder.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""What every engine does around its trainer: settings, weights, adapter, checkpoint, result."""
+"""The work around every trainer: settings, weights, adapter, checkpoints, result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.recipe.trainer_settings import default_settings
+from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
@@ -25,27 +25,27 @@ _LOG = logging.getLogger(__name__)
 
 
 def arguments(stage: Stage, **machine: Any) -> Any:
-    """The engine's config: house defaults, the recipe's ``trainer:``, then what only the machine can know."""
+    """Return the trainer's config: our defaults, then the recipe's ``trainer:``, then `machine`."""
     return forecast(stage, **machine).args
 
 
 def forecast(stage: Stage, **machine: Any) -> Forecast:
-    """The same with what the stage will take.
+    """Return the trainer's config and the resources of a stage.
 
-    Gradient checkpointing, where the recipe does not say, is on only if a step would not fit without it.
+    If the recipe does not set gradient checkpointing, it is on only if a step would not fit without it.
     """
     from rlm_plugins.estimate.plan import KEY, Forecast
 
     config = stage.engine.config_class()
-    said = {**default_settings(), **stage.settings, "output_dir": str(stage.folder), **machine}
-    found = Forecast(stage, config(**said))
-    if KEY not in stage.settings and not found.needs_checkpointing():
-        found.args = config(**said, **{KEY: False})
-    return found
+    settings = {**trainer_defaults(), **stage.settings, "output_dir": str(stage.folder), **machine}
+    plan = Forecast(stage, config(**settings))
+    if KEY not in stage.settings and not plan.needs_checkpointing():
+        plan.args = config(**settings, **{KEY: False})
+    return plan
 
 
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
-    """The model to train, its tokenizer, and the LoRA config (None: all weights are trained)."""
+    """Return the model to train, its tokenizer, and the LoRA config (None: all parameters are trained)."""
     tokenizer = stage.source.tokenizer()
     check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
     model = stage.source.load()
@@ -58,7 +58,7 @@ def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any
 
 @contextmanager
 def refusals(stage: Stage) -> Iterator[None]:
-    """What TRL, PEFT or an integration refuses while it is put together, as an error of the recipe."""
+    """Raise errors of TRL, PEFT or an integration while a trainer is built as a `RecipeError`."""
     import torch
 
     try:
@@ -66,20 +66,20 @@ def refusals(stage: Stage) -> Iterator[None]:
     except (RlmError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        problem = f"its trainer cannot be made: {type(error).__name__}: {error}"
+        problem = f"the trainer cannot be built: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=f"stage '{stage.name}'") from error
 
 
 def run(trainer: Trainer, stage: Stage) -> None:
-    """Trains (from the last checkpoint, when the stage is resumed) and saves the result."""
+    """Train, in a resumed stage from the last checkpoint, and save the result."""
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
-    for watcher in stage.watchers:
-        trainer.add_callback(watcher)
-    found = checkpoints(stage.folder) if stage.resume else []
-    with kept(trainer):
-        trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+    for callback in stage.watchers:
+        trainer.add_callback(callback)
+    available = checkpoints(stage.folder) if stage.resume else []
+    with save_on_failure(trainer):
+        trainer.train(resume_from_checkpoint=str(available[-1]) if available else None)
     trainer.save_model(str(stage.output))
     if trainer.args.should_save:
         trainer.processing_class.save_pretrained(stage.output)
@@ -87,24 +87,24 @@ def run(trainer: Trainer, stage: Stage) -> None:
 
 
 @contextmanager
-def kept(trainer: Any) -> Iterator[None]:
-    """Where a part fails, what was learned until then is saved; among several processes where all of them know."""
+def save_on_failure(trainer: Any) -> Iterator[None]:
+    """Save the last optimizer step if a part fails; with several processes only if all of them raise."""
     try:
         yield
     except RlmError as error:
-        alone = trainer.accelerator.num_processes == 1
-        if trainer.state.global_step and (alone or getattr(error, "everywhere", False)):
+        single_process = trainer.accelerator.num_processes == 1
+        if trainer.state.global_step and (single_process or getattr(error, "everywhere", False)):
             try:
                 trainer.keep()
-            except Exception:  # a full disk, say: what went wrong first is told
+            except Exception:  # a full disk, for example: the first error is the one to report
                 _LOG.exception("the last step could not be saved")
         raise
 
 
-def give_address(model: Any, stage: Stage) -> None:
-    """Saves a model that was made or merged in memory, so that it can be loaded from where its config says.
+def save_initial_model(model: Any, stage: Stage) -> None:
+    """Save a model that was created or merged in memory and set `config._name_or_path` to its folder.
 
-    TRL loads the reference of a fully trained model from there, a reward model the base it stands on.
+    TRL loads the reference policy of a fully trained model from that path, and a reward model its base.
     """
     from rlm_plugins.distributed import processes
 
@@ -117,12 +117,12 @@ def give_address(model: Any, stage: Stage) -> None:
     model.config._name_or_path = str(start)
 
 
-def follow(stage: Stage, earlier: Sequence[Stage]) -> None:
-    """Tells a stage where it starts, and where the results of those before it lie.
+def connect(stage: Stage, earlier: Sequence[Stage]) -> None:
+    """Set the initial model of a stage and the results of the earlier stages.
 
     Args:
         stage: Its `source` and `results` are set.
-        earlier: All before it, followed themselves and with their folders.
+        earlier: All stages before it, connected, with their folders.
     """
     if earlier:
         stage.source = result_of(earlier[-1])
@@ -130,9 +130,9 @@ def follow(stage: Stage, earlier: Sequence[Stage]) -> None:
 
 
 def result_of(stage: Stage) -> ModelSpec:
-    """The policy a finished stage left, as the start of the next: its adapter is merged into the base.
+    """Return the policy that a finished stage produced, its adapter merged into the base.
 
-    An engine that leaves something else (it says so by `leaves`) has left the policy as it was.
+    A trainer that produces something else (declared by `produces`) does not change the policy.
     """
     if product_of(stage.engine) != "policy":
         return stage.source
@@ -148,7 +148,7 @@ def result_of(stage: Stage) -> ModelSpec:
         from peft import PeftModel
 
         merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
-        return merged.requires_grad_(True)  # PEFT froze the base; a next stage may train all of it
+        return merged.requires_grad_(True)  # PEFT froze the base; the next stage may train all of it
 
     return ModelSpec(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
 

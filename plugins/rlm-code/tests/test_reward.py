@@ -1,4 +1,4 @@
-"""code_tests: the laws of rewards, each kind of test, each knob, and what a program may try."""
+"""code_tests: contract, each kind of test, each knob, and attempts to cheat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rlm_code import code_tests
-from rlm_code.cases import BadTests, read
+from rlm_code.cases import BadTests, parse_tests
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.testing import conformance
@@ -30,7 +30,7 @@ CHECKER = {
 }
 RIGHT = "def add(a, b):\n    return a + b\n"
 HALF = "def add(a, b):\n    return a * b if b == 2 else 9 if a == 0 else a + b\n"
-PATIENT = {"seconds": 60.0}
+SOLUTION_LIMITS = {"seconds": 60.0}
 
 
 def fenced(source: str) -> str:
@@ -40,7 +40,7 @@ def fenced(source: str) -> str:
 test_laws = conformance(
     "rlm_rewards",
     code_tests,
-    knobs=PATIENT,
+    knobs=SOLUTION_LIMITS,
     columns={
         "tests": [json.dumps(ADD), json.dumps(STDIN), json.dumps(ASSERTS), None],
         "completions": [
@@ -56,7 +56,7 @@ test_laws = conformance(
 
 def score(source: str, tests: Any, **knobs: Any) -> float | None:
     (found,) = code_tests(
-        [fenced(source)], [tests if isinstance(tests, str) else json.dumps(tests)], **{**PATIENT, **knobs}
+        [fenced(source)], [tests if isinstance(tests, str) else json.dumps(tests)], **{**SOLUTION_LIMITS, **knobs}
     )
     return found
 
@@ -83,7 +83,7 @@ def test_each_kind_of_test(source: str, tests: Any, all_of_them: float, share: f
     assert score(source, tests, credit="share") == share
 
 
-def test_a_prelude_stands_before_the_program() -> None:
+def test_prelude_precedes_the_program() -> None:
     tests = {"prelude": "from math import *", "calls": {"name": "f", "cases": [[[], 2]]}}
     assert score("def f(): return floor(2.5)", tests) == 1
     assert score("from __future__ import annotations\nimport math\ndef f(): return math.floor(2.5)", tests) == 1
@@ -101,7 +101,7 @@ def test_limits_of_time_and_memory() -> None:
     assert score(large, ADD, megabytes=128) == 0
 
 
-def test_modules_must_be_asked_for() -> None:
+def test_modules_must_be_listed() -> None:
     pytest.importorskip("numpy")
     source = "import numpy as np\ndef add(a, b): return np.array([a, b], dtype=object).sum()"
     assert score(source, ADD) == 0
@@ -118,16 +118,21 @@ def test_modules_must_be_asked_for() -> None:
         "def add(a, b): return open('/etc/passwd').read()",
     ],
 )
-def test_a_program_cannot_talk_its_way_through(source: str) -> None:
+def test_program_cannot_fake_success(source: str) -> None:
     for tests in (ADD, ASSERTS, STDIN):
         assert score(source, tests) == 0
 
 
-def test_the_tests_of_a_row_may_be_a_mapping_or_missing() -> None:
-    assert code_tests([fenced(RIGHT)] * 4, [ADD, None, "", json.dumps(ADD)], **PATIENT) == [1.0, None, None, 1.0]
+def test_tests_may_be_a_mapping_or_missing() -> None:
+    assert code_tests([fenced(RIGHT)] * 4, [ADD, None, "", json.dumps(ADD)], **SOLUTION_LIMITS) == [
+        1.0,
+        None,
+        None,
+        1.0,
+    ]
 
 
-def test_what_happened_is_logged() -> None:
+def test_outcomes_are_logged() -> None:
     logged: dict[str, float] = {}
     sources = [
         RIGHT,
@@ -142,27 +147,27 @@ def test_what_happened_is_logged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "told"),
+    ("tests", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "a list"),
-        ({}, "has none"),
+        ({}, "got none"),
         ({**ADD, **STDIN}, "calls"),
-        ({"stdin": []}, "no case"),
-        ({"stdin": [["1"]]}, "not as it should be"),
-        ({"stdin": [["1", 2]]}, "2 is no text"),
+        ({"stdin": []}, "no cases"),
+        ({"stdin": [["1"]]}, "malformed"),
+        ({"stdin": [["1", 2]]}, "expected a string, got 2"),
         ({"calls": {"cases": [[[1], 2]]}}, "name"),
-        ({"calls": {"name": "f", "cases": [[1, 2]]}}, "not as it should be"),
-        ({"asserts": {"names": ["f"], "checks": ["assert f("]}}, "no Python"),
-        ({"asserts": {"names": ["f"], "checks": []}}, "no case"),
+        ({"calls": {"name": "f", "cases": [[1, 2]]}}, "malformed"),
+        ({"asserts": {"names": ["f"], "checks": ["assert f("]}}, "not Python"),
+        ({"asserts": {"names": ["f"], "checks": []}}, "no cases"),
         ({"checker": {"source": "x = 1", "inputs": [""]}}, "no check"),
         ({"prelude": "def", "stdin": [["", ""]]}, "the prelude"),
     ],
 )
-def test_tests_that_cannot_be_used_are_told(tests: Any, told: str) -> None:
-    with pytest.raises(BadTests, match=told):
-        read(tests)
-    with pytest.raises(PartError, match=r"sample 1.*" + told):
+def test_malformed_tests_are_part_errors(tests: Any, message: str) -> None:
+    with pytest.raises(BadTests, match=message):
+        parse_tests(tests)
+    with pytest.raises(PartError, match=r"sample 1.*" + message):
         code_tests([fenced(RIGHT)] * 2, [ADD, tests])
 
 

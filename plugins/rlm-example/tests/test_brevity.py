@@ -1,4 +1,4 @@
-"""brevity keeps the laws of rlm_rewards, one test each; and an example by hand says what it is for."""
+"""Contract tests of `brevity` and a hand-computed example."""
 
 from rlm_example import brevity
 

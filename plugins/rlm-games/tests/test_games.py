@@ -1,4 +1,4 @@
-"""Every game: its best play is worth what is said of it, its rows are held apart, and no action breaks it."""
+"""Every game: value of best play, held-out starts, demonstrations, illegal actions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from rlm_games import guess, nim, tictactoe, walk
-from rlm_games.game import Game, shown
+from rlm_games.game import Game, demonstrations
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
 
@@ -29,67 +29,67 @@ GAMES: dict[str, tuple[Callable[..., EnvironmentSpec], int]] = {
     "walk": (walk, 600),
     "tictactoe": (tictactoe, 801),
 }
-"""Name → the game, and how many starts it has."""
+"""Name → the game and its number of starts."""
 
 
-def test_more_guesses_than_there_are_numbers_for() -> None:
-    with pytest.raises(RecipeError, match="are enough for 1023 numbers, and from 0 to 40 there are 41") as told:
+def test_too_many_guesses_is_a_recipe_error() -> None:
+    with pytest.raises(RecipeError, match="suffice for 1023 numbers, but 0 to 40 has only 41") as error:
         guess(guesses=10)
-    assert told.value.where == "environment.guesses"
+    assert error.value.where == "environment.guesses"
     assert guess(guesses=5).train
 
 
-def begun(environment_spec: EnvironmentSpec, row: Any) -> Game:
+def start_game(environment_spec: EnvironmentSpec, row: Any) -> Game:
     game: Game = environment_spec.environment()  # type: ignore[misc]
-    game.reset(**named(game.reset, row))
+    game.reset(**accepted_columns(game.reset, row))
     return game
 
 
-def played(game: Game, choose: Callable[[Game], Sequence[str]]) -> float:
-    """The return of a game in which any of the chosen moves is made."""
-    paid, over, turns, chance = 0.0, False, 0, random.Random(0)
+def play(game: Game, choose: Callable[[Game], Sequence[str]]) -> float:
+    """Return the return of a game in which any of the chosen moves is made."""
+    episode_return, over, turns, rng = 0.0, False, 0, random.Random(0)
     while not over:
-        _, reward, over = game.step(f"so: {chance.choice(choose(game))}")
-        paid, turns = paid + reward, turns + 1
+        _, reward, over = game.step(f"so: {rng.choice(choose(game))}")
+        episode_return, turns = episode_return + reward, turns + 1
     assert turns <= game.turns
-    return paid
+    return episode_return
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_best_play_gets_what_there_is_and_any_play_less(name: str) -> None:
-    made, count = GAMES[name]
-    environment_spec = made(test_rows=10**6)
+def test_return_of_best_and_random_play(name: str) -> None:
+    build, count = GAMES[name]
+    environment_spec = build(test_rows=10**6)
     rows = [*environment_spec.train, *environment_spec.test]
     assert len(rows) == count
     assert 0.05 < len(environment_spec.test) / count < 0.25
-    best = [played(begun(environment_spec, row), lambda game: game.best()) for row in rows]
-    anyhow = [played(begun(environment_spec, row), lambda game: game.legal()) for row in rows]
-    assert min(best) == pytest.approx(0.5 if name == "tictactoe" else 1.0)
-    assert max(best) == pytest.approx(1.0)
-    assert sum(anyhow) < 0.8 * sum(best)
+    best_play = [play(start_game(environment_spec, row), lambda game: game.best()) for row in rows]
+    random_play = [play(start_game(environment_spec, row), lambda game: game.legal()) for row in rows]
+    assert min(best_play) == pytest.approx(0.5 if name == "tictactoe" else 1.0)
+    assert max(best_play) == pytest.approx(1.0)
+    assert sum(random_play) < 0.8 * sum(best_play)
 
 
 @pytest.mark.parametrize("name", ["nim", "walk", "tictactoe"])
-def test_only_the_best_moves_lead_to_the_most(name: str) -> None:
-    """Against every game there is from the position on."""
+def test_best_moves_match_exhaustive_search(name: str) -> None:
+    """The oracle searches every continuation of the position."""
     environment_spec = GAMES[name][0]()
 
-    def most(row: Any, moves: list[str]) -> float:
-        game, paid = begun(environment_spec, row), 0.0
+    def highest_return(row: Any, moves: list[str]) -> float:
+        game, paid = start_game(environment_spec, row), 0.0
         for move in moves:
             _, reward, over = game.step(move)
             paid += reward
-        return paid if over else max(most(row, [*moves, move]) for move in game.legal())
+        return paid if over else max(highest_return(row, [*moves, move]) for move in game.legal())
 
     short = {"nim": lambda row: row["heap"] < 12, "walk": lambda row: abs(row["x"] - row["to_x"]) < 2}
     rows = [row for row in environment_spec.train if short.get(name, lambda row: row["board"].count(".") == 5)(row)]
     for row in rows[:12]:
-        game = begun(environment_spec, row)
-        worth = {move: most(row, [move]) for move in game.legal()}
-        assert {m for m in worth if worth[m] == pytest.approx(max(worth.values()))} == {*game.best()}
+        game = start_game(environment_spec, row)
+        values = {move: highest_return(row, [move]) for move in game.legal()}
+        assert {m for m in values if values[m] == pytest.approx(max(values.values()))} == {*game.best()}
 
 
-def test_only_who_halves_finds_every_number() -> None:
+def test_guess_best_moves_match_exhaustive_search() -> None:
     """A guess is among the best if and only if some plan after it finds every number in time."""
 
     def sure(low: int, high: int, left: int) -> bool:
@@ -105,7 +105,7 @@ def test_only_who_halves_finds_every_number() -> None:
         assert {*game.best()} == (moves or {*game.legal()})
 
 
-def test_a_game_that_never_ends_is_shown_up_to_its_last_turn() -> None:
+def test_demonstrations_stop_at_the_turn_limit() -> None:
     class Never(Environment):
         turns = 3
 
@@ -113,38 +113,38 @@ def test_a_game_that_never_ends_is_shown_up_to_its_last_turn() -> None:
             return "again", 0.0, False
 
     row = {"prompt": [{"role": "user", "content": "?"}]}
-    moves = shown(Never, row, lambda game, chance: "on", 0)
+    moves = demonstrations(Never, row, lambda game, chance: "on", 0)
     assert [len(move["prompt"]) for move in moves] == [1, 3, 5]
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_moves_are_shown_as_they_are_played(name: str) -> None:
-    """Played again, a game that is shown says what it was shown to say; and no start of the test is among them."""
+def test_demonstrations_replay_exactly(name: str) -> None:
+    """Replaying a demonstration gives its observations, and no held-out start is among them."""
     environment_spec = GAMES[name][0](show="moves")
     tested = {row["prompt"][0]["content"] for row in environment_spec.test}
     for row in random.Random(0).sample(list(environment_spec.train), 20):
-        first, *said = row["prompt"]
+        first, *conversation = row["prompt"]
         assert first["content"] not in tested
-        game = begun(environment_spec, row)
-        for move, answer in zip(said[::2], said[1::2], strict=True):
+        game = start_game(environment_spec, row)
+        for move, answer in zip(conversation[::2], conversation[1::2], strict=True):
             assert game.step(move["content"])[::2] == (answer["content"], False)
         assert row["demonstration"] in game.legal()
 
 
 @pytest.mark.parametrize("action", ["", " ", "99", "1 or 2, no: x", "-1"])
-def test_what_is_not_allowed_ends_the_game(action: str) -> None:
+def test_illegal_action_ends_the_game(action: str) -> None:
     for made, _ in GAMES.values():
         environment_spec = made()
-        assert begun(environment_spec, environment_spec.train[0]).step(action) == ("no", 0.0, True)
+        assert start_game(environment_spec, environment_spec.train[0]).step(action) == ("no", 0.0, True)
 
 
-def test_an_opponent_who_blunders_can_be_beaten_by_less_than_best_play() -> None:
-    """Best play wins all the same; luck differs from game to game, and is that of the row."""
+def test_blundering_opponent_loses_to_imperfect_play() -> None:
+    """Best play still wins; blunders differ between games and are a function of the example."""
 
     def won(blunder: float, moves: Callable[[Game], Sequence[str]]) -> list[float]:
         environment_spec = nim(blunder=blunder, games=20)
         return [
-            played(begun(environment_spec, row), moves) for row in [*environment_spec.train, *environment_spec.test]
+            play(start_game(environment_spec, row), moves) for row in [*environment_spec.train, *environment_spec.test]
         ]
 
     best = won(0.5, lambda game: game.best())
@@ -155,15 +155,17 @@ def test_an_opponent_who_blunders_can_be_beaten_by_less_than_best_play() -> None
     assert careless == won(0.5, lambda game: game.legal())
 
 
-def test_who_guesses_at_luck_never_finds_what_is_evasive() -> None:
-    """In two guesses of three numbers: only the one in the middle, and then the one that is left."""
+def test_evasive_number_is_found_by_bisection_only() -> None:
+    """In two guesses of three numbers: the middle one, then the remaining one."""
     environment_spec = guess(guesses=2, evasive=True)
     for row in environment_spec.test:
         for first in range(row["low"], row["high"] + 1):
             for second in range(row["low"], row["high"] + 1):
-                game = begun(environment_spec, row)
-                told, paid, _ = game.step(str(first))
-                right = first == row["low"] + 1 and second == first + (1 if told == "+" else -1)
+                game = start_game(environment_spec, row)
+                hint, paid, _ = game.step(str(first))
+                right = first == row["low"] + 1 and second == first + (1 if hint == "+" else -1)
                 assert paid + game.step(str(second))[1] == float(right)
-    halves = {row["secret"]: begun(environment_spec, row).step(str(row["low"] + 1))[0] for row in environment_spec.test}
+    halves = {
+        row["secret"]: start_game(environment_spec, row).step(str(row["low"] + 1))[0] for row in environment_spec.test
+    }
     assert {*halves.values()} == {"+", "-"}

@@ -1,4 +1,4 @@
-"""Worlds of tools: what they compute and refuse, and that a tiny model plays them from a recipe."""
+"""Tool environments: arithmetic, rejected input, and episodes with a tiny model's tokenizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rlm_games import calculator, interpreter
-from rlm_games.sums import computed
+from rlm_games.safe_arithmetic import evaluate
 from transformers.utils import get_json_schema
 
 from rlm_plugins.errors import RecipeError
@@ -23,8 +23,8 @@ test_calculator = conformance("rlm_environments", calculator, knobs={"train_rows
 CHARACTERS = "0123456789+-*()= \nacdehilnoprstuxy"
 
 
-def _isolated() -> None:
-    """Skips where programs cannot be run."""
+def _require_isolation() -> None:
+    """Skip the test where programs cannot be isolated."""
     pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
     from rlm_sandbox import SandboxError, shared
 
@@ -38,8 +38,8 @@ def _isolated() -> None:
     ("expression", "value"),
     [("37*48+5", 1781), ("-(2+3)*4", -20), ("7//2", 3), (" 1 ", 1), ("1--1", 2)],
 )
-def test_what_is_computed(expression: str, value: int) -> None:
-    assert computed(expression) == value
+def test_evaluate(expression: str, value: int) -> None:
+    assert evaluate(expression) == value
 
 
 @pytest.mark.parametrize(
@@ -47,47 +47,51 @@ def test_what_is_computed(expression: str, value: int) -> None:
     ["", "2**9**9", "1/2", "1//0", "1.5", "True", "abs(1)", "__import__('os')", "9" * 300, "(" * 150, "a+1", "1 2",
      "*".join(["9" * 9] * 12), "1<<9", "[1]*9", "'a'*9"],
 )  # fmt: skip
-def test_what_is_refused(expression: str) -> None:
+def test_evaluate_rejects(expression: str) -> None:
     with pytest.raises(ValueError, match=r"comput|characters|too large"):
-        computed(expression)
+        evaluate(expression)
 
 
 @pytest.mark.parametrize(
-    ("tool", "called", "told"),
+    ("tool", "call_text", "result_text"),
     [
         ("calculate", "calculate(expression='{sum}')", "> {answer}"),
         ("python", "python(code='print({sum})')", "> {answer}\n"),
     ],
 )
-def test_a_sum_is_worked_out_by_the_tool(tool: Any, called: str, told: str) -> None:
-    """As a `scratch` model would write it: what it is shown parses as a call, and the answer is what it is told."""
+def test_episode_with_tool_call(tool: Any, call_text: str, result_text: str) -> None:
+    """A demonstration of the `scratch` format parses as a call, and the tool returns the reference answer."""
     if tool == "python":
-        _isolated()
+        _require_isolation()
     environment_spec = calculator(train_rows=20, test_rows=4, tool=tool, show="moves", skill=1.0)
-    call, said = environment_spec.train[0], environment_spec.train[1]
-    words = build_tokenizer(CHARACTERS, tools=True)
-    assert words.unk_token_id not in words(call["demonstration"])["input_ids"]
+    call, answer = environment_spec.train[0], environment_spec.train[1]
+    tokenizer = build_tokenizer(CHARACTERS, tools=True)
+    assert tokenizer.unk_token_id not in tokenizer(call["demonstration"])["input_ids"]
 
-    def write(ids: list[list[int]]) -> tuple[list[list[int]], None]:
-        rows = [said if words.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
-        return [words(row["demonstration"] + "<|end|>")["input_ids"] for row in rows], None
+    def generate(ids: list[list[int]]) -> tuple[list[list[int]], None]:
+        targets = [answer if tokenizer.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
+        return [tokenizer(row["demonstration"] + "<|end|>")["input_ids"] for row in targets], None
 
-    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
-    (row,) = table.play([call["prompt"]], [call], write)
-    assert row.episode.transcript == "\n".join([called.format(**call), told.format(**call), call["answer"]])
+    table = EpisodeRunner(environment_spec, tokenizer, end_token_ids=[tokenizer.eos_token_id], max_completion_length=80)
+    (row,) = table.play([call["prompt"]], [call], generate)
+    assert row.episode.transcript == "\n".join([call_text.format(**call), result_text.format(**call), call["answer"]])
     assert row.episode.done
-    prompt = words.apply_chat_template(said["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True)
-    whole = [*row.prompt_ids, *row.completion_ids]
-    assert whole[: len(prompt["input_ids"])] == prompt["input_ids"], "what it is shown is what it will meet"
+    prompt = tokenizer.apply_chat_template(
+        answer["prompt"], add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    ids_of_episode = [*row.prompt_ids, *row.completion_ids]
+    assert ids_of_episode[: len(prompt["input_ids"])] == prompt["input_ids"], (
+        "the demonstration's prompt equals the episode's tokens"
+    )
 
 
-def test_a_question_asks_for_the_sum() -> None:
-    with pytest.raises(RecipeError, match="asks the same of every row") as told:
+def test_question_requires_the_placeholder() -> None:
+    with pytest.raises(RecipeError, match=r"expected a question with \{sum\}") as error:
         calculator(question="sum?")
-    assert (told.value.where, told.value.allowed) == ("environment.question", "text with {sum} in it")
+    assert (error.value.where, error.value.allowed) == ("environment.question", "text with {sum} in it")
 
 
-def test_the_tools_can_be_shown_to_a_model() -> None:
+def test_tools_have_a_json_schema() -> None:
     (tool,) = tools_of(calculator(train_rows=9, test_rows=1).environment())  # type: ignore[misc]
     assert "expression" in get_json_schema(tool)["function"]["parameters"]["properties"]
 
@@ -96,15 +100,15 @@ def test_the_tools_can_be_shown_to_a_model() -> None:
 
 
 @pytest.fixture
-def problems(tmp_path: Path) -> dict[str, Any]:
+def data_set(tmp_path: Path) -> dict[str, Any]:
     file = tmp_path / "problems.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"{n}!", "answer": n}) + "\n" for n in range(6)))
     return {"path": str(file), "test_rows": 2}
 
 
-def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
-    _isolated()
-    environment_spec = interpreter(data=problems)
+def test_programs_run_in_the_sandbox(data_set: dict[str, Any]) -> None:
+    _require_isolation()
+    environment_spec = interpreter(data=data_set)
     assert len(environment_spec.train) == 4
     tool: Any = environment_spec.environment()  # type: ignore[misc]
     assert tool.python("import math\nprint(math.factorial(5))") == "120\n"
@@ -113,32 +117,32 @@ def test_programs_run_in_the_sandbox(problems: dict[str, Any]) -> None:
     assert "expression" not in get_json_schema(tool.python)["function"]["parameters"]["properties"]
 
 
-def test_a_run_stops_where_no_program_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is told what a tool raises: it would learn that every program fails."""
+def test_missing_isolation_is_a_fault_of_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool's exception would reach the model, which would learn that every program fails."""
     sandbox = pytest.importorskip("rlm_sandbox", reason="needs rlm-sandbox")
 
     def refuses(self: object) -> None:
         raise sandbox.SandboxError("there are no locks")
 
     monkeypatch.setattr(type(sandbox.shared()), "start", refuses)
-    environment_spec, words = (
+    environment_spec, tokenizer = (
         calculator(train_rows=20, test_rows=4, tool="python"),
         build_tokenizer(CHARACTERS, tools=True),
     )
-    table = EpisodeRunner(environment_spec, words, ends=[words.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, tokenizer, end_token_ids=[tokenizer.eos_token_id], max_completion_length=80)
     (row,) = table.play([environment_spec.train[0]["prompt"]], [environment_spec.train[0]], lambda rows: ([], None))
     assert row.over
     assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)
 
 
-def test_an_interpreter_needs_a_sandbox_and_problems(problems: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_requires_sandbox_and_path(data_set: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["rlm_games.interpreter"]
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
-        interpreter(data=problems)
+        interpreter(data=data_set)
     with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
         calculator(tool="python")
     monkeypatch.setattr(module, "find_spec", find_spec)
     if find_spec("rlm_sandbox"):
-        with pytest.raises(RecipeError, match="names no `path`"):
+        with pytest.raises(RecipeError, match="`data` requires `path`"):
             interpreter(data={})

@@ -1,4 +1,4 @@
-"""The world: laws, mixtures, levels, what is held out, and what a recipe is told."""
+"""The environment `gym`: contract, mixtures, levels, held-out questions and recipe errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip
 
 from rlm_gym import gym, tasks
 from rlm_gym.__main__ import main
-from rlm_gym.entries import read
 from rlm_gym.environment import TaskSpec
+from rlm_gym.serialization import deserialize
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
@@ -25,7 +25,7 @@ MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_wo
 test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})
 
 
-def test_a_mixture_has_its_weights() -> None:
+def test_mixture_follows_weights() -> None:
     environment_spec = gym(tasks=["gcd", TaskSpec(name="lcm", weight=3.0)], train_rows=400, test_rows=7)
     counts = Counter(row["task"] for row in environment_spec.train)
     assert counts.total() == 400
@@ -33,7 +33,7 @@ def test_a_mixture_has_its_weights() -> None:
     assert Counter(row["task"] for row in environment_spec.test) == {"gcd": 7, "lcm": 7}
 
 
-def test_levels_come_in_blocks_and_get_harder() -> None:
+def test_levels_form_blocks_of_increasing_difficulty() -> None:
     environment_spec = gym(
         tasks=["chain_sum", "acre", TaskSpec(name="gcd", level=1)], levels=[0, 3], train_rows=60, test_rows=6
     )
@@ -46,7 +46,7 @@ def test_levels_come_in_blocks_and_get_harder() -> None:
     assert Counter(row["level"] for row in environment_spec.test if row["task"] == "chain_sum") == {0: 3, 3: 3}
 
 
-def test_what_is_held_out_is_so_for_every_seed_size_level_and_mixture() -> None:
+def test_held_out_questions_do_not_depend_on_seed_size_level_or_mixture() -> None:
     small = {"name": "gcd", "settings": {"max_value": 9}}
     first = gym(tasks=[TaskSpec(**small)], train_rows=300, test_rows=9)
     tested = {row["question"] for row in first.test}
@@ -58,14 +58,14 @@ def test_what_is_held_out_is_so_for_every_seed_size_level_and_mixture() -> None:
         assert [row["question"] for row in other.train] != [row["question"] for row in first.train]
 
 
-def test_a_world_without_instruction_asks_the_question_alone() -> None:
+def test_prompt_without_instruction_is_the_question() -> None:
     (row,) = gym(tasks=["gcd"], train_rows=1, test_rows=0, instruction="").train
     assert row["prompt"] == [{"role": "user", "content": row["question"]}]
     assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
-    assert read(row["entry"])["item"]["answer"] == row["answer"]
+    assert deserialize(row["entry"])["item"]["answer"] == row["answer"]
 
 
-def test_a_sloppy_hand_spoils_what_is_shown_and_nothing_else() -> None:
+def test_slip_changes_demonstrations_only() -> None:
     tasks_ = [TaskSpec(name="spell_backward"), TaskSpec(name="gcd", settings={"max_value": 9})]
     neat, sloppy = (gym(tasks=tasks_, train_rows=400, test_rows=9, slip=slip) for slip in (0.0, 0.6))
     assert neat.test == sloppy.test
@@ -81,23 +81,23 @@ def test_a_sloppy_hand_spoils_what_is_shown_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"name": "chain_sums"}, "did you mean 'chain_sum'"),
-        ({"name": "composite"}, "no task 'composite'"),
+        ({"name": "composite"}, "unknown reasoning-gym task 'composite'"),
         ({"name": "gcd", "settings": {"max_valu": 3}}, "did you mean 'max_value'"),
-        ({"name": "gcd", "settings": {"max_value": -3}}, "refuses these settings"),
+        ({"name": "gcd", "settings": {"max_value": -3}}, "rejects these settings"),
         ({"name": "acre", "level": 1}, "has no levels"),
     ],
 )
-def test_what_is_wrong_is_told(spec: dict[str, object], told: str) -> None:
+def test_recipe_errors(spec: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError) as error:
         gym(tasks=[TaskSpec(**spec)])
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "environment.tasks[0]" in str(error.value)
 
 
-def test_items_that_hang_on_hashes_need_a_seed_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_dependent_tasks_require_pythonhashseed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     with pytest.raises(RecipeError, match="PYTHONHASHSEED=0"):
         gym(tasks=["ransom_note"])
@@ -105,14 +105,14 @@ def test_items_that_hang_on_hashes_need_a_seed_of_them(monkeypatch: pytest.Monke
     assert len(gym(tasks=["ransom_note"], train_rows=3, test_rows=0).train) == 3
 
 
-def test_the_list_shows_every_task() -> None:
+def test_list_prints_every_task() -> None:
     names = [line.split()[1] for line in main(["list"]).splitlines()]
     assert sorted(names) == tasks.names()
     assert len(names) == 105
     assert "max_value: 1000" in main(["show", "gcd"])
 
 
-def test_the_recipe_beside_the_package_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_of_this_package_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register(tmp_path / "site", "rlm-gym", "0", {"gym": "rlm_gym"})
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])

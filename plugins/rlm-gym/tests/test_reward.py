@@ -1,8 +1,7 @@
-"""The reward: laws, what counts as the answer, partial credit, and the nine scorers that would execute it."""
+"""The reward `gym_score`: contract, answer extraction, partial credit, and scorers that would execute the answer."""
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,18 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip install ./plugins/rlm-gym")
 
 from rlm_gym import gym_score, scoring, tasks
-from rlm_gym.beyond import EVALUATED, EXPRESSIONS
-from rlm_gym.entries import written
+from rlm_gym.sandboxed_scorer import EVALUATING_TASKS, EXPRESSION_TASKS
+from rlm_gym.serialization import serialize
 from rlm_sandbox import Program
 
 from rlm_plugins.testing import conformance
 
 
 def entry(task: str, answer: str | None = None, **settings: Any) -> str:
-    """What a row of the task carries; its right answer may be said."""
+    """Return the serialized entry of a test item; `answer` overrides the reference answer."""
     chosen = tasks.settings(task, None, settings, task)
     item = next(islice(tasks.items(task, chosen, "test"), 1))
-    return written({"task": task, "settings": chosen, "item": {**item, "answer": answer or item["answer"]}})
+    return serialize({"task": task, "settings": chosen, "item": {**item, "answer": answer or item["answer"]}})
 
 
 def score(task: str, entry: str, *texts: str, **knobs: Any) -> list[float | None]:
@@ -43,7 +42,7 @@ test_laws = conformance(
 )
 
 
-def test_the_answer_is_what_its_block_holds() -> None:
+def test_answer_is_the_content_of_its_block() -> None:
     texts = [
         "<think>13</think><answer> 12\n</answer>",
         "12",
@@ -58,11 +57,11 @@ def test_the_answer_is_what_its_block_holds() -> None:
     assert score("gcd", GCD, "12", "<answer>12</answer>", untagged="wrong") == [0, 1]
 
 
-def test_partial_credit_is_the_scorers_own_number() -> None:
+def test_partial_credit_is_the_scorers_number() -> None:
     assert score("gcd", GCD, "12", "it's 12.", credit="partial") == [1.0, 0.25]
 
 
-def test_one_task_of_a_mixture_and_the_log() -> None:
+def test_only_and_logged_metrics() -> None:
     logged: dict[str, float] = {}
     rows = (["12", "12", "3", "13"], [GCD, GCD, None, GCD], ["gcd", "lcm", "gcd", "gcd"], logged.__setitem__)
     assert gym_score(*rows, only="gcd") == [1.0, None, None, 0.0]
@@ -71,8 +70,8 @@ def test_one_task_of_a_mixture_and_the_log() -> None:
     assert logged == {"gym/late": 0.0, "gym/failed": 0.0, "gym/gcd": 0.5, "gym/lcm": 1.0}
 
 
-@pytest.mark.parametrize("task", EVALUATED)
-def test_an_answer_that_is_a_program_does_nothing_and_earns_nothing(task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", EVALUATING_TASKS)
+def test_program_as_answer_has_no_effect_and_scores_zero(task: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     mark = tmp_path / "was here"
     attacks = [
@@ -84,14 +83,16 @@ def test_an_answer_that_is_a_program_does_nothing_and_earns_nothing(task: str, t
         "(lambda: 24)()",
     ]
     given = entry(task)
-    score(task, given, "1")  # the sandbox has started
-    start = time.monotonic()
-    assert score(task, given, *attacks, credit="partial", seconds=3.0) == [pytest.approx(0, abs=0.05)] * 6
-    assert time.monotonic() - start < 4
+    score(task, given, "1")  # starts the sandbox
+    logged: dict[str, float] = {}
+    count = len(attacks)
+    scores = gym_score(attacks, [given] * count, [task] * count, logged.__setitem__, credit="partial", seconds=30.0)
+    assert scores == [pytest.approx(0, abs=0.05)] * count
+    assert logged.get("gym/late", 0) == 0, "no attack was executed"
     assert not mark.exists()
 
 
-def test_a_scorer_that_hangs_is_ended_and_the_others_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_scorer_is_killed_and_the_others_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = "def score(entry, answer):\n    while answer == 'hang': pass\n    return float(answer)"
     monkeypatch.setattr(scoring, "SCORER", Program(hangs))
     logged: dict[str, float] = {}
@@ -121,12 +122,12 @@ def test_a_scorer_that_hangs_is_ended_and_the_others_are_scored(monkeypatch: pyt
         ("-" * 5000 + "1", False, False, False),
     ],
 )
-def test_what_is_arithmetic(text: str, sum_: bool, polynomial: bool, integral: bool) -> None:
-    kinds = [EXPRESSIONS[task] for task in ("countdown", "polynomial_multiplication", "simple_integration")]
-    assert [kind.fits(text) for kind in kinds] == [sum_, polynomial, integral]
+def test_arithmetic_grammars(text: str, sum_: bool, polynomial: bool, integral: bool) -> None:
+    kinds = [EXPRESSION_TASKS[task] for task in ("countdown", "polynomial_multiplication", "simple_integration")]
+    assert [kind.accepts(text) for kind in kinds] == [sum_, polynomial, integral]
 
 
-def test_what_is_evaluated_still_scores_as_it_should() -> None:
+def test_literal_answers_still_score() -> None:
     assert score("string_insertion", entry("string_insertion", "AB"), "AB", "['A', 'B']", credit="partial") == [
         1.0,
         0.1,
@@ -135,13 +136,13 @@ def test_what_is_evaluated_still_scores_as_it_should() -> None:
     assert score("spiral_matrix", rows, "1 2 3", "[1, 2, 3]", "[1, 2]", credit="partial") == [1.0, 0.1, 0.0]
 
 
-def test_twenty_four_is_made_of_the_numbers_that_were_given() -> None:
+def test_puzzle24_requires_the_given_numbers() -> None:
     item = {"question": "", "answer": "", "metadata": {"numbers": [2, 3, 4, 1]}}
-    given = written({"task": "puzzle24", "settings": tasks.settings("puzzle24", None, {}, ""), "item": item})
+    given = serialize({"task": "puzzle24", "settings": tasks.settings("puzzle24", None, {}, ""), "item": item})
     assert score("puzzle24", given, "2*3*4*1", "(1*2)*3*4", "6+6+6+6", "24", "2*3*4*1 # 9") == [1, 1, 0, 0, 0]
 
 
-def test_halting_is_a_yes_or_a_no() -> None:
+def test_game_of_life_halting_compares_exactly() -> None:
     assert score("game_of_life_halting", entry("game_of_life_halting", "False"), "False", "True", "no idea") == [
         1,
         0,
@@ -150,7 +151,7 @@ def test_halting_is_a_yes_or_a_no() -> None:
 
 
 @pytest.mark.slow
-def test_the_right_answer_of_every_task_scores_and_another_does_not() -> None:
+def test_reference_answer_of_every_task_scores_and_another_does_not() -> None:
     unanswered = []
     texts, entries, names = [], [], []
     for task in tasks.names():
@@ -159,7 +160,7 @@ def test_the_right_answer_of_every_task_scores_and_another_does_not() -> None:
         if item["answer"] is None:
             unanswered.append(task)
             continue
-        given = written({"task": task, "settings": chosen, "item": item})
+        given = serialize({"task": task, "settings": chosen, "item": item})
         texts += [f"<answer>{item['answer']}</answer>", "<answer>no idea</answer>"]
         entries += [given, given]
         names += [task, task]

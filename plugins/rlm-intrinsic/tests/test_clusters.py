@@ -1,4 +1,4 @@
-"""Clusters: the laws of rewards, shares counted by hand, the entropy's bounds, and an encoder that was really read."""
+"""Clusters: contract, shares by hand, entropy bounds, and a real encoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from rlm_intrinsic import SemanticClusters
-from rlm_intrinsic.embeddings import Alike, linked
+from rlm_intrinsic.embeddings import SentenceClusters, connected_components
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.testing import conformance
@@ -24,12 +24,12 @@ def short(texts: Sequence[str]) -> list[int]:
     return [0]
 
 
-def test_a_row_is_worth_the_share_of_its_cluster() -> None:
+def test_score_is_the_share_of_the_cluster() -> None:
     scores = SemanticClusters()(["q"] * 5, ["6", "6.0", "12/2", "5", ""])
     assert scores == [0.6, 0.6, 0.6, 0.2, 0.0]  # of all rows, the silent one too
 
 
-def test_groups_in_which_all_differ_teach_nothing() -> None:
+def test_groups_without_agreement_score_zero() -> None:
     assert SemanticClusters()(["q"] * 3, ["1", "2", "3"]) == [0.0, 0.0, 0.0]
     assert SemanticClusters()(["q"] * 3, ["1", "2", ""]) == pytest.approx([1 / 3, 1 / 3, 0.0])  # log 2 < log 3
 
@@ -41,26 +41,26 @@ def test_the_entropy_may_be_bounded_on_both_sides() -> None:
     assert SemanticClusters(highest=0.5)(["q"] * 4, split) == [0.0] * 4
 
 
-def test_what_is_the_same_is_the_readers_choice() -> None:
+def test_custom_clustering_function() -> None:
     by = SemanticClusters(by=f"{__file__}:parity")
     assert by(["q"] * 4, ["1", "3", "5", "2"]) == [0.75, 0.75, 0.75, 0.25]
-    with pytest.raises(PartError, match="1 labels for 2 texts"):
+    with pytest.raises(PartError, match="expected 2 labels, got 1"):
         SemanticClusters(by=f"{__file__}:short")(["q"] * 2, ["1", "2"])
     with pytest.raises(RecipeError, match=r"semantic_clusters\.by"):
         SemanticClusters(by="exakt")
 
 
-def test_links_do_not_depend_on_the_order() -> None:
+def test_components_do_not_depend_on_order() -> None:
     vectors = torch.nn.functional.normalize(torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), dim=-1)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    labels, other = linked(vectors, 0.7), linked(vectors[order], 0.7)
+    labels, other = connected_components(vectors, 0.7), connected_components(vectors[order], 0.7)
     assert 1 < len(set(labels)) < 12
     for i in range(12):
         for j in range(12):
             assert (other[i] == other[j]) == (labels[order[i]] == labels[order[j]])
 
 
-def test_an_encoder_says_what_is_alike(tmp_path: Path) -> None:
+def test_clusters_from_an_encoder(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -72,7 +72,7 @@ def test_an_encoder_says_what_is_alike(tmp_path: Path) -> None:
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     BertModel(BertConfig(vocab_size=5, **size)).save_pretrained(tmp_path)
     texts = ["red car", "blue", "red  car", "blue car red"]
-    labels = Alike(str(tmp_path), similarity=0.9999, batch_size=2)(texts)
+    labels = SentenceClusters(str(tmp_path), similarity=0.9999, batch_size=2)(texts)
     assert labels[0] == labels[2]  # other text, same tokens; and padded differently
     assert len({labels[0], labels[1], labels[3]}) == 3
-    assert len(set(Alike(str(tmp_path), similarity=-1.0)(texts))) == 1
+    assert len(set(SentenceClusters(str(tmp_path), similarity=-1.0)(texts))) == 1

@@ -1,7 +1,7 @@
-"""The laws of PRIME's parts, and of its row."""
+"""Contract tests of PRIME's parts and algorithm."""
 
 import pytest
-from rlm_process.implicit import ImplicitReward
+from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
 
 from rlm_plugins.testing import conformance

@@ -1,4 +1,4 @@
-"""Process reward models of both kinds, made here: loaded from a folder, read step by step, aggregated."""
+"""Process reward models of both kinds: loading, scores per step, aggregation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.grader import Grader, kind_of, loaded
-from rlm_process.process_model import ProcessReward, ProcessRewards, aggregated, in_steps
-from rlm_process.reader import Asked
-from rlm_process.steps import cutter, own_steps
+from rlm_process.prm_inputs import PRMInput
+from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
+from rlm_process.process_model import ProcessReward, ProcessRewards, aggregate, nonblank_texts
+from rlm_process.step_boundaries import step_cutter, step_spans
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -46,7 +46,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @cache
 def folder(kind: str) -> str:
-    """A model with random weights, large enough that steps differ; in float64, so that no law fails by rounding."""
+    """Save a model with large random weights, in float64, so that no contract test fails by rounding."""
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_labels": 1 if kind == "one" else 2}
     with torch.random.fork_rng(devices=[]):
@@ -61,23 +61,23 @@ def folder(kind: str) -> str:
 
 
 def read(kind: str, text: str) -> torch.Tensor:
-    """Logits of every token, alone and without padding, by transformers itself."""
+    """Return the logits of every token of one unpadded text, by transformers."""
     model = KINDS[kind].from_pretrained(folder(kind), dtype="auto").eval()
     return model(input_ids=torch.tensor([tokenizer()(text)["input_ids"]])).logits[0].detach()
 
 
-LINES = cutter("lines", tokenizer(), where="steps")
+LINES = step_cutter("lines", tokenizer(), where="steps")
 
 
 @pytest.mark.parametrize("kind", ["labels", "words", "one"])
-def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
-    grader = Grader(*loaded(folder(kind), "cpu"), separator="\n", words=("+", "-"), longest=60, batch_size=2)
+def test_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
+    scorer = StepScorer(*load_cached(folder(kind), "cpu"), separator="\n", words=("+", "-"), longest=60, batch_size=2)
     steps = ["1+1=2\n", "2+2=5\n\n", "9"]
     text = "1+1?" + "1+1=2\n2+2=5\n9\n"
-    asked = grader.asked("1+1?", steps)
-    assert grader.tokenizer.decode(asked.ids) == text
-    assert [text[place] for place in asked.places] == ["\n"] * 3
-    logits = read(kind, text)[asked.places]
+    encode = scorer.encode("1+1?", steps)
+    assert scorer.tokenizer.decode(encode.ids) == text
+    assert [text[place] for place in encode.places] == ["\n"] * 3
+    logits = read(kind, text)[encode.places]
     if kind == "labels":
         expected = logits.softmax(-1)[:, 1]
     elif kind == "one":
@@ -85,86 +85,90 @@ def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
     else:
         good, bad = (logits[:, tokenizer()(word)["input_ids"][0]] for word in "+-")
         expected = (good - bad).sigmoid()
-    more = [grader.asked("2?", ["1"]), Asked([5, 6], []), asked]  # read in another company, padded
-    found = grader.scores([asked, *more])
+    more = [scorer.encode("2?", ["1"]), PRMInput([5, 6], []), encode]  # read in another company, padded
+    found = scorer.scores([encode, *more])
     assert found[0] == pytest.approx(expected.tolist(), abs=1e-5)
     assert found[3] == pytest.approx(found[0], abs=1e-5)
     assert found[2] == []
     assert len({round(x, 3) for x in found[0]}) > 1
 
 
-def test_what_is_too_long_is_not_read() -> None:
-    grader = Grader(*loaded(folder("labels"), "cpu"), separator="\n", words=("+", "-"), longest=8, batch_size=2)
-    asked = grader.asked("1+1?", ["1+\n", "2\n", "3\n"])
-    assert len(asked.ids) == 7
-    short, long = grader.scores([grader.asked("1+1?", ["1+\n"]), asked])
+def test_steps_beyond_the_limit_score_zero() -> None:
+    scorer = StepScorer(
+        *load_cached(folder("labels"), "cpu"), separator="\n", words=("+", "-"), longest=8, batch_size=2
+    )
+    encode = scorer.encode("1+1?", ["1+\n", "2\n", "3\n"])
+    assert len(encode.ids) == 7
+    short, long = scorer.scores([scorer.encode("1+1?", ["1+\n"]), encode])
     assert long == pytest.approx([*short, 0.0, 0.0])
-    assert grader.scores([grader.asked("1+1?" * 9, ["1"])]) == [[0.0]]
+    assert scorer.scores([scorer.encode("1+1?" * 9, ["1"])]) == [[0.0]]
 
 
-def test_a_separator_that_can_be_seen() -> None:
-    """White space between steps stays, behind it."""
-    grader = Grader(*loaded(folder("words"), "cpu"), separator=" a", words=("+", "-"), longest=60, batch_size=2)
-    asked = grader.asked("1?", ["1\n\n", "2\n"])
-    assert grader.tokenizer.decode(asked.ids) == "1?1 a\n\n2 a"
-    assert [grader.tokenizer.decode(asked.ids[place]) for place in asked.places] == ["a", "a"]
+def test_visible_separator() -> None:
+    """White space between steps follows the separator."""
+    scorer = StepScorer(
+        *load_cached(folder("words"), "cpu"), separator=" a", words=("+", "-"), longest=60, batch_size=2
+    )
+    encode = scorer.encode("1?", ["1\n\n", "2\n"])
+    assert scorer.tokenizer.decode(encode.ids) == "1?1 a\n\n2 a"
+    assert [scorer.tokenizer.decode(encode.ids[place]) for place in encode.places] == ["a", "a"]
 
 
 def test_steps_of_an_answer() -> None:
     ids = tokenizer()(SOLUTION)["input_ids"]
-    steps, places = in_steps([*ids, 1], tokenizer(), own_steps([[*ids, 1]], LINES)[0])
+    steps, places = nonblank_texts([*ids, 1], tokenizer(), step_spans([[*ids, 1]], LINES)[0])
     assert steps == ["1+1=2\n", "2+2=5\n\n", "9"]
     assert [SOLUTION[: place + 1] for place in places[:2]] == ["1+1=2\n", "1+1=2\n2+2=5\n\n"]
     assert places[2] == len(ids), "the end token belongs to the last step"
-    assert in_steps([1], tokenizer(), own_steps([[1]], LINES)[0]) == ([], [])
+    assert nonblank_texts([1], tokenizer(), step_spans([[1]], LINES)[0]) == ([], [])
 
 
 @pytest.mark.parametrize(("over", "expected"), [("min", 0.25), ("product", 0.1), ("last", 0.8), ("mean", 1.55 / 3)])
-def test_one_number_of_an_answer(over: Any, expected: float) -> None:
-    assert aggregated([0.5, 0.25, 0.8], over) == pytest.approx(expected)
-    assert aggregated([], over) == 0.0
+def test_aggregation(over: Any, expected: float) -> None:
+    assert aggregate([0.5, 0.25, 0.8], over) == pytest.approx(expected)
+    assert aggregate([], over) == 0.0
 
 
 @pytest.mark.parametrize("kind", ["labels", "words"])
-def test_as_a_reward_and_step_by_step(kind: str) -> None:
-    """Both say the same of the same answer, whatever the policy's tokens are."""
+def test_reward_and_shaper_agree(kind: str) -> None:
+    """Both give the same scores for the same text, independent of the policy's tokenizer."""
     reward = ProcessReward(path=folder(kind), over="product")
     dense = ProcessRewards(path=folder(kind), weight=2.0)
     ids = [[*tokenizer()(text)["input_ids"], 1] for text in (SOLUTION, "5", "")]
     mask = torch.arange(20) < torch.tensor([[len(row)] for row in ids])
     found = dense(mask, ["1+1?"] * 3, ids, tokenizer()) / 2
-    steps, places = in_steps(ids[0], tokenizer(), own_steps(ids, LINES)[0])
-    grader = reward.grader
-    expected = grader.scores([grader.asked("1+1?", steps)])[0]
+    steps, places = nonblank_texts(ids[0], tokenizer(), step_spans(ids, LINES)[0])
+    scorer = reward.scorer
+    expected = scorer.scores([scorer.encode("1+1?", steps)])[0]
     assert found[0][places].tolist() == pytest.approx(expected, abs=1e-6)
     assert found.count_nonzero(1).tolist() == [3, 1, 0]
     scores = reward(["1+1?"] * 3, [SOLUTION, "5", ""])
     assert scores == pytest.approx([found[0][places].prod().item(), found[1].sum().item(), 0.0], abs=1e-6)
 
 
-def test_in_a_world_that_answers_it_reads_the_policys_words_alone() -> None:
-    """``1+1=2`` of the policy, a line of the world, ``5`` of the policy: two steps, the world in neither."""
+def test_observations_are_not_scored() -> None:
+    """``1+1=2`` of the policy, an observation, ``5`` of the policy: two steps, without the observation."""
     said, heard, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
     ids = [[*said, *heard, *more]]
     mask = torch.tensor([[True] * len(said) + [False] * len(heard) + [True] * len(more)])
     dense = ProcessRewards(path=folder("labels"))
     found = dense(mask, ["1+1?"], ids, tokenizer(), torch.zeros(mask.shape))[0]
-    asked = dense.grader.asked("1+1?", ["1+1=2", "5"])
+    encode = dense.scorer.encode("1+1?", ["1+1=2", "5"])
     places = [len(said) - 1, len(ids[0]) - 1]
-    assert found[places].tolist() == pytest.approx(dense.grader.scores([asked])[0], abs=1e-6)
+    assert found[places].tolist() == pytest.approx(dense.scorer.scores([encode])[0], abs=1e-6)
     assert found.count_nonzero() == 2
 
 
-def test_what_is_no_process_reward_model(tmp_path: Path) -> None:
-    assert kind_of(folder("labels")) == "TokenClassification"
-    with pytest.raises(RecipeError, match=r"no process reward model(.|\n)*reward `reward_model`"):
+def test_other_models_are_recipe_errors(tmp_path: Path) -> None:
+    assert model_kind(folder("labels")) == "TokenClassification"
+    with pytest.raises(RecipeError, match=r"not a process reward model(.|\n)*reward `reward_model`"):
         ProcessReward(path=folder("whole")).check()
-    with pytest.raises(RecipeError, match="no model can be read"):
+    with pytest.raises(RecipeError, match="unreadable model"):
         ProcessReward(path=str(tmp_path)).check()
     with pytest.raises(RecipeError, match="there is no file or folder"):
         ProcessRewards(path=str(tmp_path / "nothing")).check()
-    with pytest.raises(RlmError, match="are one token"):
-        ProcessReward(path=folder("words"), good="+", bad="+").grader  # noqa: B018
+    with pytest.raises(RlmError, match="requires two tokens"):
+        ProcessReward(path=folder("words"), good="+", bad="+").scorer  # noqa: B018
 
 
 test_reward = conformance("rlm_rewards", ProcessReward, knobs={"path": folder("words"), "over": "mean", "longest": 64})

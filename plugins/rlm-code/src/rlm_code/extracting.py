@@ -1,4 +1,4 @@
-"""Where in a completion the program stands."""
+"""Extraction of the program from a completion."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ _PYTHON = {"", "python", "py", "python3"}
 
 
 def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> str | None:
-    """The program a completion commits to, after its thinking; None when there is none.
+    """Return the final program of a completion, after its thinking; None if there is none.
 
-    A block that is never closed was cut off: nothing after it counts, and it does not either.
+    An unclosed block was truncated: neither it nor any earlier block counts then.
 
     >>> program("<think>```python\\n1\\n```</think>so\\n```python\\nx = 2\\n```\\nit is")
     'x = 2\\n'
     >>> program("```\\nx = 1\\n```\\n```python\\nx = 2"), program("x = 1"), program("x = 1", unfenced="whole")
     (None, None, 'x = 1')
     """
-    said = spoken(text)
-    if said is None:
+    answer_part = after_thinking(text)
+    if answer_part is None:
         return None
-    blocks, whole = _blocks(said)
-    if not whole:
+    blocks, all_closed = _blocks(answer_part)
+    if not all_closed:
         return None
     if not blocks:
-        return said if unfenced == "whole" and "```" not in said and said.strip() else None
+        return answer_part if unfenced == "whole" and "```" not in answer_part and answer_part.strip() else None
     if block == "only" and len(blocks) > 1:
         return None
     return blocks[0 if block == "first" else -1]
 
 
-def spoken(text: str) -> str | None:
-    """What follows the thinking; None when it was never closed.
+def after_thinking(text: str) -> str | None:
+    """Return the text after the thinking; None if the thinking is not closed.
 
-    >>> spoken("<think>a</think>b"), spoken("b"), spoken("<think>a")
+    >>> after_thinking("<think>a</think>b"), after_thinking("b"), after_thinking("<think>a")
     ('b', 'b', None)
     """
     _, closed, after = text.rpartition("</think>")
-    said = after if closed else text
-    return None if "<think>" in said else said
+    answer_part = after if closed else text
+    return None if "<think>" in answer_part else answer_part
 
 
 def _blocks(text: str) -> tuple[list[str], bool]:
-    """The closed Python blocks of `text`, and whether the last block is closed."""
-    found: list[str] = []
+    """Return the closed Python blocks of `text`, and True if the last block is closed."""
+    blocks: list[str] = []
     opened: tuple[int, str] | None = None
     for mark in _FENCE.finditer(text):
         if opened is None:
             opened = mark.end() + 1, mark[1].lower()
         elif not mark[1]:  # a fence with a language inside a block is part of it
             start, language = opened
-            found += [dedent(text[start : mark.start()])] if language in _PYTHON else []
+            blocks += [dedent(text[start : mark.start()])] if language in _PYTHON else []
             opened = None
-    return found, opened is None
+    return blocks, opened is None

@@ -1,4 +1,4 @@
-"""Grades one program: asks the sandbox, compares here, and stops when the score is settled."""
+"""Grading of one program: runs in the sandbox, compares in this process, stops once the score is settled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlm_code.cases import Tests
 
 
 class Grade(NamedTuple):
-    """How a program did.
+    """The outcome of a program.
 
     Args:
-        share: Of the cases that passed.
-        end: ``passed``, or what happened at the first case that did not: wrong, error, late, died, garbled.
+        share: Share of the cases that passed.
+        end: ``passed``, or the outcome of the first case that failed: wrong, error, late, died, garbled.
     """
 
     share: float
@@ -23,36 +23,38 @@ class Grade(NamedTuple):
 
 
 def grade(sandbox: Sandbox, program: str, tests: Tests, limits: Limits, *, every_case: bool) -> Grade:
-    """Runs the cases in order; without `every_case` only up to the first that fails.
+    """Run the cases in order; without `every_case` only up to the first failure.
 
-    After a case that is late or dies no other is run: they count as failed.
+    After a case that is late or crashes, the remaining cases are not run and count as failed.
     """
-    outputs = sandbox.run(Program(tests.before(program)), tests.inputs, limits)
+    outputs = sandbox.run(Program(tests.with_prelude(program)), tests.inputs, limits)
     if tests.checker:
-        outputs = _judged(sandbox, list(outputs), tests, limits)
+        outputs = _check_outputs(sandbox, list(outputs), tests, limits)
     passed, end = 0, "passed"
-    for given, expected, output in zip(tests.inputs, tests.expected, outputs, strict=True):
-        verdict = output.status if output.status != "ok" else "passed" if _right(given, expected, output) else "wrong"
-        passed += verdict == "passed"
-        if verdict != "passed":
-            end = verdict if end == "passed" else end
+    for case, expected, output in zip(tests.inputs, tests.expected, outputs, strict=True):
+        outcome: str = output.status
+        if outcome == "ok":
+            outcome = "passed" if _is_correct(case, expected, output) else "wrong"
+        passed += outcome == "passed"
+        if outcome != "passed":
+            end = outcome if end == "passed" else end
             if not every_case:
                 break
     return Grade(passed / len(tests.inputs), end)
 
 
-def _right(given: Input, expected: object, output: Output) -> bool:
+def _is_correct(given: Input, expected: object, output: Output) -> bool:
     if isinstance(given, Stdin) and isinstance(expected, str):
         return same_text(output.value, expected)
     return same(output.value, expected)
 
 
-def _judged(sandbox: Sandbox, outputs: list[Output], tests: Tests, limits: Limits) -> Iterator[Output]:
-    """What a data set's own function says of each output; it runs where programs run, and without one."""
-    for given, output in zip(tests.inputs, outputs, strict=True):
-        if output.status != "ok" or not isinstance(given, Stdin):
+def _check_outputs(sandbox: Sandbox, outputs: list[Output], tests: Tests, limits: Limits) -> Iterator[Output]:
+    """Yield the verdict of the data set's checker on each output; it runs in a sandbox process without the program."""
+    for case, output in zip(tests.inputs, outputs, strict=True):
+        if output.status != "ok" or not isinstance(case, Stdin):
             yield output
             continue
-        question = Check(f"assert check({given.text!r}, {output.value!r})", setup=tests.checker)
-        (answer,) = sandbox.run(Program(""), [question], limits)
-        yield Output("ok", answer.status == "ok")
+        check = Check(f"assert check({case.text!r}, {output.value!r})", setup=tests.checker)
+        (verdict,) = sandbox.run(Program(""), [check], limits)
+        yield Output("ok", verdict.status == "ok")

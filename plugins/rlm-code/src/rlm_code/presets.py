@@ -1,4 +1,4 @@
-"""The usual data sets: what their rows ask, and how their tests become ours (`rlm_code.cases`)."""
+"""The usual data sets: the questions of their examples, and their tests in the formats of `rlm_code.cases`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_code.cases import BadTests, parsed
+from rlm_code.cases import BadTests, parse_source
 from rlm_code.livecode import livecode_question, livecode_tests
-from rlm_code.names import asked_of_the_program, imported_from, test_functions
+from rlm_code.program_names import imported_names, program_names, test_functions
 
 Example = Mapping[str, Any]
 Json = dict[str, Any]
@@ -17,16 +17,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Preset:
-    """How the rows of a data set are read.
+    """A data set and how to read its examples.
 
     Args:
-        about: What it is, for its docstring.
+        about: Description, used in the environment's docstring.
         path: Its name on the hub.
-        question: Example → what to ask.
+        question: Example → question.
         tests: Example → its tests.
-        solution: Example → the data set's own program; None where it has none.
-        config: Which of several data sets under one name.
-        split: What is trained on.
+        solution: Example → the data set's own program; None if it has none.
+        config: Configuration among several under one name.
+        split: The training split.
     """
 
     about: str
@@ -39,11 +39,11 @@ class Preset:
 
 
 def human_eval_tests(row: Example) -> Json:
-    """``check(candidate)``, with the prompt's helpers on both sides; the stub of the function itself is replaced."""
+    """Return ``check(candidate)`` with the prompt's helpers on both sides, without the stub of the function itself."""
     entry = str(row["entry_point"])
-    prompt = parsed(str(row["prompt"]), "the prompt")
+    prompt = parse_source(str(row["prompt"]), "the prompt")
     test = f"{row['prompt']}\n{row['test']}"
-    if "check" not in [node.name for node in parsed(test, "the test").body if isinstance(node, ast.FunctionDef)]:
+    if "check" not in [node.name for node in parse_source(test, "the test").body if isinstance(node, ast.FunctionDef)]:
         raise BadTests("the test defines no check(candidate)")
     helpers = [node for node in prompt.body if getattr(node, "name", "") != entry]
     prelude = ast.unparse(ast.Module(helpers, []))
@@ -51,42 +51,42 @@ def human_eval_tests(row: Example) -> Json:
 
 
 def mbpp_question(row: Example) -> str:
-    """The task, and the first of its tests: without it nobody knows the name."""
+    """Return the task and the first of its tests, which shows the function's name."""
     return f"{row.get('text') or row['prompt']}\n\nYour code should pass this test:\n{row['test_list'][0]}"
 
 
 def mbpp_tests(row: Example) -> Json:
-    """Each assert is a case."""
+    """Return each assert as a case."""
     setup = "\n".join([*(row.get("test_imports") or []), row.get("test_setup_code") or ""])
     checks = list(row["test_list"])
-    names, modules = asked_of_the_program(checks, setup)
+    names, modules = program_names(checks, setup)
     if not names:
-        raise BadTests("no test asks anything of the program")
+        raise BadTests("no test uses a name of the program")
     setup = "\n".join([*(f"import {module}" for module in modules), setup])
     return {"asserts": {"setup": setup, "names": names, "checks": checks}}
 
 
 def kodcode_tests(row: Example) -> Json:
-    """A pytest file that imports from ``solution``: each test function is a case."""
+    """Return each test function of a pytest file that imports from ``solution`` as a case."""
     source = str(row["test"])
-    functions, names = test_functions(source), imported_from(source, "solution")
+    functions, names = test_functions(source), imported_names(source, "solution")
     if not functions:
-        raise BadTests("there is no test function")
+        raise BadTests("there are no test functions")
     if not names:
         raise BadTests("the tests import nothing from `solution`")
     return {"asserts": {"setup": source, "names": names, "checks": [f"{name}()" for name in functions]}}
 
 
 def kodcode_question(row: Example) -> str:
-    """The question, and the declarations the tests rely on."""
+    """Return the question and the declarations that the tests rely on."""
     declared = [info["function_declaration"] for info in row.get("test_info") or [] if info.get("function_declaration")]
-    return "\n\n".join(
-        [str(row["question"]), *(["Use these declarations:\n" + "\n".join(declared)] if declared else [])]
-    )
+    if not declared:
+        return str(row["question"])
+    return f"{row['question']}\n\nUse these declarations:\n" + "\n".join(declared)
 
 
 def _column(*names: str) -> Callable[[Example], Any]:
-    """The first of these columns that is there."""
+    """Return a function that reads the first of these columns that exists."""
 
     def value(row: Example) -> Any:
         return next((row[name] for name in names if name in row), None) if len(names) > 1 else row[names[0]]
@@ -104,7 +104,7 @@ PRESETS = {
         split="test",
     ),
     "mbpp": Preset(
-        "MBPP: 974 short tasks with three asserts each (arXiv 2108.07732); `config: sanitized`: the 427 checked ones.",
+        "MBPP: 974 short tasks with three asserts each (arXiv 2108.07732); `config: sanitized`: the 427 verified ones.",
         "google-research-datasets/mbpp",
         mbpp_question,
         mbpp_tests,
@@ -127,7 +127,7 @@ PRESETS = {
         split="test",
     ),
     "code_table": Preset(
-        "Any table with the columns `problem` and `tests` (as `rlm_code.cases` says), perhaps a `solution`.",
+        "Any table with the columns `problem` and `tests` (formats: `rlm_code.cases`), optionally a `solution`.",
         "",
         _column("problem"),
         _column("tests"),

@@ -1,4 +1,4 @@
-"""r: does the program pass its tests? (hook ``rlm_rewards``)"""
+"""r: share of unit tests passed by the generated program (hook ``rlm_rewards``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from rlm_sandbox import Limits, SandboxError, shared
 
-from rlm_code.cases import BadTests, Tests, read
+from rlm_code.cases import BadTests, Tests, parse_tests
 from rlm_code.extracting import Block, Unfenced, program
 from rlm_code.grading import Grade, grade
 from rlm_plugins.errors import PartError
@@ -36,67 +36,89 @@ def code_tests(
     modules: Sequence[str] = (),
     workers: Count | None = None,
 ) -> list[float | None]:
-    """1 if the program in the completion passes all tests of its row, else 0; or the share it passes.
+    """Return 1 if the completion's program passes all tests of its example, else 0; or the share that it passes.
 
     r = passed / cases for `credit` "share", and 1 only where that is 1 for "all", which stops at the first failure.
 
-    The program is the last (`block`: first, only) fenced Python block after the thinking; one that is not closed was
-    cut off and scores 0. `unfenced` "whole" takes a completion without fences as the program. The column `tests`
-    holds standard input and output, calls and values, asserts, or a checker: see `rlm_code.cases`. Each case has
-    `seconds` of the clock and `megabytes`; after one that is late or crashes the others count as failed.
+    The program is the last (`block`: first, only) fenced Python block after the thinking. An unclosed block was
+    truncated and scores 0. `unfenced` "whole" treats a completion without fences as the program. The column `tests`
+    holds standard input and output, calls and values, asserts, or a checker: see `rlm_code.cases`. Each case has a
+    limit of `seconds` of wall time and of `megabytes`. After a case that is late or crashes, the remaining cases count
+    as failed.
 
     Programs run in rlm-sandbox, `workers` at once (by default one per core of this process), with the standard
-    library and the installed `modules`. Tests run in another process, and answers are compared in this one: a
-    program can neither read its tests nor say that it passed. A row without tests is not scored: None. Logged:
+    library and the installed `modules`. Tests run in another process, and answers are compared in this one, so that a
+    program can neither read its tests nor report success itself. An example without tests is not scored: None. Logged:
     ``code_late``, ``code_died``, ``code_error``, ``code_wrong``, ``code_missing``, as shares of the batch.
     Source: unit-test rewards as in CodeRL, arXiv 2207.01780; the partial credit is APPS's test case average.
+
+    Args:
+        completions: Text of each completion (B).
+        tests: Tests of each completion's example.
+        log_metric: Called with name and value of each metric.
+        credit: All tests, or the share that passes.
+        block: The fenced block that counts.
+        unfenced: Handling of completions without fences.
+        seconds: Time limit per case.
+        megabytes: Memory limit per case.
+        modules: Installed modules that programs may import.
+        workers: Number of sandbox processes.
+
+    Returns:
+        One score in [0, 1], or None, per completion.
 
     >>> code_tests(["```python\\ndef f(x): return x + 1\\n```"], ['{"calls": {"name": "f", "cases": [[[1], 2]]}}'])
     [1.0]
     """
     limits = Limits(seconds=seconds, memory=megabytes << 20)
     jobs = [
-        _job(text, column, row, block, unfenced)
+        _program_and_tests(text, column, row, block, unfenced)
         for row, (text, column) in enumerate(zip(completions, tests, strict=True))
     ]
-    todo = [job for job in dict.fromkeys(jobs) if job is not None and job[0] is not None]
+    unique_jobs = [job for job in dict.fromkeys(jobs) if job is not None and job[0] is not None]
     sandbox = shared(workers, modules)
 
-    def graded(job: Job) -> Grade:
+    def grade_job(job: ProgramTests) -> Grade:
         source, cases = job
         return grade(sandbox, source or "", cases, limits, every_case=credit == "share")
 
     try:
-        if todo:
+        if unique_jobs:
             sandbox.start()
         with ThreadPoolExecutor(sandbox.size) as threads:
-            grades = dict(zip(todo, threads.map(graded, todo), strict=True))
+            grades = dict(zip(unique_jobs, threads.map(grade_job, unique_jobs), strict=True))
     except SandboxError as error:
         raise PartError(str(error)) from None
-    found = [None if job is None else grades.get(job, Grade(0.0, "missing")) for job in jobs]
-    if log_metric is not None and found:
-        _log(log_metric, found, bool(todo) and not sandbox.sandboxed)
-    return [None if each is None else each.share if credit == "share" else float(each.share == 1) for each in found]
+    results = [None if job is None else grades.get(job, Grade(0.0, "missing")) for job in jobs]
+    if log_metric is not None and results:
+        _log(log_metric, results, bool(unique_jobs) and not sandbox.sandboxed)
+    return [None if result is None else _credited(result.share, credit) for result in results]
 
 
-Job = tuple[str | None, Tests]
+def _credited(share: float, credit: Credit) -> float:
+    return share if credit == "share" else float(share == 1)
 
 
-def _job(text: str, column: object, row: int, block: Block, unfenced: Unfenced) -> Job | None:
+ProgramTests = tuple[str | None, Tests]
+
+
+def _program_and_tests(text: str, column: object, row: int, block: Block, unfenced: Unfenced) -> ProgramTests | None:
     if column is None or column == "":
         return None
     try:
-        return program(text, block, unfenced), (_read(column) if isinstance(column, str) else read(column))
+        return program(text, block, unfenced), (
+            _parse_cached(column) if isinstance(column, str) else parse_tests(column)
+        )
     except BadTests as error:
-        raise PartError(f"sample {row}: its tests cannot be used: {error}", hint="see rlm_code.cases") from None
+        raise PartError(f"sample {row}: unusable tests: {error}", hint="see rlm_code.cases") from None
 
 
-_read = lru_cache(maxsize=4096)(read)
+_parse_cached = lru_cache(maxsize=4096)(parse_tests)
 
 
-def _log(log: Log, found: Sequence[Grade | None], unsandboxed: bool) -> None:
-    ends = Counter(each.end for each in found if each is not None)
+def _log(log: Log, results: Sequence[Grade | None], unsandboxed: bool) -> None:
+    counts = Counter(result.end for result in results if result is not None)
     for name in ("late", "died", "error", "wrong", "missing"):
-        log(f"code_{name}", ends[name] / len(found))
+        log(f"code_{name}", counts[name] / len(results))
     if unsandboxed:
         log("code_unsandboxed", 1.0)

@@ -1,4 +1,4 @@
-"""Arithmetic that is too hard for the model's head, and a calculator beside it, or Python."""
+"""Arithmetic with a calculator or Python as a tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rlm_games.game import Count, Share, Show
 from rlm_games.interpreter import Interpreter, require_sandbox
-from rlm_games.sums import computed
+from rlm_games.safe_arithmetic import evaluate
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import describe
@@ -20,7 +20,7 @@ Tool = Literal["calculate", "python"]
 
 
 class Calculator(Environment):
-    """A tool that computes."""
+    """Environment with a calculator as its only tool."""
 
     turns = 4
 
@@ -32,8 +32,8 @@ class Calculator(Environment):
 
         Returns:
             The value.
-        """
-        return str(computed(expression))
+        """  # the tool's description in the prompt, hence no change of its text
+        return str(evaluate(expression))
 
 
 def calculator(
@@ -47,51 +47,56 @@ def calculator(
     skill: Share = 0.25,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Products and sums of three numbers, and a calculator: `calculate(expression)`. Reward: `accuracy`, say.
+    """Build products and sums of three numbers with the tool `calculate(expression)`; reward: for example `accuracy`.
 
-    A row is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. ``tool: python`` lays the interpreter
-    beside it instead, for programs that print the value. With ``show: moves`` a row is one turn of somebody who mostly
-    guesses and, with probability `skill`, calls the tool and repeats what it says (`demonstration`; a call as the
-    `scratch` model with ``tools: true`` writes it). Sums are held out; at most half of all there are (2187 of one
-    digit) are made.
+    An example is a question (``{sum}`` in `question`: ``37*48+5``) and its `answer`. ``tool: python`` provides the
+    Python interpreter instead, for programs that print the value. With ``show: moves`` an example is one turn of a
+    demonstrator (column `demonstration`). With probability `skill` it calls the tool and repeats the result, else it
+    guesses wrongly. Calls have the format of the `scratch` model with ``tools: true``. Questions are held out. At most
+    half of all possible questions (2187 with one digit) are generated.
     """
     if "{sum}" not in question:
-        problem = f"found {describe(question)}, which asks the same of every row"
+        problem = f"expected a question with {{sum}}, got {describe(question)}"
         raise RecipeError(problem, where="environment.question", allowed="text with {sum} in it")
     if tool == "python":
         require_sandbox()
-    chance = random.Random(f"calculator {seed}")
-    most = (9 * 10 ** (digits - 1)) ** 3 * len("*+-") * len("+-")
+    rng = random.Random(f"calculator {seed}")
+    num_possible = (9 * 10 ** (digits - 1)) ** 3 * len("*+-") * len("+-")
     sums: dict[str, None] = {}
-    while len(sums) < min(train_rows + test_rows, most // 2):
-        sums[_sum(chance, digits)] = None
-    rows = [_row(text, question) for text in sums]
-    train, test = rows[test_rows:], rows[:test_rows]
+    while len(sums) < min(train_rows + test_rows, num_possible // 2):
+        sums[_random_expression(rng, digits)] = None
+    examples = [_example(text, question) for text in sums]
+    train, test = examples[test_rows:], examples[:test_rows]
     if show == "moves":
-        train = [turn for row in train for turn in _shown(row, tool, chance, skill)]
+        train = [turn for example in train for turn in _demonstration(example, tool, rng, skill)]
     return EnvironmentSpec(train=train, test=test, environment=Interpreter if tool == "python" else Calculator)
 
 
-def _sum(chance: random.Random, digits: int) -> str:
-    a, b, c = (chance.randrange(10 ** (digits - 1), 10**digits) for _ in range(3))
-    return f"{a}{chance.choice('*+-')}{b}{chance.choice('+-')}{c}"
+def _random_expression(rng: random.Random, digits: int) -> str:
+    """Return a random expression of three numbers."""
+    a, b, c = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(3))
+    return f"{a}{rng.choice('*+-')}{b}{rng.choice('+-')}{c}"
 
 
-def _row(text: str, question: str) -> dict[str, Any]:
-    prompt = [{"role": "user", "content": question.replace("{sum}", text)}]
-    return {"prompt": prompt, "sum": text, "answer": str(computed(text))}
+def _example(expression: str, question: str) -> dict[str, Any]:
+    """Return the example of an expression."""
+    prompt = [{"role": "user", "content": question.replace("{sum}", expression)}]
+    return {"prompt": prompt, "sum": expression, "answer": str(evaluate(expression))}
 
 
-def _shown(row: dict[str, Any], tool: Tool, chance: random.Random, skill: float) -> list[dict[str, Any]]:
-    if chance.random() >= skill:
-        guess = str(int(row["answer"]) + chance.choice([-2, -1, 1, 2]))
-        return [{**row, "demonstration": guess}]
-    name, value, end = ("code", f"print({row['sum']})", "\n") if tool == "python" else ("expression", row["sum"], "")
+def _demonstration(example: dict[str, Any], tool: Tool, rng: random.Random, skill: float) -> list[dict[str, Any]]:
+    """Return the demonstrator's turns on one example: a wrong guess, or a tool call and its answer."""
+    if rng.random() >= skill:
+        guess = str(int(example["answer"]) + rng.choice([-2, -1, 1, 2]))
+        return [{**example, "demonstration": guess}]
+    name, value, end = (
+        ("code", f"print({example['sum']})", "\n") if tool == "python" else ("expression", example["sum"], "")
+    )
     call = {"type": "function", "function": {"name": tool, "arguments": {name: value}}}
-    said = {"role": "assistant", "content": "", "tool_calls": [call]}
-    told = {"role": "tool", "name": tool, "content": row["answer"] + end}
-    written = f"<call>{tool} {name}={value}</call>"
+    call_message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result_message = {"role": "tool", "name": tool, "content": example["answer"] + end}
+    call_text = f"<call>{tool} {name}={value}</call>"
     return [
-        {**row, "demonstration": written},
-        {**row, "prompt": [*row["prompt"], said, told], "demonstration": row["answer"]},
+        {**example, "demonstration": call_text},
+        {**example, "prompt": [*example["prompt"], call_message, result_message], "demonstration": example["answer"]},
     ]

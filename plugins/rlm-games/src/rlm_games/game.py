@@ -1,4 +1,4 @@
-"""What our games have in common: rules that say which moves are allowed and best, rows to play, moves to be shown."""
+"""Base of this package's games: legal and best moves, held-out starts, demonstrations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.environment import Environment
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -21,29 +21,29 @@ ILLEGAL = "no"
 
 
 Choose = Callable[[Any, random.Random], str]
-"""The game, and chance → the move."""
+"""(game, random generator) → the move."""
 
 
 class Game(Environment):
-    """A game of one player, or of one against a fixed opponent: a move per turn, the same game for the same row.
+    """A game of one player, or against a fixed opponent: one move per turn, deterministic given the example.
 
-    A move that is not allowed ends the game and pays nothing: so there is something to learn about the rules, too.
+    An illegal move ends the game with reward 0, so that the rules are learned, too.
     """
 
     def legal(self) -> list[str]:
-        """The moves that are allowed now."""
+        """Return the moves that are allowed now."""
         raise NotImplementedError
 
     def best(self) -> list[str]:
-        """Those of them that lead to the most that can still be had."""
+        """Return the legal moves that lead to the highest return still possible."""
         raise NotImplementedError
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        """Makes an allowed move; answers as `step` does."""
+        """Make a legal move and return what `step` returns."""
         raise NotImplementedError
 
     def step(self, action: str) -> tuple[str, float, bool]:
-        """The move is the last word of what the model says, so that it may think before."""
+        """Play the last word of the turn, so that reasoning may precede it."""
         words = action.split()
         if not words or words[-1] not in self.legal():
             return ILLEGAL, 0.0, True
@@ -59,49 +59,57 @@ def environment_spec(
     test_rows: int,
     seed: int,
 ) -> EnvironmentSpec:
-    """The world of a game.
+    """Build the environment of a game.
 
-    One start in eight, by the hash of its prompt, is never trained on; the test rows are the first of these in an order
-    of their own. Positions that are reached in the course of a game may occur in both.
+    One start in eight, by the hash of its prompt, is never trained on. The test examples are the first of these in
+    shuffled order. Positions reached in the course of a game may occur in both.
 
     Args:
         game: Makes it.
-        starts: Prompt and columns of every game there is.
-        show: ``games``: a row is the start of a game. ``moves``: it is one move (column `demonstration`) of a player of
-            habit, who makes the first that is allowed: for a supervised stage.
-        skill: How often that player makes a best move instead.
-        test_rows: How many starts are held out at most.
-        seed: Of the order, and of the player's chance.
+        starts: Prompt and columns of every possible start.
+        show: ``games``: an example is the start of a game. ``moves``: it is one move (column `demonstration`) of a
+            demonstrator that makes the first legal move: for a supervised stage.
+        skill: Probability that the demonstrator makes a best move instead.
+        test_rows: Largest number of held-out starts.
+        seed: Seed of the order and of the demonstrator.
     """
-    rows = [
-        ({"prompt": [{"role": "user", "content": prompt}], **columns}, _held_out(prompt)) for prompt, columns in starts
+    examples = [
+        ({"prompt": [{"role": "user", "content": prompt}], **columns}, _is_held_out(prompt))
+        for prompt, columns in starts
     ]
-    random.Random(f"order {seed}").shuffle(rows)
-    train, test = ([row for row, held in rows if held is kept] for kept in (False, True))
+    random.Random(f"order {seed}").shuffle(examples)
+    train = [example for example, held_out in examples if not held_out]
+    test = [example for example, held_out in examples if held_out]
     if show == "moves":
-        habit = partial(_habitual, skill)
-        train = [move for number, row in enumerate(train) for move in shown(game, row, habit, seed + number)]
+        choose = partial(_demonstrator_move, skill)
+        per_game = (demonstrations(game, example, choose, seed + number) for number, example in enumerate(train))
+        train = [move for moves in per_game for move in moves]
     return EnvironmentSpec(train=train, test=test[:test_rows], environment=game)
 
 
-def _habitual(skill: float, game: Game, chance: random.Random) -> str:
-    return chance.choice(game.best()) if chance.random() < skill else game.legal()[0]
+def _demonstrator_move(skill: float, game: Game, rng: random.Random) -> str:
+    """Return a best move with probability `skill`, else the first legal one."""
+    return rng.choice(game.best()) if rng.random() < skill else game.legal()[0]
 
 
-def shown(game: Callable[[], Any], row: Mapping[str, Any], choose: Choose, seed: int) -> list[dict[str, Any]]:
-    """The moves of one game by somebody who chooses so, each with all that was said before it; at most `turns`."""
-    chance, made, said = random.Random(seed), game(), []
-    messages: Sequence[Mapping[str, str]] = list(row["prompt"])
-    if observation := made.reset(**named(made.reset, row)):
+def demonstrations(
+    game: Callable[[], Any], example: Mapping[str, Any], choose: Choose, seed: int
+) -> list[dict[str, Any]]:
+    """Play one game with moves from `choose` and return each move with the conversation before it; at most `turns`."""
+    rng, environment = random.Random(seed), game()
+    moves: list[dict[str, Any]] = []
+    messages: Sequence[Mapping[str, str]] = list(example["prompt"])
+    if observation := environment.reset(**accepted_columns(environment.reset, example)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
-    while not over and len(said) < made.turns:
-        move = choose(made, chance)
-        said.append({**row, "prompt": messages, "demonstration": move})
-        answer, _, over = made.step(move)
+    while not over and len(moves) < environment.turns:
+        move = choose(environment, rng)
+        moves.append({**example, "prompt": messages, "demonstration": move})
+        answer, _, over = environment.step(move)
         messages = [*messages, {"role": "assistant", "content": move}, {"role": "user", "content": answer}]
-    return said
+    return moves
 
 
-def _held_out(prompt: str) -> bool:
+def _is_held_out(prompt: str) -> bool:
+    """Return True for one prompt in eight, by its hash."""
     return hashlib.sha256(prompt.encode()).digest()[0] % 8 == 0

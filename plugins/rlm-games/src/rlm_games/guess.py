@@ -1,4 +1,4 @@
-"""Guess a number from hints."""
+"""Guessing a number from hints."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Turns = Annotated[int, Field(ge=1, le=10)]
 
 
 class Guess(Game):
-    """Guess a number between two others; after each guess one is told whether it is larger. 1 once it is found.
+    """Guess a number in a range; each miss is answered with larger or smaller. Reward 1 once it is found.
 
-    Who halves what is left finds any of 2ⁿ − 1 numbers in n guesses. A number that is evasive is always on the longer
-    side of a guess, as far as the hints allow: so luck finds nothing, and only a plan that is sure is paid.
+    Bisection finds any of 2ⁿ − 1 numbers in n guesses. An evasive number is always on the longer side of a guess,
+    as far as the hints allow. Then luck never pays, and only a plan that is certain to succeed does.
     """
 
     def __init__(self, guesses: int, evasive: bool = False) -> None:
@@ -26,21 +26,24 @@ class Guess(Game):
         self.evasive = evasive
 
     def reset(self, low: int, high: int, secret: int) -> None:
+        """Start with a range and a secret number in it."""
         self.low, self.high, self.secret, self.left = low, high, secret, self.guesses
 
     def legal(self) -> list[str]:
+        """Return every number that the hints allow."""
         return [str(n) for n in range(self.low, self.high + 1)]
 
     def best(self) -> list[str]:
-        """Guesses after which what is left can be found in the turns that are left, whatever the answer."""
+        """Return the guesses after which the remaining turns are certain to suffice, whatever the hint."""
         reach = 2 ** (self.left - 1) - 1
         safe = [n for n in range(self.low, self.high + 1) if n - self.low <= reach and self.high - n <= reach]
         return [str(n) for n in safe] or self.legal()
 
     def move(self, move: str) -> tuple[str, float, bool]:
+        """Guess a number and return the hint."""
         number, self.left = int(move), self.left - 1
         if self.evasive:
-            self.secret = self._fled(number)
+            self.secret = self._evaded(number)
         if number == self.secret:
             return "", 1.0, True
         if number < self.secret:
@@ -49,8 +52,8 @@ class Guess(Game):
             self.high = number - 1
         return ("+" if number < self.secret else "-"), 0.0, self.left == 0
 
-    def _fled(self, number: int) -> int:
-        """Where the number is after a guess."""
+    def _evaded(self, number: int) -> int:
+        """Return the evasive number's new value after a guess."""
         below, above = number - self.low, self.high - number
         if below == above and (self.secret != number or not above):
             return self.secret
@@ -67,12 +70,12 @@ def guess(
     skill: Share = 0.25,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """A number between two others, to be found in `guesses` guesses: n of them are enough for any of 2ⁿ − 1 numbers.
+    """Build the game of finding a number in a range; n guesses suffice for any of 2ⁿ − 1 numbers.
 
-    The model reads the range (``12-18``), writes a guess (``15``) and reads ``+`` where the number is larger, ``-``
-    where it is smaller. Ranges end at `highest` at most; whole ranges are held out, with all their numbers. Guesses
-    that the hints have ruled out are not allowed. With `evasive` the number flees to the longer side of every guess;
-    the row's own says which, where both are as long.
+    The prompt is the range (``12-18``), an action is a guess (``15``), and the observation is ``+`` if the number is
+    larger, ``-`` if it is smaller. Ranges end at `highest` at most. Whole ranges are held out, with all their numbers.
+    Guesses that the hints have ruled out are illegal. With `evasive` the number moves to the longer side of every
+    guess; on a tie the example's own number decides.
 
     >>> game = guess().environment()
     >>> game.reset(12, 18, secret=17)
@@ -81,8 +84,8 @@ def guess(
     """
     size = 2**guesses - 1
     if size > highest + 1:
-        problem = f"{guesses} guesses are enough for {size} numbers, and from 0 to {highest} there are {highest + 1}"
-        hint = f"fewer guesses, or a `highest` of {2 * size} or so"
+        problem = f"{guesses} guesses suffice for {size} numbers, but 0 to {highest} has only {highest + 1}"
+        hint = f"fewer guesses, or a `highest` of about {2 * size}"
         raise RecipeError(problem, where="environment.guesses", hint=hint)
     ranges = [(low, low + size - 1) for low in range(highest - size + 2)]
     starts = [(f"{a}-{b}", {"low": a, "high": b, "secret": n}) for a, b in ranges for n in range(a, b + 1)]

@@ -1,4 +1,4 @@
-"""A Python interpreter as a tool, behind rlm-sandbox; for problems of one's own data set."""
+"""A Python interpreter as a tool, in rlm-sandbox, for prompts of any data set."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rlm_plugins.specs import EnvironmentSpec
 
 
 class Interpreter(Environment):
-    """A tool that runs programs, each from its start: nothing is kept between two calls."""
+    """Environment with a Python interpreter as its only tool; no state is kept between two calls."""
 
     turns = 8
 
     def reset(self) -> None:
-        """Nothing of a row. What a tool raises is told to the model; that no program can be run here, to the person.
+        """Start the sandbox. A tool's exceptions go to the model, so a missing sandbox must fail here.
 
         Raises:
-            SandboxError: The machine cannot keep programs in.
+            SandboxError: The machine cannot isolate programs.
         """
         from rlm_sandbox import shared
 
@@ -34,38 +34,39 @@ class Interpreter(Environment):
 
         Returns:
             Its standard output, or the error that ended it.
-        """
+        """  # the tool's description in the prompt, hence no change of its text
         from rlm_sandbox import Program, Stdin, shared
 
         (output,) = shared().run(Program(code), [Stdin()])
         if output.status == "ok":
-            return str(output.value)[:LONGEST]
-        return f"{output.status}: {output.error}"[:LONGEST].rstrip(": ")
+            return str(output.value)[:MAX_OUTPUT_LENGTH]
+        return f"{output.status}: {output.error}"[:MAX_OUTPUT_LENGTH].rstrip(": ")
 
 
-LONGEST = 2000
-"""Characters of output that the model is shown."""
+MAX_OUTPUT_LENGTH = 2000
+"""Largest number of characters of output in an observation."""
 
 
 def interpreter(*, data: dict[str, Any]) -> EnvironmentSpec:
-    """The problems of a data set, and Python to work them out with: the tool `python(code)`.
+    """Build an environment from a data set, with Python as the tool `python(code)`.
 
-    `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which gives the rows; score
-    the answers by any reward that names their columns. Programs run in rlm-sandbox; where that refuses, the run stops.
+    `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which provides the
+    examples. Any reward that names their columns can score the answers. Programs run in rlm-sandbox; without it the run
+    stops.
     """
     require_sandbox()
     if "path" not in data:
-        raise RecipeError("it names no `path`", where="environment.data", allowed="the knobs of `dataset`")
-    rows = dataset(**data)
-    return EnvironmentSpec(train=rows.train, test=rows.test, environment=Interpreter)
+        raise RecipeError("`data` requires `path`", where="environment.data", allowed="the knobs of `dataset`")
+    spec = dataset(**data)
+    return EnvironmentSpec(train=spec.train, test=spec.test, environment=Interpreter)
 
 
 def require_sandbox() -> None:
-    """Programs run in rlm-sandbox and nowhere else.
+    """Check that rlm-sandbox is installed, the only place where programs run.
 
     Raises:
         RecipeError: It is not installed.
     """
     if find_spec("rlm_sandbox") is None:
-        problem, hint = "programs run in rlm-sandbox, which is not installed", "pip install 'rlm-games[interpreter]'"
+        problem, hint = "running programs requires rlm-sandbox", "pip install 'rlm-games[interpreter]'"
         raise RecipeError(problem, where="environment", hint=hint)

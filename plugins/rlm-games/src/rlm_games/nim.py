@@ -1,4 +1,4 @@
-"""Nim with one heap, against an opponent who makes no mistake, or some."""
+"""Nim with one heap, against an optimal or a blundering opponent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rlm_plugins.specs import EnvironmentSpec
 
 
 class Nim(Game):
-    """Take 1 to `take` from a heap; who takes the last one wins. 1 for a win, 0 for a loss.
+    """Take 1 to `take` from a heap; taking the last one wins. Reward 1 for a win, 0 for a loss.
 
-    Who leaves a multiple of `take` + 1 has won: so does the opponent whenever it can, and takes one when it cannot;
-    but for its blunders, when it takes any number. When it blunders is a matter of the row's `luck`.
+    Leaving a multiple of `take` + 1 wins. The opponent does so whenever it can, and takes one when it cannot. In a
+    blunder it takes any legal number. The example's `luck` determines when it blunders.
     """
 
     turns = 200
@@ -22,20 +22,25 @@ class Nim(Game):
         self.take, self.blunder = take, blunder
 
     def reset(self, heap: int, luck: int = 0) -> None:
-        self.heap, self._chance = heap, random.Random(f"{heap} {luck}")
+        """Start with a heap; `luck` seeds the opponent's blunders."""
+        self.heap, self._rng = heap, random.Random(f"{heap} {luck}")
 
     def legal(self) -> list[str]:
+        """Return the numbers that may be taken."""
         return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
 
     def best(self) -> list[str]:
-        return [str(rest)] if (rest := self.heap % (self.take + 1)) else self.legal()
+        """Return the one winning number, or every legal one in a lost position."""
+        remainder = self.heap % (self.take + 1)
+        return [str(remainder)] if remainder else self.legal()
 
     def move(self, move: str) -> tuple[str, float, bool]:
+        """Take from the heap, let the opponent take, and return what is left."""
         self.heap -= int(move)
         if self.heap == 0:
             return "", 1.0, True
-        blunders = self._chance.random() < self.blunder
-        self.heap -= int(self._chance.choice(self.legal())) if blunders else self.heap % (self.take + 1) or 1
+        blunders = self._rng.random() < self.blunder
+        self.heap -= int(self._rng.choice(self.legal())) if blunders else self.heap % (self.take + 1) or 1
         return str(self.heap), 0.0, self.heap == 0
 
 
@@ -50,15 +55,14 @@ def nim(
     skill: Share = 0.25,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Nim with one heap of up to `highest`, of which 1 to `take` are taken in turn: who takes the last one wins.
+    """Build Nim with one heap of up to `highest`, of which 1 to `take` are taken in turn; taking the last one wins.
 
-    The model reads what is left (``17``) and writes how many it takes (``1``). It begins, and every heap can be won;
-    the opponent punishes the first mistake, unless it blunders itself: `blunder` is how often it takes any number
-    instead, in other turns of each of the `games` that begin with a heap. Heaps are held out as starts; they are met in
-    the course of other games.
+    The observation is the heap (``17``), an action is the number taken (``1``). The model begins, and every heap can be
+    won. The opponent punishes the first mistake unless it blunders: with probability `blunder` it takes any number
+    instead. Each heap starts `games` games, which differ in where it blunders. Heaps are held out as starts only; they
+    occur in the course of other games.
 
-    >>> world = nim(highest=9)
-    >>> game = world.environment()
+    >>> game = nim(highest=9).environment()
     >>> game.reset(7)
     >>> game.best(), game.step("3"), game.step("3")
     (['3'], ('3', 0.0, False), ('', 1.0, True))

@@ -1,4 +1,4 @@
-"""Noughts and crosses against a player with a plan that can be seen through."""
+"""Tic-tac-toe against a fixed, beatable opponent."""
 
 from __future__ import annotations
 
@@ -10,78 +10,83 @@ from rlm_plugins.specs import EnvironmentSpec
 
 LINES = ("012", "345", "678", "036", "147", "258", "048", "246")
 _LINES = [tuple(map(int, line)) for line in LINES]
-ME, YOU, FREE = "x", "o", "."
+MODEL, OPPONENT, FREE = "x", "o", "."
 
 
 class TicTacToe(Game):
-    """Noughts and crosses: 1 for a win, ½ for a draw, 0 for a loss. The model is x.
+    """Tic-tac-toe: reward 1 for a win, ½ for a draw, 0 for a loss. The model is x.
 
-    The opponent completes its own line if it can, else blocks a line of ours, else takes the first free field: two
-    lines at once beat it.
+    The opponent completes its own line if it can, else blocks a line, else takes the first free field. Two open lines
+    at once beat it.
     """
 
     def reset(self, board: str) -> None:
+        """Start from a position."""
         self.board = board
 
     def legal(self) -> list[str]:
+        """Return the free fields."""
         return [str(n) for n in _free(self.board)]
 
     def best(self) -> list[str]:
-        worth = {move: _value(_put(self.board, int(move), ME)) for move in self.legal()}
-        return [move for move in worth if worth[move] == max(worth.values())]
+        """Return the moves with the highest value against this opponent."""
+        values = {move: _value(_put(self.board, int(move), MODEL)) for move in self.legal()}
+        return [move for move in values if values[move] == max(values.values())]
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        self.board = _put(self.board, int(move), ME)
-        if _ended(self.board) is None:
-            self.board = _put(self.board, _answer(self.board), YOU)
-        paid = _ended(self.board)
-        return self.board, paid or 0.0, paid is not None
+        """Place x, let the opponent answer, and return the board."""
+        self.board = _put(self.board, int(move), MODEL)
+        if _outcome(self.board) is None:
+            self.board = _put(self.board, _opponent_move(self.board), OPPONENT)
+        outcome = _outcome(self.board)
+        return self.board, outcome or 0.0, outcome is not None
 
 
 def _free(board: str) -> list[int]:
     return [n for n, field in enumerate(board) if field == FREE]
 
 
-def _put(board: str, place: int, who: str) -> str:
-    return board[:place] + who + board[place + 1 :]
+def _put(board: str, field: int, mark: str) -> str:
+    return board[:field] + mark + board[field + 1 :]
 
 
-def _ended(board: str) -> float | None:
-    """What x is paid, if it is over."""
-    for who, paid in ((ME, 1.0), (YOU, 0.0)):
-        if any(all(board[n] == who for n in line) for line in _LINES):
-            return paid
+def _outcome(board: str) -> float | None:
+    """Return the reward of x if the game is over, else None."""
+    for mark, reward in ((MODEL, 1.0), (OPPONENT, 0.0)):
+        if any(all(board[n] == mark for n in line) for line in _LINES):
+            return reward
     return None if FREE in board else 0.5
 
 
-def _answer(board: str) -> int:
-    for who in (YOU, ME):
-        for place in _free(board):
-            if _ended(_put(board, place, who)) == (0.0 if who == YOU else 1.0):
-                return place
+def _opponent_move(board: str) -> int:
+    for mark in (OPPONENT, MODEL):
+        for field in _free(board):
+            if _outcome(_put(board, field, mark)) == (0.0 if mark == OPPONENT else 1.0):
+                return field
     return _free(board)[0]
 
 
 @cache
 def _value(board: str) -> float:
-    """What x can still get against this opponent, which is to answer."""
-    if (paid := _ended(board)) is None:
-        board = _put(board, _answer(board), YOU)
-        paid = _ended(board)
-    return _hope(board) if paid is None else paid
+    """Return the highest value x can still get when the opponent is to move."""
+    outcome = _outcome(board)
+    if outcome is None:
+        board = _put(board, _opponent_move(board), OPPONENT)
+        outcome = _outcome(board)
+    return _best_value(board) if outcome is None else outcome
 
 
-def _hope(board: str) -> float:
-    """The same where x is to move."""
-    return max(_value(_put(board, n, ME)) for n in _free(board))
+def _best_value(board: str) -> float:
+    """Return the highest value x can still get when x is to move."""
+    return max(_value(_put(board, n, MODEL)) for n in _free(board))
 
 
 def tictactoe(*, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0) -> EnvironmentSpec:
-    """Noughts and crosses against a fixed opponent that blocks and completes lines, and looks no further.
+    """Build tic-tac-toe against a fixed opponent that completes and blocks lines and plans no further.
 
-    The model reads the board (``x...o....``, fields 0 to 8) and writes the field for its ``x``; it begins, after each
-    side has made up to two moves, which are the row: those after which x need not lose. Boards are held out. What best
-    play gets is known (`best` looks at every game there is): a draw at least.
+    The observation is the board (``x...o....``, fields 0 to 8), an action is the field for an ``x``. The model begins
+    from a position after up to two moves of each side: the example, one of those that x need not lose. Boards are held
+    out. The value of best play is known (`best` searches the whole game tree): at least a draw.
 
     >>> game = tictactoe().environment()
     >>> game.reset("xx.oo....")
@@ -90,10 +95,10 @@ def tictactoe(*, test_rows: Count = 100, show: Show = "games", skill: Share = 0.
     """
     boards = {"." * 9}
     for moves in (1, 2):
-        for places in permutations(range(9), 2 * moves):
+        for fields in permutations(range(9), 2 * moves):
             board = "." * 9
-            for n, place in enumerate(places):
-                board = _put(board, place, ME if n % 2 == 0 else YOU)
+            for turn, field in enumerate(fields):
+                board = _put(board, field, MODEL if turn % 2 == 0 else OPPONENT)
             boards.add(board)
-    starts = [(board, {"board": board}) for board in sorted(boards) if _hope(board)]
+    starts = [(board, {"board": board}) for board in sorted(boards) if _best_value(board)]
     return environment_spec(TicTacToe, starts, show=show, skill=skill, test_rows=test_rows, seed=seed)

@@ -1,4 +1,4 @@
-"""A walk on a grid, every step of which is paid."""
+"""A walk on a grid with a reward for every step."""
 
 from __future__ import annotations
 
@@ -12,47 +12,51 @@ STEPS = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1)}
 
 
 class Walk(Game):
-    """From one field of a grid to another, in as many steps as it takes. A step pays where it comes nearer than ever.
+    """Walk from one field of a grid to another. A step is rewarded if it gets closer to the goal than ever before.
 
-    The return is the share of the way that was covered; 1 on a shortest path, of which there are many.
+    The return is the fraction of the distance covered; 1 on a shortest path, of which there are many.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     def reset(self, x: int, y: int, to_x: int, to_y: int) -> None:
+        """Start at (x, y) with the goal (to_x, to_y)."""
         self.x, self.y, self.goal = x, y, (to_x, to_y)
-        self.whole = self.left = self.nearest = self._far(x, y)
-        self.turns = self.whole
+        self.initial_distance = self.left = self.nearest = self._distance(x, y)
+        self.turns = self.initial_distance
 
-    def _far(self, x: int, y: int) -> int:
+    def _distance(self, x: int, y: int) -> int:
         return abs(self.goal[0] - x) + abs(self.goal[1] - y)
 
-    def _after(self, move: str) -> tuple[int, int]:
+    def _position_after(self, move: str) -> tuple[int, int]:
         return self.x + STEPS[move][0], self.y + STEPS[move][1]
 
     def legal(self) -> list[str]:
-        return [move for move in STEPS if all(0 <= place < self.size for place in self._after(move))]
+        """Return the directions that stay on the grid."""
+        return [move for move in STEPS if all(0 <= coordinate < self.size for coordinate in self._position_after(move))]
 
     def best(self) -> list[str]:
-        here = self._far(self.x, self.y)
-        return [move for move in self.legal() if self._far(*self._after(move)) < here]
+        """Return the directions that reduce the distance to the goal."""
+        distance = self._distance(self.x, self.y)
+        return [move for move in self.legal() if self._distance(*self._position_after(move)) < distance]
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        self.x, self.y = self._after(move)
-        nearest, self.left = min(self.nearest, self._far(self.x, self.y)), self.left - 1
-        paid, self.nearest = (self.nearest - nearest) / self.whole, nearest
-        return f"{self.x},{self.y}", paid, self.left == 0 or nearest == 0
+        """Take a step and return the new position."""
+        self.x, self.y = self._position_after(move)
+        nearest, self.left = min(self.nearest, self._distance(self.x, self.y)), self.left - 1
+        reward, self.nearest = (self.nearest - nearest) / self.initial_distance, nearest
+        return f"{self.x},{self.y}", reward, self.left == 0 or nearest == 0
 
 
 def walk(
     *, size: Count = 5, test_rows: Count = 100, show: Show = "games", skill: Share = 0.25, seed: int = 0
 ) -> EnvironmentSpec:
-    """From one field of a `size` × `size` grid to another in as few steps as there are; every step is paid.
+    """Build a walk from one field of a `size` × `size` grid to another, with a reward for every step.
 
-    The model reads where it is and where it shall go (``0,3>2,3``), writes ``r``, ``l``, ``u`` or ``d``, and reads
-    where it stands then. A step that comes nearer than ever pays 1/distance: so the return is the share of the way,
-    and the shaper `by_turn` has something to say. Pairs of fields are held out.
+    The prompt is start and goal (``0,3>2,3``), an action is ``r``, ``l``, ``u`` or ``d``, and the observation is the
+    new position. A step closer to the goal than ever before pays 1/distance. So the return is the fraction covered, and
+    per-turn credit (shaper `by_turn`) matters. Pairs of fields are held out.
 
     >>> game = walk().environment()
     >>> game.reset(0, 3, 2, 3)

@@ -1,4 +1,4 @@
-"""``python -m rlm_gym list``: the tasks; ``python -m rlm_gym show TASK [LEVEL]``: what one asks, and its settings."""
+"""Command line: ``python -m rlm_gym list`` lists the tasks; ``show TASK [LEVEL]`` prints settings and two items."""
 
 from __future__ import annotations
 
@@ -7,40 +7,42 @@ from collections.abc import Sequence
 from itertools import islice
 
 from rlm_gym import tasks
-from rlm_gym.beyond import EVALUATED
+from rlm_gym.sandboxed_scorer import EVALUATING_TASKS
 from rlm_plugins.errors import RlmError
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """What a command has to say."""
+    """Run a command and return its output."""
     parser = argparse.ArgumentParser(prog="python -m rlm_gym", description="The tasks of reasoning-gym.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("list", help="every task with its family and its levels")
-    listing.add_argument("family", nargs="?", help="only this one: logic, games, …")
-    showing = commands.add_parser("show", help="the settings of a task, and two of its items")
-    showing.add_argument("task")
-    showing.add_argument("level", nargs="?", type=int)
-    given = parser.parse_args(arguments)
-    return listed(given.family) if given.command == "list" else shown(given.task, given.level)
+    subparsers = parser.add_subparsers(dest="command", required=True)
+    list_parser = subparsers.add_parser("list", help="every task with its family and its levels")
+    list_parser.add_argument("family", nargs="?", help="list this family only: logic, games, …")
+    show_parser = subparsers.add_parser("show", help="the settings of a task and two of its items")
+    show_parser.add_argument("task")
+    show_parser.add_argument("level", nargs="?", type=int)
+    options = parser.parse_args(arguments)
+    return list_tasks(options.family) if options.command == "list" else show_task(options.task, options.level)
 
 
-def listed(family: str | None = None) -> str:
-    """One line per task, family by family.
+def list_tasks(family: str | None = None) -> str:
+    """Return one line per task, sorted by family.
 
-    >>> print(listed("probability"))
+    >>> print(list_tasks("probability"))
     probability  coin_flip              2 levels
     """
     chosen = sorted((tasks.family(name), name) for name in tasks.names() if family in (None, tasks.family(name)))
     lines = []
-    for of, name in chosen:
-        marks = [f"{tasks.levels(name)} levels" if tasks.levels(name) else "no levels"]
-        marks += ["evaluates the answer"] * (name in EVALUATED) + ["needs PYTHONHASHSEED"] * (name in tasks.UNSTEADY)
-        lines.append(f"{of:<11}  {name:<26} {', '.join(marks)}")
+    for task_family, name in chosen:
+        notes = [f"{tasks.levels(name)} levels" if tasks.levels(name) else "no levels"]
+        notes += ["evaluates the answer"] * (name in EVALUATING_TASKS) + ["needs PYTHONHASHSEED"] * (
+            name in tasks.HASH_DEPENDENT
+        )
+        lines.append(f"{task_family:<11}  {name:<26} {', '.join(notes)}")
     return "\n".join(lines)
 
 
-def shown(task: str, level: int | None) -> str:
-    """Settings and items."""
+def show_task(task: str, level: int | None) -> str:
+    """Return the settings of a task and two of its items."""
     settings = tasks.settings(task, level, {}, task)
     parts = ["\n".join(f"{name}: {value!r}" for name, value in settings.items())]
     for item in islice(tasks.items(task, settings, "shown"), 2):

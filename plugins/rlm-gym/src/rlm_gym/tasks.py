@@ -1,4 +1,4 @@
-"""The tasks of reasoning-gym by name: their families, levels and settings, and an endless stream of items of each."""
+"""The tasks of reasoning-gym: families, levels, settings, and an endless stream of items for each."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
 
-MADE_OF_OTHERS = ("composite",)
-"""Names that are no task: a mixture is written into the recipe."""
-UNSTEADY = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
-"""Tasks whose items depend on Python's random hashes: two processes of one run would ask different questions."""
-PLAIN = (bool, int, float, str, list, tuple, dict, set)
-"""What a setting of a recipe may be; a few configs also hold times of day, or objects of their own."""
-CHUNK = 1000
-"""Items of one seed; some tasks make all of them at once."""
-PATIENCE = 100
-"""Items in a row that could not be made, before a task is given up."""
+COMPOSITE = ("composite",)
+"""Names excluded from the tasks: a recipe lists the tasks of its mixture."""
+HASH_DEPENDENT = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
+"""Tasks whose items depend on Python's random hashes: two processes of one run would get different questions."""
+SETTING_TYPES = (bool, int, float, str, list, tuple, dict, set)
+"""Types of settings that a recipe can express; a few configs also hold times of day, or objects of their own."""
+CHUNK_SIZE = 1000
+"""Items per seed; some tasks generate all of them at once."""
+MAX_FAILURES = 100
+"""Consecutive failures to generate an item after which a task is an error."""
 
 Item = dict[str, Any]
 
 
 def names() -> list[str]:
-    """Every task, in alphabetical order."""
-    return sorted(_known().keys() - {*MADE_OF_OTHERS})
+    """Return all task names in alphabetical order."""
+    return sorted(_registry().keys() - {*COMPOSITE})
 
 
 def family(task: str) -> str:
-    """``logic``, ``arithmetic``, ``games``, …"""
-    return str(_known()[task][0].__module__.split(".")[1])
+    """Return the family of a task: ``logic``, ``arithmetic``, ``games`` and so on."""
+    return str(_registry()[task][0].__module__.split(".")[1])
 
 
 def levels(task: str, where: str = "") -> int:
-    """How many levels of difficulty it has; 0: none are known.
+    """Return the number of difficulty levels of a task; 0: it has none.
 
     Raises:
         RecipeError: There is no such task.
@@ -50,89 +50,89 @@ def levels(task: str, where: str = "") -> int:
 def _require(task: str, where: str) -> None:
     if task not in names():
         raise RecipeError(
-            f"reasoning-gym has no task '{task}'",
+            f"unknown reasoning-gym task '{task}'",
             where=where,
-            hint=nearest(task, names()) or "`python -m rlm_gym list` shows them",
+            hint=nearest(task, names()) or "`python -m rlm_gym list` lists them",
         )
 
 
-def settings(task: str, level: int | None, changed: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of its config at a level (None: its own defaults), some of them `changed`.
+def settings(task: str, level: int | None, overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the config fields of a task at a level (None: its defaults), with `overrides` fields overridden.
 
     Raises:
-        RecipeError: No such task, level or field; values that the task refuses; hashes without a seed.
+        RecipeError: Unknown task, level or field; values that the task rejects; PYTHONHASHSEED is missing.
     """
     _require(task, where)
-    if task in UNSTEADY and not os.environ.get("PYTHONHASHSEED", "").isdecimal():
+    if task in HASH_DEPENDENT and not os.environ.get("PYTHONHASHSEED", "").isdecimal():
         raise RecipeError(
-            f"the items of '{task}' depend on Python's hashes, which differ from process to process",
+            f"'{task}' requires PYTHONHASHSEED: its items depend on Python's hashes, which differ between processes",
             where=where,
-            hint="give them a seed: PYTHONHASHSEED=0 rlm …",
+            hint="PYTHONHASHSEED=0 rlm …",
         )
-    config_type = _known()[task][1]
-    allowed = [name for name, value in vars(config_type()).items() if _may_be_turned(name, value)]
-    for name in changed:
+    config_type = _registry()[task][1]
+    allowed = [name for name, value in vars(config_type()).items() if _is_setting(name, value)]
+    for name in overrides:
         if name not in allowed:
             raise RecipeError(
-                f"'{task}' has no setting '{name}'",
+                f"unknown setting '{name}' of '{task}'",
                 where=f"{where}.settings",
                 allowed=", ".join(allowed),
                 hint=nearest(name, allowed),
             )
-    config = config_type(**{**_of_level(task, level, where), **changed})
+    config = config_type(**{**_level_settings(task, level, where), **overrides})
     try:
-        getattr(config, "validate", bool)()  # one has none
+        getattr(config, "validate", bool)()  # one config class has no `validate`
     except (AssertionError, ValueError, TypeError) as error:
-        raise RecipeError(f"'{task}' refuses these settings: {error}", where=where) from None
+        raise RecipeError(f"'{task}' rejects these settings: {error}", where=where) from None
     return {name: getattr(config, name) for name in allowed}
 
 
-def _may_be_turned(name: str, value: Any) -> bool:
-    return name not in ("seed", "size") and (value is None or isinstance(value, PLAIN))
+def _is_setting(name: str, value: Any) -> bool:
+    return name not in ("seed", "size") and (value is None or isinstance(value, SETTING_TYPES))
 
 
-def _of_level(task: str, level: int | None, where: str) -> dict[str, Any]:
-    """Every attribute of its curriculum at this level, or at its last one."""
+def _level_settings(task: str, level: int | None, where: str) -> dict[str, Any]:
+    """Return every attribute of the task's curriculum at this level, or at its last one."""
     from reasoning_gym.factory import CURRICULA
 
     if level is None:
         return {}
     if not levels(task):
-        raise RecipeError(f"'{task}' has no levels", where=where, hint="turn its `settings`")
+        raise RecipeError(f"'{task}' has no levels", where=where, hint="set its `settings`")
     curriculum = CURRICULA[task]()
     curriculum.set_global_level(level)
     config = curriculum.generate_configuration()
-    return {name: value for name, value in vars(config).items() if _may_be_turned(name, value)}
+    return {name: value for name, value in vars(config).items() if _is_setting(name, value)}
 
 
 def items(task: str, settings: Mapping[str, Any], seed: str) -> Iterator[Item]:
-    """Its items without end; another `seed` (any text) gives others.
+    """Yield items of a task without end; each `seed` (any text) gives another stream.
 
     Raises:
-        RecipeError: The task makes none with these settings.
+        RecipeError: The task generates no items with these settings.
     """
     for chunk in count():
-        dataset = _made(task, settings, f"{seed} {chunk}")
+        dataset = _dataset(task, settings, f"{seed} {chunk}")
         failed = 0
-        for index in range(CHUNK):
+        for index in range(CHUNK_SIZE):
             try:
                 item = dataset[index]
-            except Exception as error:  # whatever a generator trips over: the next seed may suit it
+            except Exception as error:  # a generator may raise anything; another seed may work
                 failed += 1
-                if failed == PATIENCE:
-                    raise RecipeError(f"'{task}' makes no items: {error!r}", where="environment.tasks") from None
+                if failed == MAX_FAILURES:
+                    raise RecipeError(f"'{task}' generates no items: {error!r}", where="environment.tasks") from None
                 continue
             failed = 0
             yield item
 
 
-def _made(task: str, settings: Mapping[str, Any], seed: str) -> Any:
-    kind, config_type = _known()[task]
-    number = int.from_bytes(hashlib.blake2b(f"{task} {seed}".encode(), digest_size=4).digest(), "big") % 2**31
-    return kind(config_type(**settings, seed=number, size=CHUNK))
+def _dataset(task: str, settings: Mapping[str, Any], seed: str) -> Any:
+    dataset_type, config_type = _registry()[task]
+    numeric_seed = int.from_bytes(hashlib.blake2b(f"{task} {seed}".encode(), digest_size=4).digest(), "big") % 2**31
+    return dataset_type(config_type(**settings, seed=numeric_seed, size=CHUNK_SIZE))
 
 
-def _known() -> dict[str, Any]:
+def _registry() -> dict[str, Any]:
     try:
         import reasoning_gym  # noqa: F401  (registers the tasks)
         from reasoning_gym.factory import DATASETS
@@ -140,5 +140,5 @@ def _known() -> dict[str, Any]:
         raise RecipeError(
             f"reasoning-gym cannot be imported: {error}", where="environment", hint="pip install reasoning-gym"
         ) from None
-    known: dict[str, Any] = DATASETS
-    return known
+    registry: dict[str, Any] = DATASETS
+    return registry

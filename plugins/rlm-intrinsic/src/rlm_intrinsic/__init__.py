@@ -1,4 +1,4 @@
-"""Rewards without answers: votes, clusters and certainty, and the controls that say what they are worth."""
+"""Rewards without reference answers: votes, clusters and certainty, and the controls to compare them with."""
 
 from rlm_intrinsic.certainty import (
     probability_disparity,
@@ -9,7 +9,7 @@ from rlm_intrinsic.certainty import (
 )
 from rlm_intrinsic.clusters import SemanticClusters
 from rlm_intrinsic.majority import cross_view, frozen_voters, majority_vote, vote_share
-from rlm_intrinsic.paths import PathConsistency
+from rlm_intrinsic.path_consistency import PathConsistency
 from rlm_intrinsic.samplers import side_by_side
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
@@ -17,6 +17,7 @@ from rlm_plugins import hookimpl
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
+    """Return the rewards of this package by name."""
     return {
         "majority_vote": majority_vote,
         "vote_share": vote_share,
@@ -31,6 +32,7 @@ def rlm_rewards() -> dict[str, object]:
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
+    """Return the shapers of this package by name."""
     return {
         "self_certainty": self_certainty,
         "sequence_likelihood": sequence_likelihood,
@@ -42,4 +44,5 @@ def rlm_shapers() -> dict[str, object]:
 
 @hookimpl
 def rlm_samplers() -> dict[str, object]:
+    """Return the samplers of this package by name."""
     return {"side_by_side": side_by_side}

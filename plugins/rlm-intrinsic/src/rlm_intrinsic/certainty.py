@@ -1,6 +1,6 @@
-"""r′: how sure the model was of what it wrote (hook ``rlm_shapers``), all read off one forward pass before the update.
+"""r′: certainty of the policy in its own completion (hook ``rlm_shapers``), from one forward pass before the update.
 
-One form holds them, the survey's (arXiv 2509.08827, eq. 6)::
+All have one form, the survey's (arXiv 2509.08827, eq. 6)::
 
     u = Ψ( σ/|I| · Σ_{t∈I} H(qₜ, πₜ) ),    H(q, π) = −Σ_v q(v) log π(v)
 
@@ -13,10 +13,10 @@ shaper                            qₜ                σ     Ψ
 `sequence_probability`            the token yₜ       −1    exp(|I| · x)
 ================================  ================  ====  ==========================
 
-Each adds `weight` · u to the reward; for u alone, give the recipe's rewards weight 0. None of them looks at the answer:
-what they teach is to be sure. A model that is usually right when it is sure gains, for a while; then entropy
-collapses, and with it exploration. Watch `entropy`, keep a labelled `evaluation.metric`, use few steps and a small
-learning rate, and a KL.
+Each adds `weight` · u to the reward; for u alone, give the recipe's rewards weight 0. None of them depends on the
+answer's correctness: they reward certainty. A model whose certain answers are mostly correct improves for a while. Then
+entropy collapses, and exploration with it. Monitor `entropy`, keep a labelled `evaluation.metric`, use few steps, a
+small learning rate and a KL penalty.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def unified(
     sigma: Literal[1, -1],
     outer: Outer | None = None,
 ) -> Float[torch.Tensor, "B"]:
-    """u = Ψ( σ/|I| · Σ_{t∈I} H(qₜ, πₜ) ), I the tokens where `mask` is True; a row without any has a mean of 0.
+    """Compute u = Ψ( σ/|I| · Σ_{t∈I} H(qₜ, πₜ) ), I the tokens where `mask` is True; the mean over no token is 0.
 
     >>> unified(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]]), sigma=-1).tolist()
     [-2.0]
@@ -58,13 +58,14 @@ def self_certainty(
     *,
     weight: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
-    """How far from uniform the distributions were that the tokens were drawn from.
+    """Add the mean divergence of the policy from the uniform distribution.
 
-    r′ = r + weight · meanₜ KL(U ‖ πₜ), that is H(U, πₜ) − log V. Intuitor (RLIF), arXiv 2505.19590; its code leaves the
-    constant log V out, which no group comparison sees.
+    r′ = r + weight · meanₜ KL(U ‖ πₜ), that is H(U, πₜ) − log V. Intuitor (RLIF), arXiv 2505.19590; its code omits the
+    constant log V, which cancels within a group.
 
-    It is a mean over the vocabulary, so the tail decides: a token pushed from e⁻²⁰ to e⁻⁴⁰ counts as much as one that
-    matters. Less bound to length than a sum, but easy certain tokens (repetition) raise the mean. An empty row gets 0.
+    It is a mean over the vocabulary, so the tail dominates: a token moved from e⁻²⁰ to e⁻⁴⁰ counts as much as a
+    relevant one. It depends less on length than a sum, but certain tokens (repetition) raise it. An empty completion
+    gets 0.
     """
     return rewards + weight * unified(self_certainty, mask, sigma=1)
 
@@ -77,15 +78,15 @@ def sequence_likelihood(
     weight: float = 1.0,
     mean: bool = True,
 ) -> Float[torch.Tensor, "B"]:
-    """How likely the row was: the negative trajectory entropy, seen at one sample.
+    """Add the completion's log-likelihood: a one-sample estimate of the negative trajectory entropy.
 
     r′ = r + weight · meanₜ log π(yₜ), or the sum over t unless `mean`. EM-RL (sequence), arXiv 2505.15134; the survey's
     table has the mean, the paper the sum.
 
-    The sum pays for brevity: every further token costs. The mean pays for padding with what is certain. An empty row
-    gets 0, the most there is.
+    The sum rewards brevity: each further token costs. The mean rewards padding with certain tokens. An empty
+    completion gets 0, the maximum.
     """
-    return rewards + weight * unified(-old_logp, mask, sigma=-1, outer=None if mean else _summed)
+    return rewards + weight * unified(-old_logp, mask, sigma=-1, outer=None if mean else _times_count)
 
 
 def token_entropy(
@@ -96,15 +97,15 @@ def token_entropy(
     weight: float = 1.0,
     mean: bool = True,
 ) -> Float[torch.Tensor, "B"]:
-    """How little the model hesitated.
+    """Subtract the mean token entropy.
 
     r′ = r − weight · meanₜ H(πₜ), or the sum over t unless `mean`. RENT, arXiv 2505.22660; EM-RL (token), arXiv
     2505.15134, which sums.
 
-    Unlike a bonus in the loss it has no gradient of its own: it chooses among what was written. With `mean` repetition
-    is the cheapest way to it, with the sum, saying little. An empty row gets 0, the most there is.
+    Unlike an entropy term in the loss it has no gradient of its own: it only ranks sampled completions. With `mean`
+    repetition maximizes it most easily, with the sum, brevity. An empty completion gets 0, the maximum.
     """
-    return rewards + weight * unified(entropy, mask, sigma=-1, outer=None if mean else _summed)
+    return rewards + weight * unified(entropy, mask, sigma=-1, outer=None if mean else _times_count)
 
 
 def sequence_probability(
@@ -114,13 +115,14 @@ def sequence_probability(
     *,
     weight: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
-    """The probability of the whole row: what is written often is worth most.
+    """Add the probability of the whole completion.
 
-    r′ = r + weight · Πₜ π(yₜ). RLSC, arXiv 2506.06395, as the survey's table has it; the paper takes its gradient
+    r′ = r + weight · Πₜ π(yₜ). RLSC, arXiv 2506.06395, as in the survey's table; the paper differentiates it
     directly, without baseline.
 
-    Its expected value is Σ_y π(y)², greatest where one row has it all. Beyond some hundred tokens it is 0 in floating
-    point for every row, and teaches nothing; it favours short rows before that. An empty row gets `weight`, the most.
+    Its expectation is Σ_y π(y)², largest for a deterministic policy. Beyond some hundred tokens it is 0 in floating
+    point for every completion, without any signal; below that it favors short ones. An empty completion gets `weight`,
+    the maximum.
     """
     return rewards + weight * unified(-old_logp, mask, sigma=-1, outer=lambda mean, count: (mean * count).exp())
 
@@ -133,18 +135,18 @@ def probability_disparity(
     last: Count | None = None,
     weight: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
-    """How far the likeliest token was ahead of the next.
+    """Add the mean margin of the most likely token over the second.
 
-    r′ = r + weight · meanₜ (p₁ − p₂), over the `last` trained tokens of the row, or all. RLSF, arXiv 2507.21931.
+    r′ = r + weight · meanₜ (p₁ − p₂), over the `last` trained tokens, or all. RLSF, arXiv 2507.21931.
 
-    The paper looks at the tokens of the answer alone, and ranks rows for preference optimisation. A shaper sees no
-    text: `last` is how many tokens an answer takes with what follows it, so it fits where the form is fixed. Already
-    sure of everything, a model gets 1 for anything. An empty row gets 0.
+    The paper uses the tokens of the answer alone, and ranks completions for preference optimization. A shaper has no
+    text: `last` is the number of tokens from the answer to the end, so it requires a fixed format. A saturated model
+    gets 1 for any completion. An empty completion gets 0.
     """
     until_end = mask.flip(1).cumsum(1).flip(1)
     answer = mask if last is None else mask & (until_end <= last)
     return rewards + weight * unified(top2_margin, answer, sigma=1)
 
 
-def _summed(mean: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+def _times_count(mean: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     return mean * count

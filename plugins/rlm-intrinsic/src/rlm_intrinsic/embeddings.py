@@ -1,4 +1,4 @@
-"""Texts that mean the same, by a model of sentences: a clustering for `semantic_clusters`."""
+"""A clustering of texts by a sentence encoder, for `semantic_clusters`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from rlm_plugins.lazy import torch
 
 
-class Alike:
-    """Texts are one cluster where a chain of texts joins them, each at least `similarity` like the next.
+class SentenceClusters:
+    """Clusters of texts: connected components of the graph of pairs with at least the given cosine `similarity`.
 
     In a file beside the recipe, with any encoder that transformers loads and whose last states are averaged
     (most models of sentence-transformers)::
 
         # same.py
-        from rlm_intrinsic.embeddings import Alike
-        alike = Alike("sentence-transformers/all-MiniLM-L6-v2", similarity=0.85)
+        from rlm_intrinsic.embeddings import SentenceClusters
+        same_meaning = SentenceClusters("sentence-transformers/all-MiniLM-L6-v2", similarity=0.85)
 
         # recipe.yaml
-        rewards: [{name: semantic_clusters, by: "./same.py:alike"}]
+        rewards: [{name: semantic_clusters, by: "./same.py:same_meaning"}]
 
     Args:
-        path: Of the encoder: a folder or a name on the hub. It is loaded when it is first asked, on the CPU.
-        similarity: Cosine from which two texts mean the same.
-        batch_size: How many texts are read at once.
+        path: Folder or hub name of the encoder, loaded on first use, on the CPU.
+        similarity: Smallest cosine of two texts with the same meaning.
+        batch_size: Texts per forward pass.
     """
 
     def __init__(self, path: str, *, similarity: float = 0.9, batch_size: int = 32) -> None:
@@ -39,35 +39,37 @@ class Alike:
         return tokenizer, AutoModel.from_pretrained(self._path).eval().requires_grad_(False)
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
-        """A label for each text."""
-        different = list(dict.fromkeys(texts))
-        places = [self._read(different[i : i + self._batch_size]) for i in range(0, len(different), self._batch_size)]
-        labels = dict(zip(different, linked(torch.cat(places), self._similarity), strict=True))
+        """Return a label for each text."""
+        unique = list(dict.fromkeys(texts))
+        vectors = [self._embed(unique[i : i + self._batch_size]) for i in range(0, len(unique), self._batch_size)]
+        labels = dict(zip(unique, connected_components(torch.cat(vectors), self._similarity), strict=True))
         return [labels[text] for text in texts]
 
-    def _read(self, texts: list[str]) -> torch.Tensor:
-        """Unit vectors (texts, H)."""
+    def _embed(self, texts: list[str]) -> torch.Tensor:
+        """Return unit vectors (texts, H)."""
         tokenizer, encoder = self._encoder
-        words = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-        there = words["attention_mask"].unsqueeze(-1)
-        states = encoder(input_ids=words["input_ids"], attention_mask=words["attention_mask"]).last_hidden_state
-        mean = (states * there).sum(1) / there.sum(1).clamp(min=1)
+        inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+        attention_mask = inputs["attention_mask"].unsqueeze(-1)
+        hidden_states = encoder(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+        ).last_hidden_state
+        mean = (hidden_states * attention_mask).sum(1) / attention_mask.sum(1).clamp(min=1)
         return torch.nn.functional.normalize(mean.float(), dim=-1)
 
 
-def linked(vectors: torch.Tensor, similarity: float) -> list[int]:
-    """Per row of unit vectors the lowest number of a row that a chain of similar ones leads to.
+def connected_components(vectors: torch.Tensor, similarity: float) -> list[int]:
+    """Return per unit vector the smallest index in its component of the similarity graph.
 
-    >>> linked(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [-0.3, 0.95]]), 0.75)
+    >>> connected_components(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [-0.3, 0.95]]), 0.75)
     [0, 1, 0, 1]
     """
-    near = (vectors @ vectors.T >= similarity).tolist()
-    labels: list[int | None] = [None] * len(near)
-    for start in range(len(near)):
-        waiting = [start] if labels[start] is None else []
-        while waiting:
-            row = waiting.pop()
-            if labels[row] is None:
-                labels[row] = start
-                waiting += [other for other, close in enumerate(near[row]) if close]
+    is_similar = (vectors @ vectors.T >= similarity).tolist()
+    labels: list[int | None] = [None] * len(is_similar)
+    for start in range(len(is_similar)):
+        stack = [start] if labels[start] is None else []
+        while stack:
+            index = stack.pop()
+            if labels[index] is None:
+                labels[index] = start
+                stack += [other for other, similar in enumerate(is_similar[index]) if similar]
     return [label for label in labels if label is not None]

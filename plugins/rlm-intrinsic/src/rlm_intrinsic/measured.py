@@ -1,4 +1,4 @@
-"""How often a *sampled* answer is right on held-out sums: what votes change, where greedy decoding votes already.
+"""Accuracy of *sampled* answers on held-out sums: greedy decoding is close to a majority vote already.
 
 python -m rlm_intrinsic.measured runs/recipe/01-sft/model [runs/recipe/02-ttrl/adapter …]
 """
@@ -9,25 +9,25 @@ import math
 import sys
 from collections.abc import Sequence
 
-from rlm_intrinsic.sampling import sampled
+from rlm_intrinsic.sampling import sample_completions
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.rewards import accuracy
 
-SAMPLES, LONGEST = 8, 34
+SAMPLES, MAX_NEW_TOKENS = 8, 34
 
 
 def sampled_accuracy(model: str, adapter: str | None = None) -> tuple[float, float]:
-    """Mean over the 256 held-out sums of the recipe, 8 answers each at temperature 1; and the standard error of it.
+    """Return mean and standard error over the recipe's 256 held-out sums, with 8 answers each at temperature 1.
 
     Args:
         model: Folder of the model.
-        adapter: Folder of the adapter on it; None: the model alone.
+        adapter: Folder of its adapter; None: the model alone.
     """
-    rows = addition(digits=2, train_rows=1).test
-    asked = [row["prompt"] for row in rows]
-    answers = sampled(model, asked, adapter=adapter, samples=SAMPLES, longest=LONGEST)
-    scores = [accuracy(texts, [row["answer"]] * SAMPLES) for texts, row in zip(answers, rows, strict=True)]
-    return _mean([sum(score or 0.0 for score in of_row) / SAMPLES for of_row in scores])
+    examples = addition(digits=2, train_rows=1).test
+    prompts = [example["prompt"] for example in examples]
+    answers = sample_completions(model, prompts, adapter=adapter, samples=SAMPLES, longest=MAX_NEW_TOKENS)
+    scores = [accuracy(texts, [example["answer"]] * SAMPLES) for texts, example in zip(answers, examples, strict=True)]
+    return _mean([sum(score or 0.0 for score in example_scores) / SAMPLES for example_scores in scores])
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

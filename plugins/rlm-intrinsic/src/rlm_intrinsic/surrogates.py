@@ -1,4 +1,4 @@
-"""r: what says nothing of the answer (hook ``rlm_rewards``): form and length, and the control that knows nothing."""
+"""r: rewards independent of correctness (hook ``rlm_rewards``): format and length, and the random control."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_intrinsic.ballots import answer
+from rlm_intrinsic.vote_counting import answer
 from rlm_plugins.data.answer_extraction import Untagged
 
 Length = Annotated[int, Field(ge=1)]
@@ -25,27 +25,30 @@ def format_and_length(
     tag: str = "answer",
     untagged: Untagged = "wrong",
 ) -> list[float]:
-    """1 for an answer in its place, and up to 1 more for a length near `best · length`.
+    """Return 1 for a well-formed answer, plus up to 1 for a length near `best · length`.
 
     r = f + ℓ(n / length) where the form is right (f = 1), else min(0, ℓ): ℓ(x) = 1 − (1 − x/p)² up to p = `best`, then
-    1 − 2((x − p)/(1 − p))². After «Surrogate Signals from Format and Length», arXiv 2505.19439; written down from
-    memory, so hold it against the paper before you compare numbers.
+    1 − 2((x − p)/(1 − p))². After «Surrogate Signals from Format and Length», arXiv 2505.19439; the formula was not
+    compared with the paper, so verify it before comparing numbers.
 
-    n is the length in tokens, at most `length`. The form is right where exactly one answer is given, as for
+    n is the length in tokens, at most `length`. The form is right if exactly one answer is given, as for
     `majority_vote`.
 
-    Pitfalls: nothing here looks at the answer. It raises what a good form is worth (an answer that is found at all) and
-    then pays for padding; it is the measure of how much of another reward's gain is form.
+    Pitfalls: it does not depend on correctness. It rewards format (an answer that can be extracted at all) and then
+    padding. It measures how much of another reward's gain is due to format.
 
     >>> format_and_length(["<answer>4</answer>", "<answer>4</answer>", "4"], [[1] * 5, [1] * 10, [1] * 10], length=10)
     [2.0, 0.0, -1.0]
     """
-    shapes = [_bent(min(len(ids) / length, 1.0), best) for ids in completion_ids]
-    formed = [answer(text, tag, untagged) is not None for text in completions]
-    return [1.0 + shape if good else min(0.0, shape) for good, shape in zip(formed, shapes, strict=True)]
+    length_scores = [_length_score(min(len(ids) / length, 1.0), best) for ids in completion_ids]
+    well_formed = [answer(text, tag, untagged) is not None for text in completions]
+    return [
+        1.0 + length_score if is_well_formed else min(0.0, length_score)
+        for is_well_formed, length_score in zip(well_formed, length_scores, strict=True)
+    ]
 
 
-def _bent(x: float, best: float) -> float:
+def _length_score(x: float, best: float) -> float:
     return 1 - (1 - x / best) ** 2 if x <= best else 1 - 2 * ((x - best) / (1 - best)) ** 2
 
 
@@ -57,16 +60,16 @@ def random_reward(
     probability: Share = 0.5,
     seed: int = 0,
 ) -> list[float]:
-    """A coin: 1 with `probability`, whatever was written.
+    """Return 1 with `probability`, independent of the completion.
 
-    r ~ Bernoulli(probability). The control of «Spurious Rewards», arXiv 2506.10947: run it beside any reward of this
-    package. What it gains too, that reward has not earned.
+    r ~ Bernoulli(probability). The control of «Spurious Rewards», arXiv 2506.10947: compare any reward of this
+    package with it. A gain that this control reaches, too, is not due to the reward.
 
-    The coin is a hash of prompt, completion, step and `seed`: a resumed run throws the same, and nothing can be learnt
-    from it, since the same text is paid anew at every step. Equal texts of one group share a coin.
+    The draw is a hash of prompt, completion, step and `seed`, so a resumed run repeats it. It carries no
+    information, since the same text is drawn anew at every step. Equal texts of one group share a draw.
 
-    Pitfalls: its expected gradient is 0 only where the loss is linear in Â. A clip that cuts one side more than the
-    other turns noise into a pull towards what the policy prefers already, which is why some models gain from it.
+    Pitfalls: its expected gradient is 0 only where the loss is linear in Â. An asymmetric clip turns noise into a bias
+    towards completions that the policy prefers already, which is why some models gain from it.
     """
     step = getattr(trainer_state, "global_step", 0)
     pairs = zip(prompt_messages, completions, strict=True)
@@ -74,6 +77,6 @@ def random_reward(
 
 
 def _uniform(text: str) -> float:
-    """A number in [0, 1) that the text decides."""
+    """Return a number in [0, 1), a hash of the text."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return (int.from_bytes(digest) >> 11) / 2**53

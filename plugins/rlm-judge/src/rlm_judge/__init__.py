@@ -1,9 +1,9 @@
-"""Rewards from a language model that judges. Importing this opens no connection and loads no model."""
+"""Rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
-from rlm_judge.sums import sums_and_verdicts
+from rlm_judge.toy_sums import sums_and_verdicts
 from rlm_plugins import hookimpl
 
 __all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
@@ -11,6 +11,7 @@ __all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
+    """Return the rewards of this package by name."""
     return {
         "judge_score": judge_score,
         "judge_verify": judge_verify,
@@ -21,4 +22,5 @@ def rlm_rewards() -> dict[str, object]:
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
+    """Return the environments of this package by name."""
     return {"sums_and_verdicts": sums_and_verdicts}

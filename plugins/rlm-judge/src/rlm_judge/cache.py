@@ -1,4 +1,4 @@
-"""Verdicts on disk: a small file per question, written aside and renamed, so that many processes may share them."""
+"""Verdicts on disk: one small file per request, written by atomic rename, so that many processes can share them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from typing import Any
 
 
 class Cache:
-    """A folder of answers. What cannot be read is as good as absent; what cannot be written is let go.
+    """A folder of answers. Unreadable files count as absent, and failures to write are ignored.
 
     Args:
-        folder: Where; made when it is first needed.
+        folder: Its path; created on first use.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder).expanduser()
 
     def get(self, request: Mapping[str, Any]) -> str | None:
-        """The answer to a request, as it was put."""
+        """Return the cached answer to a request; None if there is none."""
         try:
-            found = json.loads(self._file(request).read_text(encoding="utf-8"))
+            entry = json.loads(self._file(request).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        text = found.get("text") if isinstance(found, dict) else None
+        text = entry.get("text") if isinstance(entry, dict) else None
         return text if isinstance(text, str) else None
 
     def put(self, request: Mapping[str, Any], text: str) -> None:
-        """Keeps an answer. Neither the question nor any key is written, only the question's hash."""
+        """Store an answer. Neither the request nor any key is written, only the request's hash."""
         file = self._file(request)
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
-            handle, aside = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
+            handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as stream:
                     json.dump({"text": text}, stream)
-                os.replace(aside, file)
+                os.replace(temporary, file)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    os.unlink(aside)
+                    os.unlink(temporary)
                 raise
 
     def _file(self, request: Mapping[str, Any]) -> Path:

@@ -1,8 +1,8 @@
-"""A server that judges sums, for recipes and tests without a network: ``python -m rlm_judge.fake -- COMMAND``.
+"""A fake judge server for recipes and tests without a network: ``python -m rlm_judge.fake -- COMMAND``.
 
-It speaks OpenAI's chat completions on loopback and reads the questions of this package: it finds the fenced task and
-answer, does the sum itself, and says its verdict in the form it was asked for. It is a judge that knows and not a
-language model; what a recipe learns from it shows that the way from a verdict to the weights is sound.
+It serves OpenAI's chat completions on loopback and parses the prompts of this package. It finds the fenced task and
+answer, computes the sum, and returns a verdict in the requested form. It is exact and not a language model; recipes
+that train with it test the path from a verdict to the weights.
 """
 
 from __future__ import annotations
@@ -22,70 +22,70 @@ _FENCE = re.compile(r"<(\w+)-([0-9a-f]{6})>\n(.*?)\n</\1-\2>", re.DOTALL)
 _SUM = re.compile(r"(\d+)\+(\d+)=")
 _WHOLE = re.compile(r"\d+")
 
-Opinion = Callable[[str, str], float]
-"""Task, answer → how good it is, from 0 to 1."""
-Say = Callable[[str, str], str]
-"""The system's and the user's words → what the judge answers."""
+ScoreFunction = Callable[[str, str], float]
+"""(task, answer) → its score, from 0 to 1."""
+Respond = Callable[[str, str], str]
+"""(system message, user message) → the judge's answer."""
 
 
 def arithmetic(task: str, answer: str) -> float:
-    """1 for the right sum; else half the share of its digits that are right, counted from the right.
+    """Return 1 for the correct sum, else half the share of its digits that are correct, from the right.
 
     >>> arithmetic("347+285=?", "<answer>632</answer>"), arithmetic("347+285=?", "622"), arithmetic("347+285=?", "?")
     (1.0, 0.3333333333333333, 0.0)
     """
-    asked, found = _SUM.search(task), _WHOLE.findall(answer)
-    if not asked or not found:
+    sum_match, numbers = _SUM.search(task), _WHOLE.findall(answer)
+    if not sum_match or not numbers:
         return 0.0
-    right, said = str(int(asked[1]) + int(asked[2])), found[-1]
-    same = sum(a == b for a, b in zip(reversed(right), reversed(said), strict=False))
-    return 1.0 if right == said else 0.5 * same / max(len(right), len(said))
+    expected, given = str(int(sum_match[1]) + int(sum_match[2])), numbers[-1]
+    matching = sum(a == b for a, b in zip(reversed(expected), reversed(given), strict=False))
+    return 1.0 if expected == given else 0.5 * matching / max(len(expected), len(given))
 
 
-def verdict(user: str, opinion: Opinion = arithmetic) -> str:
-    """What it says to a question of this package, its verdict in the form that was asked for."""
+def verdict(user: str, score_of: ScoreFunction = arithmetic) -> str:
+    """Return the answer to a prompt of this package, with the verdict in the requested form."""
     texts = {kind: text for kind, _, text in _FENCE.findall(user)}
     mark = next((mark for _, mark, _ in _FENCE.findall(user)), "")
     form = user.rpartition(f"Verdict-{mark}: ")[2]
-    return f"Let me see.\nVerdict-{mark}: {_formed(texts, form, opinion)}"
+    return f"Let me see.\nVerdict-{mark}: {_format_verdict(texts, form, score_of)}"
 
 
-def _formed(texts: Mapping[str, str], form: str, opinion: Opinion) -> str:
+def _format_verdict(texts: Mapping[str, str], form: str, score_of: ScoreFunction) -> str:
     task = texts.get("task", "")
     if form.startswith("A, B"):
-        first, second = opinion(task, texts["first"]), opinion(task, texts["second"])
+        first, second = score_of(task, texts["first"]), score_of(task, texts["second"])
         return "TIE" if first == second else "A" if first > second else "B"
-    good = opinion(task, texts["answer"])
+    score = score_of(task, texts["answer"])
     if form.startswith("CORRECT"):
         return "CORRECT" if texts["answer"].strip().endswith(texts["reference"].strip()) else "INCORRECT"
     if form.startswith("{"):
-        return json.dumps(dict.fromkeys(re.findall(r'"(\d+)"', form), good == 1.0))
-    return str(1 + round(9 * good))
+        return json.dumps(dict.fromkeys(re.findall(r'"(\d+)"', form), score == 1.0))
+    return str(1 + round(9 * score))
 
 
 class Fake(ThreadingHTTPServer):
-    """The server, on a thread of its own between ``with Fake() as fake:`` and the end of the block.
+    """The server, on a thread of its own inside ``with Fake() as fake:``.
 
     Args:
-        say: What it answers.
-        port: Where it listens on loopback; 0: wherever there is room.
+        respond: Computes the answers.
+        port: Port on loopback; 0: any free one.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, say: Say = lambda system, user: verdict(user), port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Desk)
-        self.say = say
-        self.heard: list[dict[str, Any]] = []
+    def __init__(self, respond: Respond = lambda system, user: verdict(user), port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.respond = respond
+        self.requests: list[dict[str, Any]] = []
 
     @property
     def url(self) -> str:
-        """What a recipe writes."""
+        """Address of the server, for a recipe."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def start(self) -> Fake:
-        """Listens from now on."""
+        """Start listening."""
         threading.Thread(target=self.serve_forever, daemon=True, kwargs={"poll_interval": 0.05}).start()
         return self
 
@@ -97,19 +97,19 @@ class Fake(ThreadingHTTPServer):
         self.server_close()
 
 
-class _Desk(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body leave together, or every answer would wait for an acknowledgement
+    wbufsize = -1  # head and body in one packet, or every answer would wait for an acknowledgement
     server: Fake
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.heard.append(asked)
-        spoken = {message["role"]: message["content"] for message in asked["messages"]}
-        text = self.server.say(spoken.get("system", ""), spoken["user"])
-        usage = {"prompt_tokens": len(spoken["user"].split()), "completion_tokens": len(text.split())}
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(request)
+        messages = {message["role"]: message["content"] for message in request["messages"]}
+        text = self.server.respond(messages.get("system", ""), messages["user"])
+        usage = {"prompt_tokens": len(messages["user"].split()), "completion_tokens": len(text.split())}
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
         body = json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
         self.send_response(200)
@@ -119,13 +119,13 @@ class _Desk(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Suppress the request log."""
 
 
 def main(arguments: list[str]) -> int:
-    """Judges while a command runs, or until it is interrupted."""
+    """Serve while a command runs, or until interrupted."""
     command = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # then the command is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exits through `with`, and ends the command, too
     with Fake(port=PORT) as fake:
         print(f"judging sums at {fake.url}", file=sys.stderr)
         try:

@@ -1,4 +1,4 @@
-"""What a server sent, believed only as far as it is whole: the text of its answer, or why there is none."""
+"""Validation of server replies: the answer's text, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST = 4 * 2**20
-"""Bytes of a reply that are read; what is longer is no chat completion."""
+MAX_BYTES = 4 * 2**20
+"""Largest size of a reply in bytes; a longer one is not a chat completion."""
 
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-"""Statuses that another attempt may get past."""
-SHUT = frozenset({"status 401", "status 403", "status 404"})
-"""Failures that everybody will meet: a wrong key, no such model, no such address."""
+TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+"""Statuses after which a retry may succeed."""
+PERMANENT_FAILURES = frozenset({"status 401", "status 403", "status 404"})
+"""Failures of every request: a wrong key, an unknown model, an unknown address."""
 
 
-class Failed(Exception):
-    """An attempt that brought no answer.
+class RequestFailed(Exception):
+    """An attempt without an answer.
 
     Args:
-        why: In a word or two; failures are counted by it.
-        again: Whether another attempt makes sense.
-        wait: Seconds the server asked for.
-        detail: What the server said about it.
+        why: A word or two, by which failures are counted.
+        retryable: Whether another attempt may succeed.
+        wait: Seconds that the server requested.
+        detail: The server's message.
 
     Attributes:
-        spent: Tokens read and written all the same.
+        spent: Tokens read and generated nevertheless.
     """
 
     spent: tuple[int, int] = (0, 0)
 
-    def __init__(self, why: str, *, again: bool, wait: float | None = None, detail: str = "") -> None:
-        self.why, self.again, self.wait, self.detail = why, again, wait, detail
+    def __init__(self, why: str, *, retryable: bool, wait: float | None = None, detail: str = "") -> None:
+        self.why, self.retryable, self.wait, self.detail = why, retryable, wait, detail
         super().__init__(why)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as it came: its text, and the tokens the server counted (0 where it does not say)."""
+    """A received answer: its text, and the token counts of the server (0 if missing)."""
 
     text: str
     tokens_in: int
@@ -46,59 +46,58 @@ class Reply:
 
 
 def read(body: bytes) -> Reply:
-    """The answer in the body of a reply with status 200.
+    """Return the answer in the body of a reply with status 200.
 
     Raises:
-        Failed: It is none. What looks like a fault of the moment may be tried again; a refusal or a text cut off in
-            its middle would come again.
+        RequestFailed: There is none. Transient faults are retryable; a refusal or a truncated answer would repeat.
     """
     try:
-        found = json.loads(body)
+        parsed = json.loads(body)
     except (ValueError, RecursionError):
-        raise Failed("no JSON", again=True) from None
-    if not isinstance(found, Mapping):
-        raise Failed("wrong schema", again=True)
-    if found.get("error"):
-        raise Failed("error in the reply", again=True, detail=complaint(body))
-    spent = _tokens(found, "prompt_tokens"), _tokens(found, "completion_tokens")
+        raise RequestFailed("no JSON", retryable=True) from None
+    if not isinstance(parsed, Mapping):
+        raise RequestFailed("wrong schema", retryable=True)
+    if parsed.get("error"):
+        raise RequestFailed("error in the reply", retryable=True, detail=error_detail(body))
+    spent = _token_count(parsed, "prompt_tokens"), _token_count(parsed, "completion_tokens")
     try:
-        return Reply(_text(found), *spent)
-    except Failed as failed:
+        return Reply(_text(parsed), *spent)
+    except RequestFailed as failed:
         failed.spent = spent
         raise
 
 
-def _text(found: Mapping[str, Any]) -> str:
-    """What the first choice says."""
-    choices = found.get("choices")
+def _text(parsed: Mapping[str, Any]) -> str:
+    """Return the text of the first choice."""
+    choices = parsed.get("choices")
     if choices == []:
-        raise Failed("no choices", again=True)
+        raise RequestFailed("no choices", retryable=True)
     choice = choices[0] if isinstance(choices, list) else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
-        raise Failed("wrong schema", again=True)
+        raise RequestFailed("wrong schema", retryable=True)
     if choice.get("finish_reason") == "length":
-        raise Failed("cut off", again=False, detail="the answer reached max_tokens")
+        raise RequestFailed("cut off", retryable=False, detail="the answer reached max_tokens")
     if choice.get("finish_reason") == "content_filter" or message.get("refusal"):
-        raise Failed("refused", again=False)
+        raise RequestFailed("refused", retryable=False)
     text = message.get("content")
     if not isinstance(text, str) or not text.strip():
-        raise Failed("empty answer", again=True)
+        raise RequestFailed("empty answer", retryable=True)
     return text
 
 
-def _tokens(found: Mapping[str, Any], name: str) -> int:
-    usage = found.get("usage")
+def _token_count(parsed: Mapping[str, Any], name: str) -> int:
+    usage = parsed.get("usage")
     count = usage.get(name) if isinstance(usage, Mapping) else 0
     return count if isinstance(count, int) and 0 <= count < 2**31 else 0
 
 
-def complaint(body: bytes) -> str:
-    """What the body of an error says, shortened."""
+def error_detail(body: bytes) -> str:
+    """Return the message in the body of an error, shortened."""
     try:
-        said = json.loads(body)
-        said = said.get("error", said.get("detail", said))
-        said = said.get("message", said) if isinstance(said, Mapping) else said
+        message = json.loads(body)
+        message = message.get("error", message.get("detail", message))
+        message = message.get("message", message) if isinstance(message, Mapping) else message
     except (ValueError, RecursionError, AttributeError):
-        said = body[:1000].decode("utf-8", "replace")
-    return " ".join(str(said).split())[:200]
+        message = body[:1000].decode("utf-8", "replace")
+    return " ".join(str(message).split())[:200]

@@ -1,4 +1,4 @@
-"""r: a rubric, criterion by criterion (hook ``rlm_rewards``)."""
+"""r: weighted share of a rubric's criteria that the judge finds met (hook ``rlm_rewards``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_judge import verdicts
-from rlm_judge.bench import Log, marks
-from rlm_judge.fence import says_something
+from rlm_judge import verdict_parsing
+from rlm_judge.judge_factory import Log, query_or_default
+from rlm_judge.knobs import Instructions, MaxCharacters, Reason, Template, Thinking, Votes
+from rlm_judge.prompt_builder import PromptBuilder
+from rlm_judge.prompt_guard import has_content
 from rlm_judge.spec import Judge
-from rlm_judge.wording import Count, Letters, Thinking, Wording
 from rlm_plugins.errors import PartError
 
 Points = Annotated[dict[str, float], Field(min_length=1)]
@@ -28,37 +29,37 @@ async def judge_rubric(
     *,
     judge: Judge,
     criteria: Points | None = None,
-    instructions: str = "",
-    template: str | None = None,
-    reason: bool = True,
-    votes: Count = 1,
+    instructions: Instructions = "",
+    template: Template = None,
+    reason: Reason = True,
+    votes: Votes = 1,
     thinking: Thinking = "hide",
-    longest: Letters = 20_000,
+    longest: MaxCharacters = 20_000,
 ) -> list[float | None]:
-    """How much of a rubric is met: r = Σ wₖ sₖ / Σ_{wₖ>0} wₖ, held between 0 and 1.
+    """Return how much of a rubric is met: r = Σ wₖ sₖ / Σ_{wₖ>0} wₖ, clamped to [0, 1].
 
-    `criteria` maps each criterion, in words, to its weight wₖ; one of negative weight is a fault to be found. A
-    column `rubric` (such a mapping, or a list of ``{criterion: …, points: …}``) comes before it. The judge answers
-    all of them in one JSON object: true, false or a share sₖ of each. If one is missing the row is not scored: None.
-    A row without any criteria is not scored either, and an answer without a letter or digit is 0 unasked. Further
-    knobs as of ``judge_score``; in a `template`, ``{ask}`` lists the criteria.
+    `criteria` maps the text of each criterion to its weight wₖ; one of negative weight is a fault to detect. A
+    column `rubric` (such a mapping, or a list of ``{criterion: …, points: …}``) has precedence. The judge answers
+    all of them in one JSON object: true, false or a share sₖ of each. If one is missing, the completion is not scored:
+    None. Without any criteria it is not scored either, and an answer without a letter or digit gets 0 without a query.
+    Further knobs as of ``judge_score``; in a `template`, ``{ask}`` lists the criteria.
     Source: rubrics as rewards, arXiv 2507.17746 eq. 1; faults: HealthBench, arXiv 2505.08775.
     """
-    wording = Wording(instructions, template, reason, thinking, longest)
-    rubrics = [rubric_of(row, criteria, number) for number, row in enumerate(rubric or [None] * len(prompts))]
-    questions = [
-        wording.question({"task": task, "answer": said}, each.ask, each.form, each.read)
-        if each and says_something(said)
+    builder = PromptBuilder(instructions, template, reason, thinking, longest)
+    rubrics = [parse_rubric(entry, criteria, index) for index, entry in enumerate(rubric or [None] * len(prompts))]
+    queries = [
+        builder.query({"task": task, "answer": text}, own_rubric.ask, own_rubric.form, own_rubric.parse)
+        if own_rubric and has_content(text)
         else None
-        for task, each, said in zip(prompts, rubrics, map(wording.said, completions), strict=True)
+        for task, own_rubric, text in zip(prompts, rubrics, map(builder.judged_text, completions), strict=True)
     ]
-    found = await marks("judge_rubric", judge, questions, votes, log_metric, trainer_state, unasked=0.0)
-    return [mark if each else None for mark, each in zip(found, rubrics, strict=True)]
+    scores = await query_or_default("judge_rubric", judge, queries, votes, log_metric, trainer_state, default=0.0)
+    return [score if own_rubric else None for score, own_rubric in zip(scores, rubrics, strict=True)]
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """Criteria and their weights; numbered from 1 for the judge.
+    """Criteria and their weights, numbered from 1 in the prompt.
 
     Args:
         weights: Criterion → weight.
@@ -68,45 +69,47 @@ class Rubric:
 
     @property
     def ask(self) -> str:
-        """The criteria as a numbered list."""
+        """The criteria as a numbered list, for the prompt."""
         listed = [f"{number}. {' '.join(text.split())}" for number, text in enumerate(self.weights, 1)]
         return "\n".join(["Which of these criteria does the answer meet?", *listed])
 
     @property
     def form(self) -> str:
-        """What the verdict looks like."""
+        """The form of the verdict, for the prompt."""
         shown = ", ".join(f'"{number}": …' for number in range(1, len(self.weights) + 1))
         return f"{{{shown}}} (a JSON object; for each criterion true, false, or a share such as 0.5)"
 
-    def read(self, text: str) -> float | None:
-        """r, from the judge's JSON.
+    def parse(self, text: str) -> float | None:
+        """Compute r from the judge's JSON.
 
-        >>> Rubric({"right": 3, "short": 1, "rude": -2}).read('{"1": true, "2": 0.5, "3": true}')
+        >>> Rubric({"right": 3, "short": 1, "rude": -2}).parse('{"1": true, "2": 0.5, "3": true}')
         0.375
         """
-        met = verdicts.items(text, [str(number) for number in range(1, len(self.weights) + 1)])
+        met = verdict_parsing.items(text, [str(number) for number in range(1, len(self.weights) + 1)])
         if met is None:
             return None
         best = sum(weight for weight in self.weights.values() if weight > 0)
-        got = sum(weight * share for weight, share in zip(self.weights.values(), met, strict=True))
-        return min(1.0, max(0.0, got / best))
+        total = sum(weight * share for weight, share in zip(self.weights.values(), met, strict=True))
+        return min(1.0, max(0.0, total / best))
 
 
-def rubric_of(row: Any, criteria: Mapping[str, float] | None, number: int) -> Rubric | None:
-    """The rubric of a row: its own, or else that of the recipe; None where there is neither.
+def parse_rubric(entry: Any, criteria: Mapping[str, float] | None, index: int) -> Rubric | None:
+    """Return the rubric of an example: its own, or else the recipe's; None if there is neither.
 
     Raises:
-        PartError: It is none, or nothing in it can be won.
+        PartError: It is malformed, or none of its weights is positive.
     """
-    found = dict(criteria or {})
-    if row:
+    weights = dict(criteria or {})
+    if entry:
         try:
-            found = dict(row) if isinstance(row, Mapping) else {each["criterion"]: each["points"] for each in row}
+            weights = (
+                dict(entry) if isinstance(entry, Mapping) else {item["criterion"]: item["points"] for item in entry}
+            )
         except (TypeError, KeyError):
-            found = {"?": math.nan}
-        if not all(isinstance(k, str) and isinstance(w, int | float) and math.isfinite(w) for k, w in found.items()):
+            weights = {"?": math.nan}
+        if not all(isinstance(k, str) and isinstance(w, int | float) and math.isfinite(w) for k, w in weights.items()):
             allowed = "{criterion: points, …} or [{criterion: …, points: …}, …]"
-            raise PartError(f"sample {number}: its rubric is {str(row)[:80]!r}", allowed=allowed)
-    if found and max(found.values()) <= 0:
-        raise PartError(f"sample {number}: no criterion of its rubric has a positive weight", where="criteria")
-    return Rubric(found) if found else None
+            raise PartError(f"sample {index}: malformed rubric {str(entry)[:80]!r}", allowed=allowed)
+    if weights and max(weights.values()) <= 0:
+        raise PartError(f"sample {index}: the rubric requires a criterion with a positive weight", where="criteria")
+    return Rubric(weights) if weights else None

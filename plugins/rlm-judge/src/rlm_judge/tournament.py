@@ -1,4 +1,4 @@
-"""Who meets whom within a group, and what comes of it."""
+"""Pairings within a group, and win rates from their outcomes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
-    """A completion as it is compared."""
+class Candidate(NamedTuple):
+    """A completion with its task and reference."""
 
     task: str
     text: str
@@ -24,51 +24,53 @@ class Pair(NamedTuple):
     second: str
 
     @property
-    def turned(self) -> Pair:
-        """The same in the other order."""
+    def swapped(self) -> Pair:
+        """The pair in the other order."""
         return Pair(self.task, self.second, self.first)
 
 
 class Group(NamedTuple):
-    """The answers to one task, each text once, and how often each was given."""
+    """The answers to one task: each distinct text and its count."""
 
     task: str
     texts: list[str]
-    times: Counter[str]
+    counts: Counter[str]
 
 
-def groups_of(rows: Sequence[Row]) -> list[Group]:
-    """The answers by task."""
-    found: dict[str, Counter[str]] = {}
-    for row in rows:
-        found.setdefault(row.task, Counter())[row.text] += 1
-    return [Group(task, sorted(times, key=_place), times) for task, times in found.items()]
+def group_by_task(candidates: Sequence[Candidate]) -> list[Group]:
+    """Group the candidates by task."""
+    by_task: dict[str, Counter[str]] = {}
+    for candidate in candidates:
+        by_task.setdefault(candidate.task, Counter())[candidate.text] += 1
+    return [Group(task, sorted(counts, key=_ring_position), counts) for task, counts in by_task.items()]
 
 
-def _place(text: str) -> bytes:
-    """Where a text stands on the ring: whatever its row, and unrelated to how good it is."""
+def _ring_position(text: str) -> bytes:
+    """Return the position of a text on the ring: a hash, independent of its index and quality."""
     return hashlib.blake2b(text.encode("utf-8", "replace")).digest()
 
 
-def pairs_of(group: Group, opponents: int | None) -> Iterator[Pair]:
-    """Who meets whom."""
+def make_pairs(group: Group, opponents: int | None) -> Iterator[Pair]:
+    """Yield the pairs to compare."""
     count = len(group.texts)
-    reach = count if opponents is None else (opponents + 1) // 2
+    max_distance = count if opponents is None else (opponents + 1) // 2
     for i in range(count):
         for j in range(i + 1, count):
-            if min(j - i, count - (j - i)) <= reach:
+            if min(j - i, count - (j - i)) <= max_distance:
                 yield Pair(group.task, group.texts[i], group.texts[j])
 
 
-def rates_of(group: Group, beats: Mapping[Pair, float]) -> dict[tuple[str, str], float | None]:
-    """(task, text) → how often the text wins; each opponent counts as often as it was written."""
+def win_rates(group: Group, outcomes: Mapping[Pair, float]) -> dict[tuple[str, str], float | None]:
+    """Return (task, text) → share of comparisons won; each opponent counts as often as it was generated."""
     rates: dict[tuple[str, str], float | None] = {}
     for text in group.texts:
-        won, met = 0.5 * (group.times[text] - 1), group.times[text] - 1
+        won, played = 0.5 * (group.counts[text] - 1), group.counts[text] - 1
         for other in group.texts:
             pair = Pair(group.task, text, other)
-            beaten = beats[pair] if pair in beats else 1.0 - beats[pair.turned] if pair.turned in beats else None
-            if other != text and beaten is not None:
-                won, met = won + beaten * group.times[other], met + group.times[other]
-        rates[group.task, text] = won / met if met else None
+            outcome = outcomes.get(pair)
+            if outcome is None and pair.swapped in outcomes:
+                outcome = 1.0 - outcomes[pair.swapped]
+            if other != text and outcome is not None:
+                won, played = won + outcome * group.counts[other], played + group.counts[other]
+        rates[group.task, text] = won / played if played else None
     return rates

@@ -1,12 +1,12 @@
-"""Numbers written out: their exact value, without evaluating anything."""
+"""Exact values of numerals, without evaluating expressions."""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
 
-LONGEST = 1000
-"""Characters beyond which a text is no numeral; keeps exact arithmetic cheap whatever a model writes."""
+MAX_LENGTH = 1000
+"""Largest length of a numeral in characters; it keeps exact arithmetic cheap for any completion."""
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
@@ -20,15 +20,16 @@ _REPEATING = re.compile(r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}")
 _MIXED = re.compile(r"(\d+) (\d+)\s*/\s*(\d+)")
 
 
-def number(text: str) -> Fraction | None:
-    """The value of a numeral as `tidy` leaves it; None for everything that would have to be worked out.
+def parse_number(text: str) -> Fraction | None:
+    """Return the value of a normalized numeral; None for anything that needs evaluation.
 
-    >>> [str(number(t)) for t in ("1,000.5", "-.5", "1.2e3", "5\\\\times 10^{-9}", "2/4", "1 1/2", "0.\\\\overline{3}")]
+    >>> texts = ("1,000.5", "-.5", "1.2e3", "5\\\\times 10^{-9}", "2/4", "1 1/2", "0.\\\\overline{3}")
+    >>> [str(parse_number(text)) for text in texts]
     ['2001/2', '-1/2', '1200', '1/200000000', '1/2', '3/2', '1/3']
-    >>> number("1+1"), number("12,34"), number("1/0"), number("2^{10}"), number("1 2")
+    >>> parse_number("1+1"), parse_number("12,34"), parse_number("1/0"), parse_number("2^{10}"), parse_number("1 2")
     (None, None, None, None, None)
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_LENGTH:
         return None
     sign, rest = _SIGN.fullmatch(text.strip()).groups()  # type: ignore[union-attr]  # it matches everything
     try:
@@ -62,10 +63,10 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", "").removesuffix("."))
 
 
-def exactly(text: str) -> str:
-    """`text` with its decimals as fractions, so that nobody downstream rounds them.
+def decimals_to_fractions(text: str) -> str:
+    """Replace the decimals in `text` by fractions, so that later steps are exact.
 
-    >>> exactly("0.5x + 2.0")
+    >>> decimals_to_fractions("0.5x + 2.0")
     '\\\\frac{5}{10}x + \\\\frac{20}{10}'
     """
 
@@ -75,12 +76,12 @@ def exactly(text: str) -> str:
     return re.sub(r"(?<![\d,.])(\d*)\.(\d+)(?![\d.\\])", fraction, text)
 
 
-def near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool:
-    """Whether `a` is `b`, or at most the absolute `tolerance`, or the share `relative` of `b`, away from it.
+def is_near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool:
+    """Return True if `a` is within the absolute `tolerance`, or the share `relative` of `b`, of `b`.
 
-    >>> near(Fraction("3.14"), Fraction("3.15"), 0.01, 0.0), near(Fraction(99), Fraction(100), 0.0, 0.005)
+    >>> is_near(Fraction("3.14"), Fraction("3.15"), 0.01, 0.0), is_near(Fraction(99), Fraction(100), 0.0, 0.005)
     (True, False)
     """
-    # through their decimal notation, so that 0.01 is a hundredth and not the float below it
-    reach = max(Fraction(repr(tolerance)), Fraction(repr(relative)) * abs(b))
-    return abs(a - b) <= reach
+    # via decimal notation, so that 0.01 is exactly a hundredth and not the nearest float
+    allowed = max(Fraction(repr(tolerance)), Fraction(repr(relative)) * abs(b))
+    return abs(a - b) <= allowed

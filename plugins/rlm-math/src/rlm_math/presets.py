@@ -1,4 +1,4 @@
-"""The usual data sets: which column is the problem, and where the answer stands."""
+"""The usual data sets: which columns hold the problem and the answer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_math.boxes import boxes
+from rlm_math.boxed_answers import find_boxes
 
 Example = Mapping[str, Any]
 
-BULKY = (
+TRANSCRIPT_COLUMNS = (
     "generations",
     "finish_reasons",
     "messages",
@@ -19,7 +19,7 @@ BULKY = (
     "correctness_llama",
     "is_reasoning_complete",
 )
-"""Columns with whole transcripts, left behind at once."""
+"""Columns with whole transcripts, which are dropped on loading."""
 _NO_ANSWER = {"", "proof", "notfound", "not found", "none", "n/a"}
 _DAPO_HEAD = re.compile(r"^Solve the following math problem step by step\..*?\n\n", re.S)
 _DAPO_TAIL = re.compile(r"\n\nRemember to put your answer on its own line after \"Answer:\"\.?\s*$")
@@ -27,14 +27,14 @@ _DAPO_TAIL = re.compile(r"\n\nRemember to put your answer on its own line after 
 
 @dataclass(frozen=True)
 class Preset:
-    """How the rows of a data set are read.
+    """A data set and how to read its examples.
 
     Args:
-        about: What it is, for its docstring.
+        about: Description, used in the environment's docstring.
         path: Its name on the hub.
         problem: Example → problem.
-        answer: Example → answer, None where there is none.
-        config: Which of several data sets under one name.
+        answer: Example → answer; None if it has none.
+        config: Configuration among several under one name.
     """
 
     about: str
@@ -45,7 +45,7 @@ class Preset:
 
 
 def column(name: str) -> Callable[[Example], str]:
-    """The text of one column."""
+    """Return a function that reads one column as text."""
 
     def text(row: Example) -> str:
         return str(row[name])
@@ -54,27 +54,27 @@ def column(name: str) -> Callable[[Example], str]:
 
 
 def after_hashes(row: Example) -> str | None:
-    """What follows ``####`` in the column `answer`, without thousands separators.
+    """Return the text after ``####`` in the column `answer`, without thousands separators.
 
     >>> after_hashes({"answer": "<<48/2=24>>24 clips … #### 1,072"})
     '1072'
     """
-    _, found, result = str(row["answer"]).rpartition("####")
-    return result.strip().replace(",", "") if found else None
+    _, separator, result = str(row["answer"]).rpartition("####")
+    return result.strip().replace(",", "") if separator else None
 
 
 def in_last_box(row: Example) -> str | None:
-    """What the last box of the column `solution` holds.
+    """Return the content of the last box in the column `solution`.
 
     >>> in_last_box({"solution": r"so $\\boxed{\\frac{1}{2}}$."})
     '\\\\frac{1}{2}'
     """
-    found = boxes(str(row["solution"]))
-    return found[-1].content if found else None
+    all_boxes = find_boxes(str(row["solution"]))
+    return all_boxes[-1].content if all_boxes else None
 
 
 def answer_or_box(row: Example) -> str | None:
-    """The column `answer`; where it is missing or no answer ("proof", "notfound"), the solution's last box."""
+    """Return the column `answer`; if it is missing or not an answer ("notfound"), the solution's last box."""
     answer = str(row.get("answer") or "").strip()
     if answer.lower() not in _NO_ANSWER:
         return answer
@@ -82,17 +82,17 @@ def answer_or_box(row: Example) -> str | None:
 
 
 def dapo_problem(row: Example) -> str:
-    """The problem of a DAPO row, without the instructions it comes wrapped in (they ask for no box)."""
+    """Return the problem of a DAPO example without its instructions, which ask for another answer format."""
     prompt = row["prompt"]
     text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     return _DAPO_TAIL.sub("", _DAPO_HEAD.sub("", text)).strip()
 
 
 def dapo_answer(row: Example) -> str | None:
-    """Its ground truth; the processed version has it as `solution`."""
+    """Return the ground truth of a DAPO example; the processed version stores it as `solution`."""
     model = row.get("reward_model")
-    found = model["ground_truth"] if isinstance(model, Mapping) else row.get("solution")
-    return None if found is None else str(found)
+    answer = model["ground_truth"] if isinstance(model, Mapping) else row.get("solution")
+    return None if answer is None else str(answer)
 
 
 PRESETS = {
@@ -111,7 +111,7 @@ PRESETS = {
         config="default",
     ),
     "dapo_17k": Preset(
-        "DAPO-Math-17k: 17,000 problems with integer answers (arXiv 2503.14476); its many copies are taken once.",
+        "DAPO-Math-17k: 17,000 problems with integer answers (arXiv 2503.14476); duplicates are removed.",
         "BytedTsinghua-SIA/DAPO-Math-17k",
         dapo_problem,
         dapo_answer,
@@ -123,13 +123,13 @@ PRESETS = {
         answer_or_box,
     ),
     "numina_math": Preset(
-        "NuminaMath (CoT, 1.5): 860,000 problems from exams and forums; proofs are left out.",
+        "NuminaMath (CoT, 1.5): 860,000 problems from exams and forums; without proofs.",
         "AI-MO/NuminaMath-1.5",
         column("problem"),
         answer_or_box,
     ),
     "openr1_math": Preset(
-        "OpenR1-Math-220k: NuminaMath problems with checked traces of DeepSeek-R1; the traces are left behind.",
+        "OpenR1-Math-220k: NuminaMath problems with verified traces of DeepSeek-R1; the traces are dropped.",
         "open-r1/OpenR1-Math-220k",
         column("problem"),
         answer_or_box,
@@ -142,7 +142,7 @@ PRESETS = {
         answer_or_box,
     ),
     "math_table": Preset(
-        "Any table with the columns `problem` and `answer` (or `solution`, with its answer in the last box).",
+        "Any table with the columns `problem` and `answer` (or `solution`, with the answer in its last box).",
         "",
         column("problem"),
         answer_or_box,

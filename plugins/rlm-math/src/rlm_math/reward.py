@@ -1,4 +1,4 @@
-"""r: is the boxed answer mathematically the right one? (hook ``rlm_rewards``)"""
+"""r: equality of the boxed answer and the reference as mathematics (hook ``rlm_rewards``)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rlm_math import gold as golds
-from rlm_math.boxes import Box, committed
-from rlm_math.judging import Brackets, Percent, Question, Rules, Units, judge, reading
-from rlm_math.pool import shared
+from rlm_math import reference as references
+from rlm_math.boxed_answers import Box, final_answers
+from rlm_math.comparison import Brackets, Percent, Query, Rules, Units, compare_answer, parse_query
+from rlm_math.verifier_pool import shared
 
 Tolerance = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, le=60)]
@@ -35,27 +35,44 @@ def math_accuracy(
     seconds: Seconds = 2.5,
     workers: Count | None = None,
 ) -> list[float | None]:
-    """1 if what the completion boxes equals the data set's `answer`, else 0: compared as mathematics, by math-verify.
+    """Return 1 if the completion's boxed answer equals the reference `answer` mathematically (math-verify), else 0.
 
-    Only what follows the thinking counts. `box` says which ``\\boxed{…}``: the last one, the first, all of them (each
-    must be right), or the "only" one. Numbers are compared exactly, or up to `tolerance` or the share
-    `relative_tolerance` of the right one. `units`: "compare" where both name one, "require" the data set's, or
-    "ignore". `percent`: a sign on one side only is read "either" way, or always as a "hundredth". `brackets`: "any"
-    takes [1, 2) for (1, 2]; without `ordered` a tuple is a set. `finished`: where a number is asked for, only a
-    number will do, not 3·4.
+    Only the text after the thinking counts. `box` selects the ``\\boxed{…}``: the last one, the first, all of them
+    (each must be correct), or the "only" one. Numbers must be equal, or within `tolerance` or the share
+    `relative_tolerance` of the reference. `units`: "compare" if both have one, "require" the reference's, or "ignore".
+    `percent`: a sign on one side only has "either" meaning, or always means a "hundredth". `brackets`: "any" accepts
+    [1, 2) for (1, 2]. Without `ordered` a tuple is a set. `finished`: a numeric reference requires a number, not 3·4.
 
-    Cheap looks come first: hedges, restated problems, false chains of equations, bombs are 0. The rest is worked out
-    by `workers` processes, killed after `seconds` each: an answer that cannot be settled by then is 0, and counted
-    (``math_late``). A row whose own answer cannot be read is not scored: None. Source: math-verify 0.9, behind the
-    guard that rlm-math's README measures.
+    Cheap rules come first: hedges, restated problems, false chains of equations and expensive expressions score 0. The
+    rest is evaluated by `workers` processes, which are killed after `seconds` per answer. An answer without a result by
+    then scores 0 and is counted (``math_late``). An example whose own answer cannot be parsed is not scored: None.
+    Source: math-verify 0.9, behind the guard that rlm-math's README measures.
+
+    Args:
+        completions: Text of each completion (B).
+        answer: Reference answer of each completion's example.
+        log_metric: Called with name and value of each metric.
+        box: The box or boxes that count.
+        units: Comparison of units.
+        percent: Meaning of a percent sign on one side only.
+        brackets: Comparison of interval brackets.
+        ordered: Whether tuples are ordered.
+        tolerance: Absolute tolerance of numbers.
+        relative_tolerance: Relative tolerance of numbers.
+        finished: Whether a numeric reference requires a plain number.
+        seconds: Time limit per answer.
+        workers: Number of worker processes; None: one per core, at most four.
+
+    Returns:
+        1, 0 or None per completion.
 
     >>> math_accuracy(["so \\\\boxed{0.5}", "\\\\boxed{3 = 4}", "it is 4"], ["\\\\frac{1}{2}", "4", "4"])
     [1.0, 0.0, 0.0]
     """
     rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
-    questions = list(dict.fromkeys(question for case in cases if case for question in case.questions))
-    replies = dict(zip(questions, shared(workers).ask(questions, seconds), strict=True)) if questions else {}
+    queries = list(dict.fromkeys(query for case in cases if case for query in case.queries))
+    replies = dict(zip(queries, shared(workers).run(queries, seconds), strict=True)) if queries else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
         log_metric("math_died", float(sum(reply == "died" for reply in replies.values())))
@@ -63,32 +80,32 @@ def math_accuracy(
 
 
 class Case(NamedTuple):
-    """One row: whether it is wrong by its looks, and what must be asked."""
+    """One completion: True if rejected without evaluation, and the queries that decide otherwise."""
 
-    wrong: bool
-    questions: list[Question]
+    is_wrong: bool
+    queries: list[Query]
 
 
 def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
-    gold = golds.read(answer)
+    gold = references.parse_reference(answer)
     if gold is None:
         return None
-    verdicts = [judge(gold, each, rules) for each in committed(text, box)]
-    wrong = not verdicts or any(verdict is False for verdict in verdicts)
-    questions = [] if wrong else [verdict for verdict in verdicts if isinstance(verdict, Question)]
-    check = None if questions else reading(gold)  # a comparison finds out by itself
-    return Case(wrong, questions if check is None else [check])
+    comparisons = [compare_answer(gold, candidate, rules) for candidate in final_answers(text, box)]
+    is_wrong = not comparisons or any(comparison is False for comparison in comparisons)
+    queries = [] if is_wrong else [comparison for comparison in comparisons if isinstance(comparison, Query)]
+    check = None if queries else parse_query(gold)  # a comparison also finds unparseable references
+    return Case(is_wrong, queries if check is None else [check])
 
 
-def _score(case: Case, replies: dict[Question, str]) -> float | None:
-    said = [replies[question] for question in case.questions]
-    if "unreadable" in said:
+def _score(case: Case, replies: dict[Query, str]) -> float | None:
+    case_replies = [replies[query] for query in case.queries]
+    if "unreadable" in case_replies:
         return None
-    return float(not case.wrong and all(reply == "right" for reply in said))
+    return float(not case.is_wrong and all(reply == "right" for reply in case_replies))
 
 
 def _text(gold: object) -> str:
-    """A data set's answer as text; empty when there is none."""
+    """Return a reference answer as text; empty if there is none."""
     if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
         return ""
     return str(int(gold)) if isinstance(gold, float) and gold.is_integer() else str(gold)

@@ -1,4 +1,4 @@
-"""What stands around a number without being part of it: a unit, a currency, a percent sign."""
+"""Units, currencies and percent signs around a number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 PERCENT = "%"
 
-_LONG = {
+_ABBREVIATIONS = {
     "millimeter": "mm",
     "centimeter": "cm",
     "meter": "m",
@@ -40,14 +40,14 @@ _BARE = {
     **dict.fromkeys(["day", "week", "month", "year", "dollar", "cent", "degree", "unit", "gram", "meter", "liter"]),
     **dict.fromkeys(["pound", "feet", "inche", "way", "people", "percent", "euro", "point", "student", "square unit"]),
 }
-_CHANGING_WORDS = (
+_QUALIFIER_WORDS = (
     "or and not no nor but wrong false incorrect is if maybe perhaps about approximately roughly around than less "
     "more most least fewer over under minus plus times mod modulo base squared cubed half third quarter twice "
     "double hundred thousand million billion trillion dozen percent pi factorial infinity to from between else "
     "either"
 )
-_CHANGING = set(_CHANGING_WORDS.split())
-"""Words that change the number before them, take it back, or offer another."""
+_QUALIFIERS = set(_QUALIFIER_WORDS.split())
+"""Words that change the number before them, retract it, or offer another."""
 
 _WORDS = re.compile(r"[A-Za-z]+(?:[ /·-][A-Za-z]+){0,3}")
 _TEXT = re.compile(r"\s*\\(?:text|mathrm)\s*\{\s*([^{}]*?)\s*\}\s*(?:\^\s*\{?\s*([23])\s*\}?)?\s*$")
@@ -56,7 +56,7 @@ _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?
 
 
 def split(text: str) -> tuple[str, str | None]:
-    """(value, unit) of what `tidy` returned; None where no unit stands. What changes the number is no unit.
+    """Return (value, unit) of a normalized text; the unit is None if there is none, or if the word changes the number.
 
     >>> split(r"4\\text{ cm}"), split("90^\\\\circ"), split(r"\\$5"), split("50\\\\%"), split("3 apples")
     (('4', 'cm'), ('90', 'degree'), ('5', 'dollar'), ('50', '%'), ('3 apples', None))
@@ -80,14 +80,14 @@ def split(text: str) -> tuple[str, str | None]:
 
 
 def _unit(words: str, power: str | None) -> str | None:
-    """The one name of a unit; None when the words are none."""
+    """Return the canonical name of a unit; None if the words are not a unit."""
     words = words.strip().removesuffix(".")
     if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
         return None
     parts = re.split(r"([ /·-])", words if len(words) == 1 else words.lower())
     if words.lower() == "percent":
         return PERCENT
-    if _CHANGING & {*parts}:
+    if _QUALIFIERS & {*parts}:
         return None
     name = "".join(_singular(part) for part in parts)
     square = re.match(r"(square|sq|cubic) (.+)", name)
@@ -99,4 +99,4 @@ def _unit(words: str, power: str | None) -> str | None:
 def _singular(word: str) -> str:
     if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
         word = word[:-1]
-    return _LONG.get(word, word)
+    return _ABBREVIATIONS.get(word, word)

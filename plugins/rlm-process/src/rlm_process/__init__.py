@@ -1,29 +1,31 @@
-"""Dense rewards: what a step or a token of an answer was worth."""
+"""Dense rewards: the contribution of each step or token of a completion."""
 
 from rlm_plugins import hookimpl
-from rlm_process import step_rows
-from rlm_process.branching import Tree
-from rlm_process.implicit import ImplicitReward
-from rlm_process.labels import step_labels
-from rlm_process.paid import PerStep, PerTurn
+from rlm_process import algorithms
+from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
-from rlm_process.process import step_relative
 from rlm_process.process_model import ProcessReward, ProcessRewards
+from rlm_process.sampled_labels import step_labels
+from rlm_process.step_relative import step_relative
+from rlm_process.step_supervision import StepSupervision, process_reward_model
 from rlm_process.sums import right_lines, sums
-from rlm_process.supervision import StepSupervision, process_reward_model
-from rlm_process.tools import tool_calls, tool_format
-from rlm_process.trees import tree
-from rlm_process.turns import turn_relative
+from rlm_process.tool_rewards import tool_calls, tool_format
+from rlm_process.tree_advantage import tree
+from rlm_process.tree_rollout import Tree
+from rlm_process.turn_advantage import turn_relative
+from rlm_process.turn_and_step_rewards import PerStep, PerTurn
 from rlm_process.vine import vine
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
+    """Return the environments of this package by name."""
     return {"sums": sums}
 
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
+    """Return the rewards of this package by name."""
     return {
         "process_model": ProcessReward,
         "tool_format": tool_format,
@@ -34,6 +36,7 @@ def rlm_rewards() -> dict[str, object]:
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
+    """Return the shapers of this package by name."""
     return {
         "implicit_reward": ImplicitReward,
         "process_model": ProcessRewards,
@@ -45,6 +48,7 @@ def rlm_shapers() -> dict[str, object]:
 
 @hookimpl
 def rlm_advantages() -> dict[str, object]:
+    """Return the advantages of this package by name."""
     return {
         "outcome_and_process": outcome_and_process,
         "vine": vine,
@@ -56,6 +60,7 @@ def rlm_advantages() -> dict[str, object]:
 
 @hookimpl
 def rlm_rollouts() -> dict[str, object]:
+    """Return the rollout sources of this package by name."""
     return {
         "tree": Tree,
     }
@@ -63,15 +68,17 @@ def rlm_rollouts() -> dict[str, object]:
 
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
+    """Return the algorithms of this package by name."""
     return {
         "prime": prime,
-        "vine_ppo": step_rows.vine_ppo,
-        "tree": step_rows.tree,
-        "gigpo": step_rows.gigpo,
+        "vine_ppo": algorithms.vine_ppo,
+        "tree": algorithms.tree,
+        "gigpo": algorithms.gigpo,
         "process_reward_model": process_reward_model,
     }
 
 
 @hookimpl
 def rlm_trainers() -> dict[str, object]:
+    """Return the trainers of this package by name."""
     return {"step_supervision": StepSupervision}

@@ -1,4 +1,4 @@
-"""How a recipe says what a step is, and where a function of somebody else stands."""
+"""Knobs that define a step, or hold the address of a user's function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.import_path import ALLOWED, borrow_function
 
 PATTERNS = {"lines": r"\n+", "paragraphs": r"\n[^\S\n]*\n\s*", "sentences": r"[.!?]+(?=\s|$)|\n+"}
-"""Name → what ends a step and still belongs to it."""
+"""Name → pattern of a step's end, which belongs to the step."""
 
 
-def _compiles(pattern: str) -> str:
+def _validate_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
@@ -24,44 +24,44 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
-def _there(address: str) -> str:
+def _validate_address(address: str) -> str:
     try:
         borrow_function(address, where="")
     except RecipeError as error:
-        said = {"allowed": ALLOWED, "why": error.problem}
-        raise PydanticCustomError("address", "a function by its address, {allowed} ({why})", said) from None
+        details = {"allowed": ALLOWED, "why": error.problem}
+        raise PydanticCustomError("address", "a function by its address, {allowed} ({why})", details) from None
     return address
 
 
-def _a_rule(steps: Any, otherwise: ValidatorFunctionWrapHandler) -> Any:
-    """Of a text one thing is said, and not one by each branch of the union."""
+def _validate_steps(steps: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Report one error for a string, instead of one per branch of the union."""
     if not isinstance(steps, str) or steps in PATTERNS:
-        return otherwise(steps)
+        return handler(steps)
     try:
-        return _there(steps)
+        return _validate_address(steps)
     except PydanticCustomError as error:
         names = ", ".join(f"'{name}'" for name in PATTERNS)
-        said = {"names": f"{names}, {{pattern: …}}, {{every: …}}", "why": error.message()}
-        raise PydanticCustomError("steps", "Input should be {names} or {why}", said) from None
+        details = {"names": f"{names}, {{pattern: …}}, {{every: …}}", "why": error.message()}
+        raise PydanticCustomError("steps", "Input should be {names} or {why}", details) from None
 
 
-Address = Annotated[str, AfterValidator(_there)]
-"""A knob that holds ``module:function`` or ``file.py:function``; what is not there is refused with the recipe."""
+Address = Annotated[str, AfterValidator(_validate_address)]
+"""A knob that holds ``module:function`` or ``file.py:function``; a missing function is an error of the recipe."""
 
 
 class Pattern(pydantic.BaseModel):
-    """A step ends with what a regular expression matches."""
+    """Steps that end with a match of a regular expression."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-    pattern: Annotated[str, AfterValidator(_compiles)]
+    pattern: Annotated[str, AfterValidator(_validate_pattern)]
 
 
 class Every(pydantic.BaseModel):
-    """A step is so many tokens."""
+    """Steps of a fixed number of tokens."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
     every: Annotated[int, Field(ge=1)]
 
 
-Steps = Annotated[Literal["lines", "paragraphs", "sentences"] | Pattern | Every | str, WrapValidator(_a_rule)]
-"""A knob that says what a step is: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a rule."""
+Steps = Annotated[Literal["lines", "paragraphs", "sentences"] | Pattern | Every | str, WrapValidator(_validate_steps)]
+"""A knob that defines a step: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a rule."""

@@ -1,4 +1,4 @@
-"""What a process reward model says of an answer: as one reward, or step by step. (Reward and shaper of that name.)"""
+"""Scores of a process reward model: one reward per completion, or one per step (a reward and a shaper)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import Field, PositiveInt
 
 from rlm_plugins.data import hub
 from rlm_plugins.lazy import torch
-from rlm_process.grader import Grader, kind_of, loaded
 from rlm_process.knobs import Steps
-from rlm_process.pieces import pieces
-from rlm_process.steps import Spans, cutter, own_steps, unpaid
+from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
+from rlm_process.step_boundaries import Spans, step_cutter, step_spans, zero_rewards
+from rlm_process.token_texts import token_texts
 
 if TYPE_CHECKING:
     from torch import device
@@ -24,8 +24,8 @@ Separator = Annotated[str, Field(min_length=1)]
 Over = Literal["min", "product", "last", "mean"]
 
 
-class _ProcessModel:
-    """A process reward model by its path, and what is a step to it."""
+class _ProcessModelPart:
+    """A process reward model by its path, and the definition of a step."""
 
     def __init__(
         self,
@@ -39,47 +39,47 @@ class _ProcessModel:
         batch_size: int,
     ) -> None:
         self.path, self._steps = path, steps
-        self._how: dict[str, Any] = {"separator": separator, "words": (good, bad)}
-        self._how |= {"longest": longest, "batch_size": batch_size}
+        self._settings: dict[str, Any] = {"separator": separator, "words": (good, bad)}
+        self._settings |= {"longest": longest, "batch_size": batch_size}
         self._device: device | None = None
-        self._grader: Grader | None = None
+        self._grader: StepScorer | None = None
 
     def check(self) -> None:
-        """Whether a process reward model lies there.
+        """Check that the path holds a process reward model.
 
         Raises:
-            RecipeError: There is none.
+            RecipeError: It does not.
         """
         if (folder := hub.locate(self.path, where="path")) is not None:
-            kind_of(folder)
+            model_kind(folder)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """It reads where the policy does."""
+        """Take the policy's device."""
         self._device = policy.device
 
     @property
-    def grader(self) -> Grader:
-        """The model, loaded when it is first asked."""
+    def scorer(self) -> StepScorer:
+        """The model, loaded on first use."""
         if self._grader is None:
             from rlm_plugins.distributed import processes
 
-            self._grader = Grader(*loaded(self.path, self._device or processes().device), **self._how)
+            self._grader = StepScorer(*load_cached(self.path, self._device or processes().device), **self._settings)
         return self._grader
 
 
-class ProcessReward(_ProcessModel):
-    """r = min, product, last or mean of what a process reward model says of the steps of an answer, each in [0, 1].
+class ProcessReward(_ProcessModelPart):
+    """r = min, product, last or mean of a process reward model's scores of a completion's steps, each in [0, 1].
 
-    `path` is the folder (or hub name) of a model for token classification, which says it at the last token of a step
-    (TRL's PRMTrainer, Qwen2.5-Math-PRM), or of a causal language model, which says it by the token it would go on with,
-    `good` or `bad` (Math-Shepherd, arXiv 2312.08935). `separator` is what stood after each step when it was trained:
-    ``"\\n"`` is TRL's, ``"<extra_0>"`` Qwen's, ``" ки"`` Math-Shepherd's. `steps` says where a step ends: a name,
-    ``{pattern: …}``, ``{every: …}`` or ``module:function``; `over` how one number comes of them: the worst step, all of
-    them (the product, as in arXiv 2305.20050), the last, the mean. An answer without anything to read gets 0, and so
-    does a step that ends more than `longest` tokens after the question began.
+    `path` is the folder (or hub name) of a model for token classification or of a causal language model. The first
+    scores at the last token of a step (TRL's PRMTrainer, Qwen2.5-Math-PRM), the second by its next token, `good` or
+    `bad` (Math-Shepherd, arXiv 2312.08935). `separator` is the text after each step in its training data:
+    ``"\\n"`` is TRL's, ``"<extra_0>"`` Qwen's, ``" ки"`` Math-Shepherd's. `steps` defines a step: a name,
+    ``{pattern: …}``, ``{every: …}`` or ``module:function``. `over` aggregates the scores: the worst step, the product
+    (as in arXiv 2305.20050), the last, the mean. A completion without text gets 0, and so does a step that ends more
+    than `longest` tokens after the start of the prompt.
 
-    Pitfall: the mean pays for many easy steps, the product for few; both are found by a policy. Keep a metric in the
-    recipe that the model does not make, `{name: accuracy, weight: 0}`.
+    Pitfall: the mean rewards many easy steps, the product few; policies exploit both. Keep a metric in the
+    recipe that does not depend on the model, `{name: accuracy, weight: 0}`.
     """
 
     def __init__(
@@ -100,23 +100,26 @@ class ProcessReward(_ProcessModel):
         self.over = over
 
     def __call__(self, prompt_messages: Sequence[Any], completions: Sequence[str]) -> list[float]:
-        grader, asked = self.grader, []
-        cut = cutter(self._steps, grader.tokenizer, where="rewards: process_model.steps")
-        for prompt, text in zip(prompt_messages, completions, strict=True):  # in its own tokens: the policy's are gone
-            ids = grader.tokenizer(text, add_special_tokens=False)["input_ids"][: self._how["longest"] + 1]
-            asked.append(grader.asked(prompt, in_steps(ids, grader.tokenizer, own_steps([ids], cut)[0])[0]))
-        return [aggregated(scores, self.over) for scores in grader.scores(asked)]
+        """Return the reward of each completion."""
+        scorer, inputs = self.scorer, []
+        cut_steps = step_cutter(self._steps, scorer.tokenizer, where="rewards: process_model.steps")
+        for prompt, text in zip(prompt_messages, completions, strict=True):  # the model has a tokenizer of its own
+            ids = scorer.tokenizer(text, add_special_tokens=False)["input_ids"][: self._settings["longest"] + 1]
+            inputs.append(
+                scorer.encode(prompt, nonblank_texts(ids, scorer.tokenizer, step_spans([ids], cut_steps)[0])[0])
+            )
+        return [aggregate(scores, self.over) for scores in scorer.scores(inputs)]
 
 
-class ProcessRewards(_ProcessModel):
-    """A reward for every step, on its last token: weight · what a process reward model says of it, in [0, 1].
+class ProcessRewards(_ProcessModelPart):
+    """A reward for every step, on its last token: weight · score of a process reward model, in [0, 1].
 
-    Knobs as of the reward `process_model`; `weight` is the coefficient. What is said of a step is paid to all tokens
-    before it as well, where the advantage sums up what is still to come (`batch_whitened`, `gae`). In a world that
-    answers it reads the policy's turns alone, and no step goes on beyond the turn in which it began.
+    Knobs as of the reward `process_model`; `weight` is the coefficient. A step's reward also counts for all earlier
+    tokens if the advantage sums future rewards (`batch_whitened`, `gae`). In a multi-turn environment only the policy's
+    turns are scored, and a step never extends beyond its turn.
 
-    Pitfall: nobody is compared with 0. Summed up, many mediocre steps are worth more than few good ones; the other
-    rows of a group, or a critic, are the baseline.
+    Pitfall: there is no baseline at 0. Summed up, many mediocre steps are worth more than few good ones; the other
+    completions of a group, or a critic, are the baseline.
     """
 
     def __init__(
@@ -144,36 +147,38 @@ class ProcessRewards(_ProcessModel):
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
+        """Return the rewards of all tokens."""
         from rlm_plugins.distributed import gather_lists, rank_slice
 
-        cut = cutter(self._steps, tokenizer, where="shapers: process_model.steps")
-        spans = own_steps(completion_ids, cut, None if turn_rewards is None else mask)
-        mine, asked, places = rank_slice(len(prompts)), [], []
-        for prompt, ids, own in zip(prompts[mine], completion_ids[mine], spans[mine], strict=True):
-            steps, last = in_steps(ids, tokenizer, own)
-            asked.append(self.grader.asked(prompt, steps))
-            places.append(last)
-        scores = gather_lists(list(zip(places, self.grader.scores(asked), strict=True)))
-        dense = unpaid(mask, turn_rewards)
-        for row, (last, found) in enumerate(scores):
-            dense[row, last] = self.weight * torch.tensor(found, dtype=dense.dtype, device=mask.device)
+        cut_steps = step_cutter(self._steps, tokenizer, where="shapers: process_model.steps")
+        spans = step_spans(completion_ids, cut_steps, None if turn_rewards is None else mask)
+        own_range, inputs, positions_of = rank_slice(len(prompts)), [], []
+        for prompt, ids, own_spans in zip(prompts[own_range], completion_ids[own_range], spans[own_range], strict=True):
+            steps, positions = nonblank_texts(ids, tokenizer, own_spans)
+            inputs.append(self.scorer.encode(prompt, steps))
+            positions_of.append(positions)
+        scores = gather_lists(list(zip(positions_of, self.scorer.scores(inputs), strict=True)))
+        dense = zero_rewards(mask, turn_rewards)
+        for row, (positions, step_scores) in enumerate(scores):
+            dense[row, positions] = self.weight * torch.tensor(step_scores, dtype=dense.dtype, device=mask.device)
         return dense * mask
 
 
-def in_steps(ids: Sequence[int], tokenizer: Any, spans: Spans) -> tuple[list[str], list[int]]:
-    """The text of each step of an answer that has something to read, and the place of its last token."""
-    said, steps, places = pieces(ids, tokenizer), [], []
+def nonblank_texts(ids: Sequence[int], tokenizer: Any, spans: Spans) -> tuple[list[str], list[int]]:
+    """Return the text of each non-blank step, and the position of its last token."""
+    texts_of_tokens, steps, positions = token_texts(ids, tokenizer), [], []
     for start, end in spans:
-        if (text := "".join(said[start:end])).strip():
+        text = "".join(texts_of_tokens[start:end])
+        if text.strip():
             steps.append(text)
-            places.append(end - 1)
-    return steps, places
+            positions.append(end - 1)
+    return steps, positions
 
 
-def aggregated(scores: Sequence[float], over: Over) -> float:
-    """One number for an answer; 0 without a step.
+def aggregate(scores: Sequence[float], over: Over) -> float:
+    """Aggregate the scores of a completion's steps; 0 without a step.
 
-    >>> [aggregated([0.5, 0.25, 1.0], over) for over in ("min", "product", "last")]
+    >>> [aggregate([0.5, 0.25, 1.0], over) for over in ("min", "product", "last")]
     [0.25, 0.125, 1.0]
     """
     if not scores:

@@ -1,4 +1,4 @@
-"""Several sums in one answer, one per line: a small world in which it matters which step was wrong."""
+"""Several sums in one completion, one per line: a toy environment with independent steps."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ def sums(
     test_rows: NonNegativeInt = 256,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """`count` sums of two numbers in one question, added line by line: ``47+85;12+39`` → ``12,13`` and ``11,05``.
+    """Build prompts of `count` sums, solved line by line: ``47+85;12+39`` → ``12,13`` and ``11,05``.
 
-    A line is what the columns of a sum add up to, from the right, carry included: 47+85 is 7+5 = 12 and 4+8+1 = 13. The
-    lines have nothing to do with each other: each is right or wrong by itself, and an answer only if all of them are.
-    With `carries` each column but the first begins with what was carried, ``12,1=13``: a line then shows by itself
+    A line lists the column sums, from the right, carry included: 47+85 is 7+5 = 12 and 4+8+1 = 13. The lines are
+    independent: each is correct or wrong by itself, and a completion is correct only if all are.
+    With `carries` each column but the first starts with the carry, ``12,1=13``, so that a line shows by itself
     whether a carry was forgotten.
 
-    Columns: ``prompt``, ``demonstration`` and ``lines``, the right ones. `slip` makes the training demonstrations
-    sloppy: a due carry is forgotten with this probability. One sum in eight, chosen by its hash as in `addition`, is
-    never trained on; test questions are made of these alone.
+    Columns: ``prompt``, ``demonstration`` and ``lines``, the correct ones. With probability `slip` a training
+    demonstration forgets a due carry. One sum in eight, chosen by its hash as in `addition`, is
+    never trained on; test prompts consist of these alone.
 
     >>> [row] = sums(count=2, test_rows=0, train_rows=1).train
     >>> row["prompt"][0]["content"], row["demonstration"]
     ('73+16;20+94', '09,08\\n04,11')
     """
-    kind, slips = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
-    train = islice(_together(kind.training(seed), count), train_rows)
+    kind, rng = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
+    train = islice(_batches(kind.training(seed), count), train_rows)
     return EnvironmentSpec(
-        train=[_row(some, carries, lambda: slips.random() < slip) for some in train],
-        test=[_row(some, carries) for some in islice(_together(_held_out(kind), count), test_rows)],
+        train=[_example(problems, carries, lambda: rng.random() < slip) for problems in train],
+        test=[_example(problems, carries) for problems in islice(_batches(_held_out_problems(kind), count), test_rows)],
     )
 
 
-def _held_out(kind: Kind) -> Iterator[Problem]:
-    """An endless stream of them, the same for every seed."""
-    problems, dice = kind.tests(256), random.Random("tests")
+def _held_out_problems(kind: Kind) -> Iterator[Problem]:
+    """Yield held-out problems without end, the same for every seed."""
+    problems, rng = kind.tests(256), random.Random("tests")
     while True:
-        yield dice.choice(problems)
+        yield rng.choice(problems)
 
 
-def _together(problems: Iterator[Problem], count: int) -> Iterator[list[Problem]]:
+def _batches(problems: Iterator[Problem], count: int) -> Iterator[list[Problem]]:
     while True:
         yield list(islice(problems, count))
 
 
-def _row(problems: Sequence[Problem], carries: bool, forget: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def _example(problems: Sequence[Problem], carries: bool, forget: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     return {
         "prompt": [{"role": "user", "content": ";".join(f"{p.a}+{p.b}" for p in problems)}],
         "lines": [_line(p, carries) for p in problems],
@@ -67,34 +67,36 @@ def _row(problems: Sequence[Problem], carries: bool, forget: Callable[[], bool] 
 
 
 def _line(problem: Problem, carries: bool, forget: Callable[[], bool] = lambda: False) -> str:
-    """What its columns add up to, in two places each, from the second on with what was carried before it."""
+    """Return the column sums, two digits each, from the second on with the carry."""
     columns = [column.split("=") for column in problem.work(forget)[0].split(";")]
-    said = [f"{asked[-1]}={total:0>2}" if carries else f"{total:0>2}" for asked, total in columns]
-    return ",".join([said[0][-2:], *said[1:]])
+    sums_of_columns = [f"{encode[-1]}={total:0>2}" if carries else f"{total:0>2}" for encode, total in columns]
+    return ",".join([sums_of_columns[0][-2:], *sums_of_columns[1:]])
 
 
 def right_lines(
     completions: Sequence[str], lines: Sequence[Sequence[str]], *, pay: Literal["all", "share"] = "all"
 ) -> list[float]:
-    """Whether an answer is right line by line: 1 if all lines are and there is no other, or the share of them that is.
+    """Return 1 if all lines are correct and there is no other, or the share of correct lines.
 
-    What is blank is no line, as it is no step.
+    Blank lines are ignored.
 
     >>> right_lines(["12,13\\n11,05", "12,13\\n11,04"], [["12,13", "11,05"]] * 2)
     [1.0, 0.0]
     >>> right_lines(["12,13\\n", "12,13\\n11,05\\n0"], [["12,13", "11,05"]] * 2, pay="share")
     [0.5, 0.6666666666666666]
     """
-    written = [[line for line in said.split("\n") if line.strip()] for said in completions]
-    verdicts = [each_line(said, gold) for said, gold in zip(written, lines, strict=True)]
-    shares = [sum(row) / max(len(row), len(gold)) for row, gold in zip(verdicts, lines, strict=True)]
+    lines_of = [[line for line in texts.split("\n") if line.strip()] for texts in completions]
+    correct = [each_line(texts, expected) for texts, expected in zip(lines_of, lines, strict=True)]
+    shares = [sum(row) / max(len(row), len(expected)) for row, expected in zip(correct, lines, strict=True)]
     return [float(share == 1) if pay == "all" else share for share in shares]
 
 
-def each_line(said: Sequence[str], lines: Sequence[str]) -> list[float]:
-    """1 for a line that says the sum of its place, 0 for any other. For the shaper `per_step`, as `by`.
+def each_line(texts: Sequence[str], lines: Sequence[str]) -> list[float]:
+    """Return 1 for each line with the sum at its position, else 0. For the shaper `per_step`, as `by`.
 
     >>> each_line(["12,13\\n", "11,04", "1"], ["12,13", "11,05"])
     [1.0, 0.0, 0.0]
     """
-    return [float(line.strip() == right) for line, right in zip(said, [*lines, *[None] * len(said)], strict=False)]
+    return [
+        float(line.strip() == expected) for line, expected in zip(texts, [*lines, *[None] * len(texts)], strict=False)
+    ]

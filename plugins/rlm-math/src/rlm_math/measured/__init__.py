@@ -1,1 +1,1 @@
-"""What verifiers break on, and what each of them makes of it: `python -m rlm_math.measured.compare`."""
+"""Adversarial inputs for verifiers, and their scores by each of them: `python -m rlm_math.measured.compare`."""

@@ -1,4 +1,4 @@
-"""The table of the README: `math_accuracy` beside stock math-verify and TRL's `accuracy_reward`, on the same inputs."""
+"""Comparison of `math_accuracy` with plain math-verify and TRL's `accuracy_reward` on the same inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rlm_math.measured.adversary import CASES, Case, box
+from rlm_math.measured.adversarial_cases import CASES, Case, box
 from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 
 Scorer = Callable[[str, str], Any]
@@ -21,30 +21,30 @@ PAIRS = [
 
 
 def ours(gold: str, text: str) -> Any:
-    """`math_accuracy` with its defaults."""
+    """Return the score of `math_accuracy` with its defaults."""
     from rlm_math import math_accuracy
 
     return math_accuracy([text], [gold])[0]
 
 
 def stock(gold: str, text: str) -> Any:
-    """math-verify as its README calls it."""
+    """Return the score of math-verify, called as its README shows."""
     from math_verify import parse, verify
 
     return float(verify(parse(gold), parse(text)))
 
 
 def trl(gold: str, text: str) -> Any:
-    """TRL's reward with the bare answer of a data set, as its documentation calls it."""
+    """Return the score of TRL's reward, called with a plain answer as its documentation shows."""
     from trl.rewards import accuracy_reward
 
     return accuracy_reward([[{"role": "assistant", "content": text}]], [gold])[0]
 
 
 def measure(scorer: Scorer, cases: list[Case]) -> dict[str, float]:
-    """Counts over `cases`, and the longest time in seconds."""
+    """Count outcomes over `cases`, and measure the longest time in seconds."""
     count = dict.fromkeys(("as expected", "wrong rewarded", "right missed", "unscored", "longest"), 0.0)
-    scorer("2", box(r"\sqrt{4}"))  # imports, and warm workers, are on nobody's time
+    scorer("2", box(r"\sqrt{4}"))  # imports and starts workers before the timed cases
     for case in cases:
         start = time.perf_counter()
         try:
@@ -52,20 +52,20 @@ def measure(scorer: Scorer, cases: list[Case]) -> dict[str, float]:
         except Exception:  # an exception is no score either
             score = None
         count["longest"] = max(count["longest"], time.perf_counter() - start)
-        word = "right missed" if case.expected else "wrong rewarded"
-        count["unscored" if score is None else "as expected" if score == case.expected else word] += 1
+        error_kind = "right missed" if case.expected else "wrong rewarded"
+        count["unscored" if score is None else "as expected" if score == case.expected else error_kind] += 1
     return count
 
 
 def main() -> None:
-    """Prints a line per scorer and set."""
+    """Print a line per scorer and set of inputs."""
     logging.disable(logging.CRITICAL)
     for title, cases in (("adversarial", CASES), ("pairs", PAIRS)):
         print(f"{title}, {len(cases)} inputs")
         for scorer in (ours, stock, trl):
-            found = measure(scorer, cases)
-            told = ", ".join(f"{what} {number:.1f}" for what, number in found.items())
-            print(f"  {scorer.__name__:6} {told}", flush=True)
+            counts = measure(scorer, cases)
+            report = ", ".join(f"{name} {number:.1f}" for name, number in counts.items())
+            print(f"  {scorer.__name__:6} {report}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pairs of (the data set's answer, the model's) that say the same, or do not: boxed, or as whole completions."""
+"""Pairs of reference and model answer that are equal or different: boxed, or as whole completions."""
 
 # fmt: off
 RIGHT = [
@@ -21,7 +21,7 @@ RIGHT = [
     ("6", r"2 \cdot 3 = 6"), ("3, 5", r"4 \pm 1"), (r"4 \pm 1", r"\{5, 3\}"), (r"2+\sqrt3, 2-\sqrt3", r"2 ± √3"),
     (r"\frac{1 \pm \sqrt{5}}{2}", r"\frac{1-\sqrt5}{2}, \frac{1+\sqrt5}{2}"), ("-4, 4", "x = ±4"),
 ]
-"""The same, boxed."""
+"""Equal pairs, boxed."""
 
 WRONG = [
     ("4", r"4 \pm 1"), ("5", r"4 \pm 1"), ("3, 5", r"4 \pm 2"), ("4", r"4 \pm 0"), (r"4 \pm 1", "5"),
@@ -45,13 +45,13 @@ WRONG = [
     ("4", "4;5"), ("4", "4|5"), ("4", "4/5"), ("4", "4:5"), ("4", r"5\!4"), ("4", r"\phantom{4}"),
     ("4", r"\cancel{5}4"), ("4", r"\sout{5}4"), ("4", r"\color{red}4"), ("4", "4%5"), ("4", "% 5\n4"), ("4", "5 %4"),
 ]
-"""Not the same, boxed."""
+"""Different pairs, boxed."""
 
 COMMITTED = [
     ("4", "</think>\n\\boxed{4}"), ("4", "\\boxed{4}\n\nLet me check: \\boxed{4}"), ("4", r"Box: \boxed {4}"),
     ("4", r"a { stray brace. \boxed{4}"),
 ]
-"""Whole completions that commit themselves to the right answer."""
+"""Whole completions whose final answer is correct."""
 
 UNCOMMITTED = [
     ("4", r"\boxed{4} \boxed{4.0}"), ("4", r"\boxed{4"), ("4", r"\boxed{4} then \boxed{5"),
@@ -59,5 +59,5 @@ UNCOMMITTED = [
     ("4", r"\boxed{5}, or maybe \boxed{4}"), ("4", r"\boxed{4} or 5"), ("4", r"\boxed{5}\boxed{4}"),
     ("4", r"\boxed{4}, \boxed{5}"), ("4", ""), ("4", r"\boxed{\boxed{5}\boxed{4}}"), ("4", "answer: 4"),
 ]
-"""Whole completions that do not, or to another."""
+"""Whole completions without a final answer, or with a wrong one."""
 # fmt: on

@@ -1,0 +1,65 @@
+"""Names in tests that belong to the program: those bound nowhere else."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator, Sequence
+
+from rlm_code.cases import parse_source
+
+
+def program_names(checks: Sequence[str], setup: str = "") -> tuple[list[str], list[str]]:
+    """Return (names of the program, modules of the standard library that are used without an import).
+
+    >>> program_names(["assert math.isclose(area(2), len(set(square(3))))"])
+    (['area', 'square'], ['math'])
+    """
+    trees = [parse_source(source, "the test") for source in (setup, *checks)]
+    bound = {name for tree in trees for name in _bound(tree)} | set(dir(builtins))
+    used = dict.fromkeys(name for tree in trees for name in _used(tree) if name not in bound)
+    owners = {
+        node.value.id
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    modules = [name for name in used if name in owners and name in sys.stdlib_module_names]
+    return [name for name in used if name not in modules], modules
+
+
+def imported_names(source: str, module: str) -> list[str]:
+    """Return the names that tests import from the program's `module`.
+
+    >>> imported_names("from solution import add, sub as minus", "solution")
+    ['add', 'sub']
+    """
+    nodes = ast.walk(parse_source(source, "the tests"))
+    return [a.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module for a in node.names]
+
+
+def test_functions(source: str) -> list[str]:
+    """Return the functions of a test file that pytest would call."""
+    body = parse_source(source, "the tests").body
+    return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
+
+
+def _used(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]

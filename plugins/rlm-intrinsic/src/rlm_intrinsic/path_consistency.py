@@ -1,0 +1,138 @@
+"""r: consistency of intermediate steps with the final answer (hook ``rlm_rewards``), from the policy's likelihoods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlm_intrinsic.answer_likelihoods import AnswerLikelihoods, Regex, step_ends
+from rlm_intrinsic.vote_counting import Answer, answer, group_indices
+from rlm_plugins.data.answer_extraction import Untagged, final_answers
+from rlm_plugins.errors import PartError
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class PathConsistency:
+    """Consistency of the steps with the own answer, against the other answers of the group.
+
+    r = ‖ mean_{j: aⱼ = aᵢ} Conⱼ · (cos Volⱼ, sin Volⱼ) ‖. CoVo, arXiv 2506.08745. A completion has the states s₁ … s_S,
+    the ends of its steps before the one with the answer. From each state the answers y of the group have the distances
+    d(s, y) = −1/|y| Σ log π(y | s, `lead`). Con is the share of states in which the own answer is the nearest. Vol is 1
+    minus the share of final states in which no other is nearer. With `threshold` r is 1 or 0, as in the authors' code
+    (0.5).
+
+    `separator` is a regular expression for the end of a step; at most `most` states are used, evenly spaced.
+    Answers are extracted as for `majority_vote`; without one the score is 0. A group with a single answer has nothing
+    to compare and is not scored: None. A completion without a state has Con = 0. The likelihoods come from the policy
+    itself, in one pass per completion where its attention supports trees, else in a padded batch.
+
+    The authors' further curiosity reward is the negative log-likelihood of a completion minus a penalty; the shaper
+    ``{name: sequence_likelihood, weight: -0.1}`` is its first part. Their code counts the whole answer as a last state.
+
+    Pitfalls: Vol only rotates the vector, so a group of equal volatility loses nothing by it. The distance is a mean
+    over tokens, so a long answer with a certain tail is near everywhere. And like every vote it rewards certainty.
+    """
+
+    def __init__(
+        self,
+        *,
+        separator: Regex = r"\n",
+        lead: str = "\nThe answer is: ",
+        most: Count = 15,
+        threshold: Share | None = None,
+        tag: str = "answer",
+        untagged: Untagged = "last_line",
+    ) -> None:
+        self._separator, self._lead, self._most, self._threshold = separator, lead, most, threshold
+        self._tag, self._untagged = tag, untagged
+        self._likelihoods: AnswerLikelihoods | None = None
+
+    def setup(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
+        """Receive the policy that is trained or evaluated, whose likelihoods are used."""
+        self._likelihoods = AnswerLikelihoods(policy, tokenizer)
+
+    def __call__(
+        self,
+        prompt_messages: Sequence[Any],
+        completions: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+        log_metric: Any = None,
+    ) -> list[float | None]:
+        """Return the score of each completion."""
+        if self._likelihoods is None:
+            raise PartError("requires the policy, whose likelihoods it uses")
+        answers = [answer(text, self._tag, self._untagged) for text in completions]
+        scores: list[float | None] = [None] * len(answers)
+        paths: list[tuple[float, float]] = []
+        for group in group_indices(prompt_messages).values():
+            spellings = self._spellings({member: answers[member] for member in group}, completions)
+            if len(spellings) > 1:
+                paths_of = {
+                    member: self._consistency(
+                        prompt_messages[member], completion_ids[member], answers[member], spellings
+                    )
+                    for member in group
+                }
+                paths += [path for path in paths_of.values() if path]
+                for member in group:
+                    agreeing = [path for other, path in paths_of.items() if path and answers[other] == answers[member]]
+                    scores[member] = self._reward(agreeing) if paths_of[member] else 0.0
+        for index, name in enumerate(("consistency", "volatility")):
+            if log_metric is not None and paths:
+                log_metric(f"path_consistency/{name}", sum(path[index] for path in paths) / len(paths))
+        return scores
+
+    def _spellings(self, answers: Mapping[int, Answer | None], completions: Sequence[str]) -> dict[Answer, str]:
+        """Return answer → its text; among several spellings the alphabetically first, independent of order."""
+        texts_of: dict[Answer, set[str]] = {}
+        for index, final in answers.items():
+            if final is not None:
+                texts_of.setdefault(final, set()).update(final_answers(completions[index], self._tag, self._untagged))
+        return {final: min(texts).strip() for final, texts in texts_of.items()}
+
+    def _consistency(
+        self, prompt: Any, ids: Sequence[int], own: Answer | None, spellings: Mapping[Answer, str]
+    ) -> tuple[float, float] | None:
+        """Return Con and Vol of a completion; None without an answer."""
+        if own is None:
+            return None
+        assert self._likelihoods is not None
+        cuts = step_ends(self._likelihoods.token_texts(ids), self._separator, self._most)
+        others = [text for other, text in spellings.items() if other != own]
+        return consistency_and_volatility(
+            self._likelihoods.distances(prompt, ids, cuts, self._lead, [spellings[own], *others])
+        )
+
+    def _reward(self, paths: Sequence[tuple[float, float]]) -> float:
+        value = joint_consistency(paths)
+        return value if self._threshold is None else float(value >= self._threshold)
+
+
+def consistency_and_volatility(distances: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return Con and Vol from each state's distances to the own answer (first) and to the others.
+
+    >>> consistency_and_volatility([[2.0, 1.0], [1.0, 2.0], [0.5, 2.0], [0.5, 3.0]])
+    (0.75, 0.25)
+    """
+    if not distances:
+        return 0.0, 1.0
+    margins = [own - min(others) for own, *others in distances]
+    stable = next((count for count, margin in enumerate(reversed(margins)) if margin > 0), len(margins))
+    return sum(margin < 0 for margin in margins) / len(margins), 1 - stable / len(margins)
+
+
+def joint_consistency(paths: Sequence[tuple[float, float]]) -> float:
+    """Compute ‖ mean Con · (cos Vol, sin Vol) ‖.
+
+    >>> joint_consistency([(0.5, 0.3), (1.0, 0.3)])
+    0.75
+    """
+    east = sum(con * math.cos(vol) for con, vol in paths) / len(paths)
+    north = sum(con * math.sin(vol) for con, vol in paths) / len(paths)
+    return math.hypot(east, north)

@@ -1,0 +1,99 @@
+"""Parsing of a reference answer: a number, a multiple-choice letter, words, or a formula."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+from rlm_math import units
+from rlm_math.latex_normalization import normalize_latex, to_ascii
+from rlm_math.numerals import MAX_LENGTH, parse_number
+
+Kind = Literal["number", "letter", "words", "formula"]
+
+_NAME = r"[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([a-z](?:,\s*[a-z])*\))?"
+_NAMED = re.compile(rf"\s*(?:{_NAME}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
+_EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
+_WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_LETTER = re.compile(r"\(?\s*([A-Z])\s*[).:]?")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z][A-Za-z'.-]*)*")
+_SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parsed reference answer.
+
+    Args:
+        text: As `normalize_latex` returns it.
+        kind: Decides how it is compared.
+        name: Name of the quantity (the x of ``x = 4``); empty: none.
+        value: Text without name and unit.
+        unit: Its unit, if any.
+        exact: Its value if it is a number.
+    """
+
+    text: str
+    kind: Kind
+    name: str = ""
+    value: str = ""
+    unit: str | None = None
+    exact: Fraction | None = None
+
+
+@lru_cache(maxsize=4096)
+def parse_reference(answer: str) -> Reference | None:
+    """Parse a reference answer, with or without ``$`` or a box around it; None if it is empty.
+
+    >>> references = [parse_reference(text) for text in ("50\\\\%", "(A)", "\\\\text{no solution}", "x = 2y")]
+    >>> [(reference.kind, reference.value) for reference in references]
+    [('number', '50'), ('letter', 'A'), ('words', 'no solution'), ('formula', '2y')]
+    """
+    ascii_text = to_ascii(answer)
+    text = normalize_latex(ascii_text) if ascii_text else ""
+    while box := re.fullmatch(r"\\boxed\s*\{(.*)\}", text):
+        text = box[1].strip()
+    if not text:
+        return None
+    if len(text) > MAX_LENGTH and text.isdecimal():
+        return Reference(text, "words", value=text)  # too expensive to evaluate: only identical text is equal
+    if letter := choice_letter(text):
+        return Reference(text, "letter", value=letter)
+    if words := normalized_words(text):
+        return Reference(text, "words", value=words)
+    name, value = split_name(text)
+    if "=" in value:
+        name, value = "", text  # an equation, or a chain of them
+    without_unit, unit = units.split(value)
+    exact = parse_number(without_unit)
+    return Reference(text, "formula" if exact is None else "number", name, without_unit, unit, exact)
+
+
+def choice_letter(text: str) -> str:
+    """Return the letter of ``A``, ``(A)`` or ``\\text{A}``; empty for anything else."""
+    match = _LETTER.fullmatch(_WRAPPED.sub(r"\1", text).strip())
+    return match[1] if match else ""
+
+
+def normalized_words(text: str) -> str:
+    """Return words in lower case; empty for a possible product of variables, or anything but words."""
+    unwrapped = _WRAPPED.sub(r" \1 ", text)
+    words = " ".join(unwrapped.split()).removesuffix(".")
+    if not _WORDS.fullmatch(words):
+        return ""
+    is_certain = _WRAPPED.fullmatch(text) or words.lower() in _SHORT or any(len(w) > 3 for w in words.split())
+    return words.lower() if is_certain else ""
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Return (name, value) of ``x = 4`` or ``(x, y) = (1, 2)``, else ("", text)."""
+    match = _NAMED.match(text)
+    return (match[0].rstrip("= "), text[match.end() :].strip()) if match else ("", text)
+
+
+def split_equation(text: str) -> list[str]:
+    """Split a text at its equals signs."""
+    return [side.strip() for side in _EQUALS.split(text)]

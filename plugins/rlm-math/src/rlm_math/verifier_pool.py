@@ -1,0 +1,18 @@
+"""The pool of math-verify workers, which are killed at their time limit and restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlm_plugins.workers import pool
+from rlm_plugins.workers.worker import Program
+
+PROGRAM = Program(
+    Path(__file__).with_name("verifier_worker.py"), name="math-verify worker", hint="pip install rlm-math"
+)
+"""The worker program; its replies are ``right``, ``wrong`` and ``unreadable``."""
+
+
+def shared(size: int | None) -> pool.Pool:
+    """Return the pool of this process; by default one worker per available core, at most four."""
+    return pool.shared(PROGRAM, size)

@@ -1,0 +1,150 @@
+"""PRIME's implicit process reward: log-ratios of an auxiliary model trained on outcomes (shaper)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.batch import Log, LogprobsOf
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.lazy import torch
+from rlm_process.ranking_accuracy import ranking_accuracy
+
+if TYPE_CHECKING:
+    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+
+Ids = Sequence[Sequence[int]]
+_WHERE = "shapers: implicit_reward.outcome"
+
+
+class ImplicitReward:
+    """Reward per token: how much more likely an auxiliary model makes it than its frozen base does.
+
+    ρᵢₜ = β (log π_φ(yₜ) − log π_ref(yₜ)). π_ref is the policy's base without any adapter, π_φ the same base with an
+    adapter of its own. φ takes one step of AdamW per generation batch, after its rewards are computed, on
+
+        CE = −1/B Σᵢ [ oᵢ log σ(Σₜ ρᵢₜ) + (1 − oᵢ) log(1 − σ(Σₜ ρᵢₜ)) ].
+
+    oᵢ is the reward named `outcome`, 1 for correct and 0 for wrong (values between count in part, values beyond are
+    clipped). No token labels are needed: the outcome loss on the sum makes the per-token differences meaningful.
+    Implicit process reward, arXiv 2412.01981; online, PRIME, arXiv 2502.01456, whose code calls ρ the
+    `rm_scores` and uses `learning_rate` 1e-6 for all weights; an adapter needs more. A new adapter equals the base, so
+    ρ is 0, up to rounding, until the first update.
+
+    Completions that a filter dropped, that `outcome` did not score, or without a trained token are not trained on.
+    `lora` holds fields of ``peft.LoraConfig``; null copies the policy's. The metrics log has its loss, its gradient
+    norm (`norm`) and `pairs`. This is the share of pairs (correct, wrong) of one group in which the correct one has the
+    higher sum before the update (½ is guessing).
+    """
+
+    def __init__(
+        self,
+        *,
+        outcome: RewardName = "accuracy",
+        beta: PositiveFloat = 0.05,
+        learning_rate: NonNegativeFloat = 1e-4,
+        max_grad_norm: NonNegativeFloat = 1.0,
+        lora: Annotated[dict[str, Any], Field(min_length=1)] | None = None,
+        batch_size: PositiveInt = 16,
+    ) -> None:
+        self.outcome, self.beta = outcome, beta
+        self._settings: dict[str, Any] = {
+            "lora": lora,
+            "learning_rate": learning_rate,
+            "max_grad_norm": max_grad_norm,
+            "batch_size": batch_size,
+        }
+        self._model: AuxiliaryLM | None = None
+
+    def check(self, lora: Mapping[str, Any] | None) -> None:
+        """Check that the base stays frozen.
+
+        Raises:
+            RecipeError: All weights are trained.
+        """
+        if lora is None:
+            problem = "`implicit_reward` requires a frozen base, and all weights of this policy are trained"
+            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+
+    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
+        """Create φ as an adapter beside the policy's."""
+        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+
+        self._model = AuxiliaryLM(policy, "implicit", **self._settings)
+
+    @property
+    def model(self) -> AuxiliaryLM:
+        """The auxiliary model φ.
+
+        Raises:
+            PartError: There is no policy yet.
+        """
+        if self._model is None:
+            raise PartError(
+                "requires a policy, and none was set up", where="implicit_reward", hint="use it in a stage that trains"
+            )
+        return self._model
+
+    def __call__(
+        self,
+        mask: Bool[torch.Tensor, "B T"],
+        ref_logp: Float[torch.Tensor, "B T"],
+        prompt_ids: Ids,
+        completion_ids: Ids,
+        logprobs_of: LogprobsOf,
+    ) -> Float[torch.Tensor, "B T"]:
+        """Compute ρ."""
+        logp = self.model.logp(logprobs_of, prompt_ids, completion_ids, mask.shape[1])
+        return (self.beta * (logp - ref_logp)).where(mask, 0.0)
+
+    def update(
+        self,
+        mask: Bool[torch.Tensor, "B T"],
+        named_rewards: Mapping[str, torch.Tensor],
+        group: Int[torch.Tensor, "B"],
+        ref_logp: Float[torch.Tensor, "B T"],
+        prompt_ids: Ids,
+        completion_ids: Ids,
+        logprobs_of: LogprobsOf,
+        step: int,
+        log: Log,
+    ) -> None:
+        """Take one optimizer step on φ, on the informative completions."""
+        outcome = named(named_rewards, self.outcome, where=_WHERE)
+        rows = (mask.any(1) & ~outcome.isnan()).nonzero().squeeze(1)
+        if not len(rows):
+            return
+        mask, reference, labels = mask[rows], ref_logp[rows], outcome[rows].clamp(0, 1).to(ref_logp.dtype)
+        sums = torch.zeros_like(labels)
+
+        def loss(logp: Float[torch.Tensor, "b T"], chosen: list[int]) -> Float[torch.Tensor, ""]:
+            rewards = self.beta * (logp - reference[chosen]).where(mask[chosen], 0.0).sum(1)
+            sums[chosen] = rewards.detach()
+            return _cross_entropy(rewards, labels[chosen], reduction="sum") / len(rows)
+
+        indices = rows.tolist()
+        chosen_ids = [prompt_ids[i] for i in indices], [completion_ids[i] for i in indices]
+        log("implicit_reward/norm", self.model.train_step(logprobs_of, *chosen_ids, mask.shape[1], loss, step))
+        sums = self.model.sum_over_ranks(sums)
+        log("implicit_reward/loss", _cross_entropy(sums, labels))
+        accuracy = ranking_accuracy(sums, labels, group[rows])
+        if accuracy is not None:
+            log("implicit_reward/pairs", accuracy)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of φ and its optimizer."""
+        return {} if self._model is None else self._model.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of φ and its optimizer."""
+        if state:
+            self.model.load_state_dict(state)
+
+
+def _cross_entropy(sums: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(sums, labels, reduction=reduction)

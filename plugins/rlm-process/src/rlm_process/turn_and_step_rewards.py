@@ -1,0 +1,140 @@
+"""Rewards of turns and of steps from a user's function (hook ``rlm_shapers``)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from jaxtyping import Bool, Float
+
+from rlm_plugins.errors import PartError, RecipeError, nearest
+from rlm_plugins.lazy import torch
+from rlm_plugins.registry.import_path import borrow_function, called, settled
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.score_validation import brief, validate_score
+from rlm_process.knobs import Address, Steps
+from rlm_process.step_boundaries import step_cutter, step_spans, zero_rewards
+from rlm_process.token_texts import token_texts
+from rlm_process.turn_advantage import turns
+
+Ids = Sequence[Sequence[int]]
+
+
+class PerTurn:
+    """Reward each turn, on its last token, with the value of a user's function.
+
+    r′ᵢₜ = rᵢₜ + weight · f(turn) on the last token t of a turn; `by` is the address of f.
+
+    f is called once per completion with the arguments that it names: `texts`, the text of each turn; `observations`,
+    the text between it and the previous turn (empty for the first: the prompt is not included); and columns of the data
+    set. It returns one number per turn, or None for a turn without a score.
+
+    A turn is a run of tokens that are trained on: see :func:`turns`.
+    """
+
+    provided = ("texts", "observations")
+
+    def __init__(self, *, by: Address, weight: float = 1.0) -> None:
+        self.by, self.weight = by, weight
+
+    def check(self, columns: Collection[str]) -> None:
+        """Check the parameters of the function: see :func:`check_named`."""
+        check_named(self.by, self.provided, columns)
+
+    def __call__(
+        self, completion_ids: Ids, mask: Bool[torch.Tensor, "B T"], inputs: Sequence[Mapping[str, Any]], tokenizer: Any
+    ) -> Float[torch.Tensor, "B T"]:
+        """Return the rewards of all tokens."""
+        function = borrow_function(self.by, where="by")
+        rewards = torch.zeros(mask.shape, device=mask.device)
+        for row, (ids, owner) in enumerate(zip(completion_ids, turns(mask).tolist(), strict=True)):
+            texts, count = token_texts(ids, tokenizer), max(owner, default=-1) + 1
+            texts, observations = [""] * count, [""] * (count + 1)
+            last_tokens, next_turn = [0] * count, 0
+            for token, text in enumerate(texts):
+                if owner[token] < 0:
+                    observations[next_turn] += text
+                else:
+                    texts[owner[token]] += text
+                    last_tokens[owner[token]], next_turn = token, owner[token] + 1
+            arguments = {**inputs[row], "texts": texts, "observations": observations[:count]}
+            for position, score in zip(last_tokens, _scores(function, arguments, self.by, "per_turn"), strict=True):
+                rewards[row, position] = self.weight * score
+        return rewards
+
+
+class PerStep:
+    """Reward each step, on its last token, with the value of a user's function.
+
+    r′ᵢₜ = rᵢₜ + weight · f(step) on the last token t of a step; `by` is the address of f, and `steps` defines a step.
+
+    f is called once per completion with the arguments that it names: `texts`, the text of each step, and columns of the
+    data set. It returns one number per step, or None for a step without a score. In a multi-turn environment a step
+    never extends beyond its turn.
+
+    Pitfall: if each step is rewarded, generating more steps pays. `step_relative` with `alike: number`
+    compares a step with those at the same position, so that more steps gain nothing.
+    """
+
+    provided = ("texts",)
+
+    def __init__(self, *, by: Address, steps: Steps = "lines", weight: float = 1.0) -> None:
+        self.by, self.steps, self.weight = by, steps, weight
+
+    def check(self, columns: Collection[str]) -> None:
+        """Check the parameters of the function: see :func:`check_named`."""
+        check_named(self.by, self.provided, columns)
+
+    def __call__(
+        self,
+        completion_ids: Ids,
+        mask: Bool[torch.Tensor, "B T"],
+        inputs: Sequence[Mapping[str, Any]],
+        tokenizer: Any,
+        turn_rewards: Float[torch.Tensor, "B T"] | None = None,
+    ) -> Float[torch.Tensor, "B T"]:
+        """Return the rewards of all tokens."""
+        function, rewards = borrow_function(self.by, where="by"), zero_rewards(mask, turn_rewards)
+        cut_steps = step_cutter(self.steps, tokenizer, where="shapers: per_step.steps")
+        spans = step_spans(completion_ids, cut_steps, None if turn_rewards is None else mask)
+        for row, steps in enumerate(spans):
+            texts = token_texts(completion_ids[row], tokenizer)
+            arguments = {**inputs[row], "texts": ["".join(texts[a:b]) for a, b in steps]}
+            for (_, end), score in zip(steps, _scores(function, arguments, self.by, "per_step"), strict=True):
+                rewards[row, end - 1] = self.weight * score
+        return rewards.where(mask, 0.0)
+
+
+def check_named(by: str, provided: Collection[str], columns: Collection[str]) -> None:
+    """Check that a function can be called with the available arguments.
+
+    Args:
+        by: Its address.
+        provided: Names of the arguments beside the columns.
+        columns: Columns of the data set; empty: unknown.
+
+    Raises:
+        RecipeError: A parameter without a default is not available.
+    """
+    available = {*provided, *columns}
+    if not columns:  # the columns of a stream are unknown before it is read
+        return
+    for name, parameter in inspect.signature(borrow_function(by, where="by")).parameters.items():
+        is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if name not in available and not is_variadic and parameter.default is parameter.empty:
+            problem = f"'{by}' requires '{name}', which is not available"
+            raise RecipeError(problem, where="by", allowed=", ".join(sorted(available)), hint=nearest(name, available))
+
+
+def _scores(function: Callable[..., Any], arguments: Mapping[str, Any], by: str, part: str) -> list[float]:
+    """Call the function and return its scores as a list; 0 where it returned None."""
+    count, returned = len(arguments["texts"]), settled([called(function, arguments)])[0]
+    scores, problem = returned.tolist() if hasattr(returned, "tolist") else returned, f"returned {brief(returned)}"
+    if isinstance(scores, Sequence) and not isinstance(scores, str) and len(scores) == count:
+        try:
+            return [validate_score(x) or 0.0 for x in scores]
+        except Fault as fault:
+            problem = fault.problem
+    allowed = f"{count} finite numbers (None: no score), one per entry of `texts`"
+    raise PartError(f"'{by}' {problem}", where=f"shapers: {part}.by", allowed=allowed)

@@ -1,0 +1,153 @@
+"""Step boundaries: they partition the tokens, and no step is blank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from rlm_process.knobs import Every, Pattern, Steps
+from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans
+from rlm_process.token_texts import match_ends, token_texts
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.errors import PartError
+
+TEXTS = st.text(alphabet="ab .;!\n\té語🙂", max_size=24)
+RULES = ("lines", "paragraphs", "sentences", Pattern(pattern=";"), Every(every=3))
+
+
+@cache
+def byte_level() -> Any:
+    """Return a byte-level tokenizer whose tokens and characters overlap."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<end>"])
+    core.train_from_iterator(["ab. ab;\n\nab!\n", "語語 a.\n", "ab;ab; ab."] * 20, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+
+
+@cache
+def with_spaces() -> Any:
+    """Return a tokenizer that drops a leading space when it decodes, as SentencePiece does."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    core.decoder = decoders.Metaspace(prepend_scheme="first")
+    trainer = trainers.BpeTrainer(vocab_size=80, initial_alphabet=list("ab .;!\n\té語🙂▁"), special_tokens=["<end>"])
+    core.train_from_iterator(["ab. ab;\n\nab!\n", "ab; ab; ab."] * 20, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>")
+
+
+def ids_of(tokenizer: Any, text: str, *, ended: bool = True) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [*ids, tokenizer.eos_token_id] if ended else ids
+
+
+def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
+    return step_cutter(steps, tokenizer, where="steps")(ids)
+
+
+@pytest.mark.parametrize("tokenizer", [byte_level, with_spaces])
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(text=TEXTS, ended=st.booleans(), steps=st.sampled_from(RULES))
+def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, steps: Any):
+    made = tokenizer()
+    ids = ids_of(made, text, ended=ended)
+    said = token_texts(ids, made)
+    assert len(said) == len(ids)
+    assert "".join(said) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    found = cut(steps, ids, made)
+    assert found == sorted(set(found))
+    assert (found[-1] == len(ids)) if ids else not found
+    if "".join(said).strip() and not isinstance(steps, Every):
+        assert all("".join(said[a:b]).strip() for a, b in pairwise([0, *found]))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(lines=st.lists(st.text(alphabet="ab .é語", min_size=1).filter(str.strip), min_size=1, max_size=5))
+def test_lines(lines: list[str]):
+    """A step is a line including its break; the token with the break ends it."""
+    made = byte_level()
+    ids = ids_of(made, "\n".join(lines))
+    said = token_texts(ids, made)
+    found = cut("lines", ids, made)
+    steps = ["".join(said[a:b]) for a, b in pairwise([0, *found])]
+    assert len(steps) == len(lines)
+    assert all(step.count("\n") == 1 for step in steps[:-1])
+    assert "".join(steps) == "\n".join(lines)
+
+
+def test_token_with_separator_and_more_ends_the_step():
+    assert match_ends(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
+
+
+def test_steps_of_a_sum():
+    made = scratch().tokenizer()
+    ids = ids_of(made, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
+    found = cut(Pattern(pattern=";|</think>"), ids, made)
+    said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
+    assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
+    by_three = step_cutter(Every(every=3), None, where="steps")
+    found = step_numbers(step_spans([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
+    assert found.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
+
+
+def test_observations_belong_to_no_step():
+    """``a⏎b`` of the policy, ``?⏎`` observed, ``c⏎`` of the policy: b and c are two steps, the observation is none."""
+    ids = [1, 0, 2, 9, 0, 3, 0]
+    own = torch.tensor([[True, True, True, False, False, True, True], [False] * 7])
+
+    def lines(some: Sequence[int]) -> list[int]:
+        return sorted({*(place + 1 for place, token in enumerate(some) if token == 0), len(some)})
+
+    spans = step_spans([ids, []], lines, own)
+    assert spans == [[(0, 2), (2, 3), (5, 7)], []]
+    assert step_numbers(spans, own).tolist() == [[0, 0, 1, -1, -1, 2, 2], [-1] * 7]
+    assert step_spans([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
+
+
+def test_blank_lines_and_end_token_are_no_steps():
+    made = byte_level()
+    ids = ids_of(made, "\n\na\n \n\nb\n")
+    found = cut("lines", ids, made)
+    assert [made.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
+
+
+def two_thirds(said: list[str]) -> list[int]:
+    return [2 * len(said) // 3]
+
+
+def too_far(said: list[str]) -> list[int]:
+    return [len(said) + 1]
+
+
+def test_custom_rule():
+    made = byte_level()
+    ids = ids_of(made, "a b c d e")
+    assert cut(f"{__file__}:two_thirds", ids, made) == [2 * len(ids) // 3, len(ids)]
+    with pytest.raises(PartError, match="a step ends after"):
+        cut(f"{__file__}:too_far", ids, made)
+
+
+@pytest.mark.parametrize("steps", ["line", "no.such:rule", f"{__file__}:no_such", {"every": 0}, {"pattern": "("}])
+def test_unknown_rule_is_a_validation_error(steps: Any):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        TypeAdapter(Steps).validate_python(steps)
+    if isinstance(steps, str):
+        assert "'lines', 'paragraphs', 'sentences', {pattern: …}, {every: …} or a function" in str(error.value)
+        assert str(error.value).count("paragraphs") == 1

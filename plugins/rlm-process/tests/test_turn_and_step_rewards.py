@@ -1,0 +1,137 @@
+"""Rewards of turns and steps from a user's function."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlm_process import PerStep, PerTurn
+from rlm_process.knobs import Pattern
+from typer.testing import CliRunner
+
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.cli import app
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.registry.part import Part
+from rlm_plugins.testing import conformance
+
+TOKENIZER = scratch().tokenizer()
+HEARD: list[Any] = []
+AS_LONG = f"{Path(__file__).parent}/judges.py:as_long"
+
+
+def right(texts: list[str], observations: list[str], answer: str) -> list[float | None]:
+    """Return 1 for a turn with the answer, 0 for another, None for an empty one."""
+    HEARD.append((texts, observations))
+    return [float(text == answer) if text else None for text in texts]
+
+
+def one_too_few(texts: list[str]) -> list[float]:
+    return [1.0] * (len(texts) - 1)
+
+
+def no_number(texts: list[str]) -> list[float]:
+    return [float("nan")] * len(texts)
+
+
+async def as_a_tensor(texts: list[str]) -> torch.Tensor:
+    return torch.ones(len(texts))
+
+
+def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]:
+    """Return the rewards of turns given as (text, True if the policy's)."""
+    marked = [[(i, own) for text, own in row for i in TOKENIZER(text)["input_ids"]] for row in turns]
+    width = max(map(len, marked))
+    mask = torch.tensor([[own for _, own in row] + [False] * (width - len(row)) for row in marked])
+    inputs = [{"answer": "12"}] * len(turns)
+    found: list[list[float]] = PerTurn(**{"by": f"{__file__}:right", **knobs})(
+        [[i for i, _ in row] for row in marked], mask, inputs, TOKENIZER
+    ).tolist()
+    return found
+
+
+def test_turn_reward_is_on_its_last_token():
+    rows = [
+        [("3", True), ("=?", False), ("12", True), ("+", False)],
+        [("+", False), ("12<|end|>", True)],
+    ]
+    assert paid(rows, weight=2.0) == [[0.0, 0.0, 0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]]
+    observations = sys.modules[
+        f"rlm_borrowed_{Path(__file__).stem}"
+    ].HEARD  # a function by its address comes from a module object of its own
+    assert observations == [(["3", "12"], ["", "=?"]), (["12"], ["+"])]
+
+
+def test_turn_without_a_score_gets_zero():
+    assert paid([[("<|end|>", True), ("?", False), ("1", True)]]) == [[0.0, 0.0, 0.0]]
+
+
+def test_function_must_return_one_score_per_turn():
+    with pytest.raises(
+        PartError, match=r"one_too_few' returned \[\](.|\n)*1 finite numbers .* one per entry of `texts`"
+    ):
+        paid([[("3", True)]], by=f"{__file__}:one_too_few")
+    with pytest.raises(PartError, match="no_number' returned nan"):
+        paid([[("3", True)]], by=f"{__file__}:no_number")
+
+
+def test_function_may_be_async_and_return_a_tensor():
+    assert paid([[("3", True)]], by=f"{__file__}:as_a_tensor") == [[1.0]]
+
+
+@pytest.mark.parametrize("name", ["per_turn", "per_step"])
+def test_missing_function_is_a_recipe_error(name: str):
+    part = Part("rlm_shapers", name, "rlm_process", {"per_turn": PerTurn, "per_step": PerStep}[name])
+    with pytest.raises(RecipeError, match=r"shapers\.by"):
+        part.bind({"by": "nowhere:nothing"}, where="shapers")
+
+
+def test_unavailable_parameter_is_a_recipe_error():
+    """`observations` exist for turns only; a parameter with a default is optional."""
+    PerTurn(by=f"{__file__}:right").check(["prompt", "answer"])
+    PerStep(by=AS_LONG).check(["prompt"])
+    PerStep(by=f"{__file__}:right").check([])  # a stream: its columns are not known
+    with pytest.raises(RecipeError, match=r"requires 'answer', which is not available(.|\n)*did you mean 'answers'"):
+        PerTurn(by=f"{__file__}:right").check(["answers"])
+    with pytest.raises(RecipeError, match="requires 'observations'"):
+        PerStep(by=f"{__file__}:right").check(["answer"])
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(("column", "fits"), [("answer", True), ("solution", False)])
+def test_check_uses_the_columns(tmp_path: Path, column: str, fits: bool):
+    (tmp_path / "scores.py").write_text(f"def right(texts, {column}):\n    return [0.0] * len(texts)\n")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "environment: {name: addition, digits: 1, test_rows: 2}\n"
+        "rewards: [accuracy]\n"
+        "model: {name: scratch, layers: 1, hidden: 32, heads: 2}\n"
+        f"algorithm: {{name: grpo, shapers: [{{name: per_step, by: '{tmp_path}/scores.py:right'}}]}}\n"
+        "trainer: {max_completion_length: 8}\n"
+    )
+    result = CliRunner().invoke(app, ["check", str(recipe)])
+    assert (result.exit_code == 0) is fits, result.output
+    assert fits or "algorithm.shapers[0].by" in result.output
+    assert fits or "needs 'solution', which nobody tells it" in result.output
+
+
+def test_step_reward_is_on_its_last_token():
+    ids = [TOKENIZER(text)["input_ids"] for text in ("1;23", "4;5;6<|end|>", "")]
+    mask = torch.tensor([[t < len(row) for t in range(6)] for row in ids])
+    shaper = PerStep(by=AS_LONG, steps=Pattern(pattern=";"), weight=3.0)
+    found = shaper(ids, mask, [{}] * 3, TOKENIZER)
+    assert found.tolist() == [[0.0, 3.0, 0.0, 3.0, 0.0, 0.0], [0.0, 3.0, 0.0, 3.0, 0.0, 0.0], [0.0] * 6]
+
+
+def test_steps_end_with_their_turn():
+    """``1`` of the policy, ``;`` observed, ``23`` of the policy: two steps; in a single turn they are one."""
+    (ids,) = (TOKENIZER("1;23")["input_ids"],)
+    mask, shaper = torch.tensor([[True, False, True, True]]), PerStep(by=AS_LONG, steps="lines")
+    assert shaper([ids], mask, [{}], TOKENIZER, torch.zeros(1, 4)).tolist() == [[0.0, 0.0, 0.0, 1.0]]
+    assert shaper([ids], mask, [{"wanted": 4}], TOKENIZER).tolist() == [[0.0, 0.0, 0.0, 1.0]]
+
+
+test_laws = conformance("rlm_shapers", PerStep, knobs={"by": AS_LONG, "steps": {"every": 2}})

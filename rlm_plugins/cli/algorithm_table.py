@@ -1,0 +1,119 @@
+"""``rlm algorithms``: one line per algorithm, one column per symbol, grouped by family."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
+from rlm_plugins.cli.objective_text import SYMBOLS
+from rlm_plugins.cli.text_layout import fitted, plain
+from rlm_plugins.cli.value_text import spelt
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+
+Entry = dict[str, Any]
+_ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
+COLUMNS = ("advantage", "importance", "policy_loss", "token_weights", "aggregator")
+"""The slots with a column of their own; all others are extras."""
+
+
+def table(registry: Registry) -> list[Entry]:
+    """Return an entry for every algorithm, by family.
+
+    Returns:
+        ``name`` (the shortest that finds it), ``full_name``, ``family``, ``about``, ``source``, ``year`` (null:
+        unknown), ``trainer``, ``slots`` (key → the choice of the algorithm).
+    """
+    parts = [part for part in registry if part.hook == "rlm_algorithms"]
+    entries = [_entry(part, name) for part, name in zip(parts, registry.names("rlm_algorithms"), strict=True)]
+    order = {family: place for place, family in enumerate(FAMILIES)}
+    return sorted(entries, key=lambda entry: order.get(entry["family"], len(order)))
+
+
+def year_of(source: str) -> int | None:
+    """Return the year of a source: of its first arXiv number, or the first year in it.
+
+    The text before a semicolon counts first.
+
+    >>> year_of("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), year_of("Williams 1992; as in arXiv 2402.14740")
+    (2024, 1992)
+    """
+    for text in (source.partition(";")[0], source):
+        if number := re.search(_ARXIV, text):
+            return 2000 + int(number[0][:2])
+        if year := re.search(r"\b(?:19|20)\d\d\b", text):
+            return int(year[0])
+    return None
+
+
+def reference(source: str) -> str:
+    """Return a source in a word or two: its arXiv number, or its beginning.
+
+    >>> reference("DeepSeekMath, arXiv 2402.03300 eq. 3–4"), reference("Williams 1992; as in arXiv 2402.14740")
+    ('2402.03300', 'Williams 1992')
+    """
+    text = source.partition(";")[0]
+    number = re.search(_ARXIV, text)
+    return number[0] if number else re.split(r"[,(]", text)[0].strip()
+
+
+def render(entries: Sequence[Entry], width: int) -> str:
+    """Return the table as text of at most `width` columns, if words allow it."""
+    entries, conventions = folded(entries)
+    head = ["algorithm", *(f"{SYMBOLS[key]}\n{key}" for key in COLUMNS), "extras"]
+    lines = iter(fitted([head, *(_cells(entry, conventions[entry["name"]]) for entry in entries)], width))
+    text = next(lines)
+    for family, members in itertools.groupby(entries, key=lambda entry: entry["family"]):
+        text += "\n\n".join([f"\n\n{family}", *(next(lines) for _ in members)])
+    return text
+
+
+def _entry(part: Part, name: str) -> Entry:
+    algorithm = part.target
+    return {
+        "name": name,
+        "full_name": part.full_name,
+        **{key: getattr(algorithm, key) for key in ("family", "about", "source", "trainer")},
+        "year": year_of(algorithm.source),
+        "slots": algorithm.slots(),
+    }
+
+
+def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]:
+    """Return the algorithms without their conventions, and name → names of its conventions (``@trl``)."""
+    papers = {entry["name"] for entry in entries if "@" not in entry["name"]}
+    listed = [entry for entry in entries if entry["name"] in papers or base_name(entry["name"]) not in papers]
+    conventions: dict[str, list[str]] = {entry["name"]: [] for entry in listed}
+    for name in (entry["name"] for entry in entries if entry not in listed):
+        conventions[base_name(name)].append(f"@{name.partition('@')[2]}")
+    return listed, conventions
+
+
+def _cells(entry: Entry, conventions: Sequence[str] = ()) -> list[str]:
+    source, year, slots = reference(entry["source"]), entry["year"], entry["slots"]
+    dated = f" · {year}" if year and str(year) not in source else ""
+    extras = [f"{SYMBOLS[key]} {one}" for key in SLOTS if key not in COLUMNS for one in _specs(slots[key])]
+    extras += [] if slots["aggregator"] else [f"trainer {entry['trainer']}"]
+    extras += [f"also {' '.join(conventions)}"] if conventions else []
+    cells = ["\n".join(_specs(slots[key])) or "–" for key in COLUMNS]
+    return [f"{entry['name']}\n{source}{dated}", *cells, "\n".join(extras) or "–"]
+
+
+def _specs(spec: Any) -> list[str]:
+    """Return the parts of a slot, with knobs as formulas spell them: ``clip ε=0.2``."""
+    if spec is None:
+        return []
+    if isinstance(spec, str):
+        return [spec]
+    if isinstance(spec, Mapping):
+        knobs = [f"{spelt(knob)}={_value(value)}" for knob, value in spec.items() if knob != "name"]
+        return [" ".join([spec["name"], *knobs])]
+    return [text for one in spec for text in _specs(one)]
+
+
+def _value(value: Any) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if number else plain(value)

@@ -1,0 +1,194 @@
+"""Held-out evaluation: greedy completions, scored with the rewards of the recipe."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_plugins.distributed import processes
+from rlm_plugins.evaluation.greedy import Completions, generate_greedily
+from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, Stateful
+from rlm_plugins.rewards.columns import reward_columns, text_of
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Reward, Stage
+
+Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Report:
+    """The score of a model on held-out examples.
+
+    Args:
+        score: Mean of the metric; the accuracy if all rewards are 0 or 1.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
+        rows: Number of scored examples.
+        rewards: Mean of every reward.
+        samples: Prompt, completion and rewards of each example.
+        share: True if every score is 0 or 1, so that their mean is a share.
+    """
+
+    score: float
+    low: float
+    high: float
+    rows: int
+    rewards: Mapping[str, float]
+    samples: Sequence[Mapping[str, Any]]
+    share: bool = True
+
+    def text_of(self, value: float) -> str:
+        """Return a score as text: as a percentage if it is a share."""
+        return f"{value:.1%}" if self.share else f"{value:.3g}"
+
+
+def evaluate_stage(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any, tokenizer: Any) -> Report:
+    """Evaluate a model with the settings of its stage, or with the method of its trainer."""
+    evaluation, settings = stage.evaluation, stage.settings
+    assert evaluation is not None
+    if isinstance(stage.engine, Evaluates):
+        return stage.engine.evaluate(stage, examples, model)
+    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
+    return evaluate(
+        model,
+        tokenizer,
+        examples,
+        stage.rewards,
+        metric=evaluation.metric,
+        batch_size=evaluation.batch_size,
+        max_new_tokens=settings.get("max_completion_length") or evaluation.max_new_tokens,
+        chat_template_kwargs=settings.get("chat_template_kwargs"),
+        environment_spec=stage.environment_spec,
+        generator=stage.generator,
+    )
+
+
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Mapping[str, Any]],
+    rewards: Sequence[Reward],
+    *,
+    metric: str,
+    batch_size: int,
+    max_new_tokens: int,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    environment_spec: EnvironmentSpec | None = None,
+    generator: Bound | None = None,
+) -> Report:
+    """Generate a greedy completion for every example and score it; each process evaluates its share.
+
+    Args:
+        model: A causal language model; its mode is restored and no random number is drawn. The state of stateful
+            rewards is restored as well, so that an evaluation does not change the training.
+        tokenizer: Its tokenizer, padding on the left.
+        examples: Held-out examples with a ``prompt``.
+        rewards: The rewards.
+        metric: Label of the reward that is the score.
+        batch_size: Completions generated at once.
+        max_new_tokens: Maximum length of a completion, in tokens.
+        chat_template_kwargs: As in GRPOConfig.
+        environment_spec: If it is multi-turn, every example is an episode, played as in training.
+        generator: The generator; None: `transformers.generate`.
+
+    Raises:
+        Fault: A reward failed that stops the run; on every process.
+    """
+    from accelerate.utils import gather_object
+
+    state = processes()
+    own = list(examples)[state.process_index :: state.num_processes]
+    samples: list[dict[str, Any]] = []
+    fault: Fault | None = None
+    with _restored_state(rewards):
+        for start in range(0, len(own), batch_size):
+            batch = own[start : start + batch_size]
+            completions = generate_greedily(
+                model, tokenizer, batch, max_new_tokens, chat_template_kwargs or {}, environment_spec, generator
+            )
+            try:
+                samples += _scored(completions, batch, rewards) if fault is None else []
+            except Fault as error:
+                fault = error
+    raise_on_all_processes(fault)
+    samples = gather_object(samples) if state.num_processes > 1 else samples
+    scores = {reward.label: _scores_of(reward.label, samples) for reward in rewards}
+    low, high = interval(scores[metric])
+    means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
+    is_share = set(scores[metric]) <= {0.0, 1.0}
+    return Report(means[metric], low, high, len(samples), means, samples, is_share)
+
+
+def _scores_of(label: str, samples: Sequence[Mapping[str, Any]]) -> list[float]:
+    scores = (sample["rewards"][label] for sample in samples)
+    return [score for score in scores if score is not None]
+
+
+@contextmanager
+def _restored_state(rewards: Sequence[Reward]) -> Iterator[None]:
+    """Restore the state of stateful rewards on exit."""
+    parts: list[Any] = [reward.part.target for reward in rewards if isinstance(reward.part.target, Stateful)]
+    states = [copy.deepcopy(part.state_dict()) for part in parts]
+    try:
+        yield
+    finally:
+        for part, state in zip(parts, states, strict=True):
+            part.load_state_dict(state)
+
+
+def interval(scores: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean: Wilson's for scores of 0 and 1, the normal one for others.
+
+    Wilson, JASA 1927: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
+
+    >>> [round(x, 3) for x in interval([1.0] * 8 + [0.0] * 2)]
+    [0.49, 0.943]
+    """
+    n = len(scores)
+    if n == 0:
+        return math.nan, math.nan
+    mean = sum(scores) / n
+    if set(scores) <= {0.0, 1.0}:
+        center, spread = mean + Z95**2 / (2 * n), Z95 * math.sqrt(mean * (1 - mean) / n + Z95**2 / (4 * n * n))
+        return (center - spread) / (1 + Z95**2 / n), (center + spread) / (1 + Z95**2 / n)
+    error = math.sqrt(sum((x - mean) ** 2 for x in scores) / max(n - 1, 1) / n)
+    return mean - Z95 * error, mean + Z95 * error
+
+
+def _scored(
+    completions: Completions, examples: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]
+) -> list[dict[str, Any]]:
+    """Return prompt, completion, rewards and length of each example."""
+    columns = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in examples]
+    no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
+    data = reward_columns(
+        completions.prompts,
+        completions.completions,
+        completions.completion_ids,
+        columns,
+        **completions.columns,
+        **no_logs,
+    )
+    scores = {reward.label: compute_scores(trl_reward(reward), data) for reward in rewards}
+    return [
+        {
+            "prompt": text_of(completions.prompts[i]),
+            "completion": completions.texts[i],
+            "rewards": {label: scores[label][i] for label in scores},
+            "tokens": len(completions.completion_ids[i]),
+        }
+        for i in range(len(examples))
+    ]
+
+
+def _discard(*_: Any) -> None:
+    """Discard a log of a reward: the report has its own means."""

@@ -1,0 +1,104 @@
+"""The glossary: a term of the field → the part, knob, recipe key, batch field, metric or hook that stands for it here.
+
+Terms are compared without case, hyphens and blanks: ``KL coef``, ``kl-coef`` and ``kl_coef`` are one term.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rlm_plugins.errors import nearest
+from rlm_plugins.glossary_terms import ENTRIES
+
+
+def normalized(term: str) -> str:
+    """Return `term` in lower case, with an underscore for each hyphen or run of blanks.
+
+    >>> normalized("Token-level loss"), normalized("--eps_clip")
+    ('token_level_loss', 'eps_clip')
+    """
+    return re.sub(r"[-\s]+", "_", term.strip().lstrip("-").casefold())
+
+
+TERMS: dict[str, tuple[str, ...]] = {
+    normalized(spelling): tuple(names) for spellings, names in ENTRIES for spelling in spellings
+}
+"""Normalized spelling → our names, the most likely first."""
+
+
+def translate(term: str) -> tuple[str, ...]:
+    """Return our names for a term of the field, the most likely first; empty if the glossary lacks it.
+
+    Args:
+        term: In any spelling; a dotted config path is reduced to its last component.
+
+    >>> translate("Clip-Range"), translate("actor_rollout_ref.actor.clip_ratio"), translate("nonsense")
+    (('policy_loss/clip.epsilon',), ('policy_loss/clip.epsilon',), ())
+    """
+    key = normalized(term)
+    return TERMS.get(key) or TERMS.get(key.rpartition(".")[2], ())
+
+
+def terms_for(name: str) -> list[tuple[str, str]]:
+    """Return the terms that stand for `name` or for a knob or key below it.
+
+    Args:
+        name: One of our names, as the glossary writes it: ``policy_loss/clip``, ``speed``, ``batch:mask``.
+
+    Returns:
+        Pairs of a spelling and the name it stands for.
+
+    >>> terms_for("policy_loss/clip.delta")[0]
+    ('dual_clip', 'policy_loss/clip.delta')
+    """
+    return [
+        (term, target)
+        for term, targets in TERMS.items()
+        for target in targets
+        if target == name or target.startswith(f"{name}.")
+    ]
+
+
+def describe(name: str) -> str:
+    """Return one of our names as a phrase for a message.
+
+    >>> describe("policy_loss/clip.epsilon"), describe("policy_loss/clip"), describe("speed.padding_free")
+    ('`epsilon` of `clip`', '`clip` (policy_loss)', '`speed.padding_free`')
+    >>> describe("batch:mask"), describe("metric:reward")
+    ('`mask` of the batch', 'the metric `reward`')
+    """
+    kind, _, rest = name.rpartition(":")
+    if kind:
+        return f"`{rest}` of the batch" if kind == "batch" else f"the {kind} `{rest}`"
+    key, _, part = name.rpartition("/")
+    if not key:
+        return f"`{name}`"
+    part, _, knob = part.partition(".")
+    return f"`{knob}` of `{part}`" if knob else f"`{part}` ({key})"
+
+
+def suggest(term: str, allowed: Iterable[str]) -> str:
+    """Return a hint for an unknown knob or key; empty if nothing is close.
+
+    The glossary comes before spelling: a term of the field is no typing error.
+
+    Args:
+        term: The unknown name, as the recipe has it.
+        allowed: The names that would be valid there.
+
+    >>> suggest("clip_range", ["epsilon", "delta"]), suggest("clip_range", ["gamma"])
+    ("did you mean 'epsilon'?", "'clip_range' is `epsilon` of `clip`: see `rlm explain clip_range`")
+    >>> suggest("padding-free", ["padding_free"]), suggest("gama", ["gamma"]), suggest("zzz", ["gamma"])
+    ("did you mean 'padding_free'?", "did you mean 'gamma'?", '')
+    """
+    valid = list(allowed)
+    names = translate(term)
+    leaves = [normalized(term), *(re.split(r"[/.:]", name)[-1] for name in names)]
+    for leaf in leaves:
+        if leaf in valid:
+            return f"did you mean '{leaf}'?"
+    if names:
+        meaning = " or ".join(describe(name) for name in names)
+        return f"'{term}' is {meaning}: see `rlm explain {term}`"
+    return nearest(term, valid)
