@@ -68,7 +68,7 @@ def test_the_text_of_a_part() -> None:
     (clip,) = explain("clip", REGISTRY)
     text = render(clip)
     assert re.search(r"epsilon_high +number ≥ 0 or null +null\n", text)
-    assert re.search(r"ratio +B T or B 1 +w = exp\(log_ratio\)\n", text)
+    assert re.search(r"ratio +B T or B 1 +importance ratio w = exp\(log_ratio\)\n", text)
     assert f"{short(clip['file'])}:{clip['line']}" in text
     assert text.count("clip(w, 1−ε, 1+ε_high)") == 1, "a formula that opens the docstring is not shown twice"
 
