@@ -19,7 +19,7 @@ def eight_bits(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
     """Sample from the policy with every tensor rounded to float8 (e4m3, one scale per tensor)."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     with rounded(model), torch.no_grad():
-        rows, _ = trainer.write(prompts)
+        rows, _ = trainer.generate(prompts)
         logps = logprobs(model, trainer.prompt_ids(prompts), rows, trainer.temperature)
     return {"completion_ids": rows, "logprobs": logps}
 

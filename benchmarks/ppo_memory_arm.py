@@ -45,14 +45,14 @@ class Probe(TrainerCallback):
         self.seconds: list[float] = []
         self.gradients = self.peak = 0
         self._record: Any = None
-        if trainer._tutor is not None:
-            move = trainer._tutor.step
+        if trainer.parts.critic.optimizer is not None:
+            move = trainer.parts.critic.optimizer.step
 
             def seen(step: int) -> Any:
                 self._see_gradients()
                 return move(step)
 
-            trainer._tutor.step = seen
+            trainer.parts.critic.optimizer.step = seen
 
     def weights(self) -> list[torch.Tensor]:
         """Return every parameter once."""
@@ -62,7 +62,8 @@ class Probe(TrainerCallback):
 
     def optimizer(self) -> int:
         """Return the bytes of the moments of all optimizers."""
-        tutor = [] if self.trainer._tutor is None else [self.trainer._tutor._optimizer]
+        critic = self.trainer.parts.critic.optimizer
+        tutor = [] if critic is None else [critic._optimizer]
         states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")
 
@@ -167,7 +168,7 @@ def bytes_of(document: Record) -> Record:
 
 def untouched(trainer: Any, load: Record) -> int:
     """Return the bytes of a float32 tile of logits beyond the vocabulary: TRL allocates its full width."""
-    tokens = load["micro_batch_size"] * (load["prompt_len"] + load["completion_len"] - 1)  # none after the last
+    tokens = load["micro_batch_size"] * (load["prompt_len"] + load["completion_len"] - 1)  # not the last
     spare = HEAD_VOCABULARY - trainer.model.config.vocab_size
     return 4 * min(tokens, HEAD_TOKENS) * max(spare, 0)
 

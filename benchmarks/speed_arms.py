@@ -20,10 +20,11 @@ from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
+from rlm_plugins.rollout.prompt_sampler import order_of
+from rlm_plugins.rollout.prompt_source import prompt_source_for
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "fast"
@@ -117,13 +118,16 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
     """Return the trainer with the same equation, made of our parts."""
     made, size = _equation(workload.beta), len(pieces["train_dataset"])
     order = order_of(None, shuffle=False)
-    return EquationTrainer(
+    options = TrainerOptions(
         equation=made,
         rewards=[reward],
-        speed=Speed(**(arm.speed or {})),
-        generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
         order=order,
-        desk=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+        generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
+        speed=Speed(**(arm.speed or {})),
+        prompt_source=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
+    )
+    return EquationTrainer(
+        options,
         args=GRPOConfig(**settings, beta=float(workload.beta > 0)),
         reward_funcs=[trl_reward(reward)],
         **pieces,

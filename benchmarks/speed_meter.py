@@ -73,7 +73,10 @@ class Meter(TrainerCallback):
         trainer._generate_single_turn = self._timed("writing", trainer._generate_single_turn, self._see_written)
         score = trainer._generate_and_score_completions
         trainer._generate_and_score_completions = self._timed("scoring", score, self._see_scored)
-        trainer._get_per_token_logps_and_entropies = self._padded(trainer._get_per_token_logps_and_entropies)
+        passes, name = trainer, "_get_per_token_logps_and_entropies"
+        if hasattr(trainer, "parts"):  # ours; else TRL's own trainer
+            passes, name = trainer.parts.logprobs, "compute"
+        setattr(passes, name, self._padded(getattr(passes, name)))
         self._reads = causal_model(trainer.model)
         trainer.add_callback(self)
 

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable
 
 import pytest
-import stock
 import torch
+import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +111,7 @@ def test_conventions_of_one_name() -> None:
 def test_leave_one_out_is_trls_bit_by_bit() -> None:
     for seed in range(20):
         rewards = torch.rand(64, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(leave_one_out(rewards, torch.arange(64) // 8), stock.rloo(rewards, 8))
+        assert torch.equal(leave_one_out(rewards, torch.arange(64) // 8), trl_formulas.rloo(rewards, 8))
 
 
 @pytest.mark.parametrize("level", [0.3, 0.1 + 0.2, 1 / 3, 1e6 + 0.1, -0.7])
@@ -146,7 +146,7 @@ def test_a_group_of_one_learns_nothing() -> None:
         assert advantages[1:].any()
 
 
-def test_one_row_alone_learns_nothing() -> None:
+def test_singleton_group_has_no_advantage() -> None:
     for scale in SCALES:
         assert group_relative(torch.tensor([2.0]), torch.tensor([0]), scale=scale).tolist() == [0.0]
 
@@ -154,7 +154,7 @@ def test_one_row_alone_learns_nothing() -> None:
 # ---- whitened over the batch
 
 
-def test_a_long_row_counts_once_per_token() -> None:
+def test_long_completion_counts_once_per_token() -> None:
     mask = torch.tensor([[True, True, True], [True, False, False]])
     rewards = torch.tensor([0.0, 4.0], dtype=torch.float64)
     spread = torch.tensor([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]], dtype=torch.float64)
@@ -163,7 +163,7 @@ def test_a_long_row_counts_once_per_token() -> None:
     torch.testing.assert_close(found[mask], torch.tensor([-1, -1, -1, 3], dtype=torch.float64) / std)
 
 
-def test_whitening_sums_up_what_is_still_to_come() -> None:
+def test_whitening_uses_returns() -> None:
     """REINFORCE++ with KL in the reward: early tokens answer for all that follows, each step discounted."""
     mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
     dense = torch.tensor([[0.0, 2.0, 9.0, 4.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)

@@ -88,11 +88,11 @@ def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
     assert grpo["answer"]["supplied_by"] == "column of addition"
     assert grpo["completion_ids"]["needed_by"] == ["length"]
     assert grpo["ratio"] == {"name": "ratio", "needed_by": ["clip", "kl"], "supplied_by": "the importance part"}
-    assert "one more pass" in grpo["ref_logp"]["supplied_by"]
+    assert "one more forward pass" in grpo["ref_logp"]["supplied_by"]
     assert "log" not in grpo
 
 
-def test_what_is_welcome_but_not_there_is_not_listed(tmp_path: Path) -> None:
+def test_missing_optional_data_are_not_listed(tmp_path: Path) -> None:
     found, registry = stages(tmp_path, "stages.1.algorithm.importance=none", "stages.1.algorithm.policy_loss=reinforce")
     data = {d["name"] for d in examine(found[1], registry)["data"]}
     assert "ref_logp" in data
@@ -104,15 +104,15 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     assert set(SUPPLIERS) <= named
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"num_tokens", "num_sequences", "num_sequences_all", "num_micro_batches"}
-    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step"}
-    rest |= {"keep_mask", "counts_for_refill", "step_batch_rows"}
+    rest = {"group", "mask", "truncated", "max_completion_length", "log", "step", "step_batch_rows"}
+    masks = {"keep_mask", "counts_for_refill"}
     tokens = {"prompt_ids", "completion_ids", "tokenizer"}
-    assert from_the_trainer == counts | rest | tokens, "a new word of the vocabulary: who fills it?"
+    assert from_the_trainer == counts | rest | masks | tokens, "a new field of the batch needs a supplier"
 
 
 def test_the_objective_of_each_stage(examined: list[dict[str, Any]]) -> None:
     sft, grpo = examined
-    assert sft["objective"].startswith("that of its engine: Supervised fine-tuning")
+    assert sft["objective"].startswith("that of its trainer: Supervised fine-tuning")
     assert "0.04 Ω" in grpo["objective"]
     assert list(grpo["legend"][-1]) == ["r", "1 accuracy + 0.5 short", ""]
 
@@ -135,7 +135,7 @@ def test_the_load(tmp_path: Path) -> None:
     assert not second.reference, "with an adapter the reference is the base"
 
 
-def test_a_tokenizer_that_cannot_write_the_rows_is_found(tmp_path: Path) -> None:
+def test_tokenizer_that_cannot_encode_the_data_is_reported(tmp_path: Path) -> None:
     (sft, _), registry = stages(tmp_path, "stages.0.model.characters='+=abc'")
     with pytest.raises(RecipeError, match="the tokenizer has no token for"):
         examine(sft, registry)
@@ -161,7 +161,7 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
 
 
-def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
+def test_batch_size_is_reported(tmp_path: Path) -> None:
     """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
     none = (
         "stages.1.speed={padding_free: false, group_micro_batches: false, merge_micro_batches: false, "
@@ -192,7 +192,7 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     assert found(dealt, budget) == (8, 0)
 
 
-def test_who_writes(tmp_path: Path) -> None:
+def test_generator_is_reported(tmp_path: Path) -> None:
     """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
     (_, grpo), registry = stages(tmp_path)
 
@@ -218,7 +218,7 @@ def test_who_writes(tmp_path: Path) -> None:
     )
 
 
-def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
+def test_vllm_is_reported_as_the_generator(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     args = arguments(grpo)
     args.use_vllm = True
@@ -242,7 +242,7 @@ def test_the_weights_are_counted_as_they_will_be_held(tmp_path: Path) -> None:
     assert held["bfloat16"] == held["float32"] / 2
 
 
-def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_model_does_not_fail_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (_, grpo), registry = stages(tmp_path)
 
     def fail(*_: object) -> None:
@@ -256,27 +256,27 @@ def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monk
     assert "known at the start of the run (AttributeError" in examine(grpo, registry)["speed"][0]
 
 
-def test_what_a_refill_may_cost(tmp_path: Path) -> None:
+def test_the_cost_of_dynamic_sampling(tmp_path: Path) -> None:
     text = RECIPE.replace("reward: accuracy}]", "reward: accuracy, refill: 3}]")
     (_, grpo), registry = stages(tmp_path, text=text)
-    told = "up to 3 generations, 8 to 24 completions, for one batch: drawn until it is full of groups that"
-    assert examine(grpo, registry)["batch"][-1] == f"{told} nonzero_std keeps"
+    line = "dynamic sampling: up to 3 sampling rounds, 8 to 24 completions, until the batch is full of groups that"
+    assert examine(grpo, registry)["batch"][-1] == f"{line} nonzero_std keeps"
 
 
-def test_what_is_told(examined: list[dict[str, Any]]) -> None:
-    told = render(examined[1])
+def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
+    text = render(examined[1])
     for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):
-        assert words in told
-    assert "rlm_plugins/builtin/advantages.py" in told
+        assert words in text
+    assert "rlm_plugins/builtin/advantages.py" in text
     memory = examined[1]["memory"]
-    assert f"about {size(memory['peak'])} at its peak" in told
+    assert f"peak: about {size(memory['peak'])}" in text
     turns = (sum(memory[when].values()) for when in ("generation", "update", "critic_update"))
     assert memory["peak"] == sum(memory["always"].values()) + max(turns)
     assert memory["machine"] == machine_memory() > 2**30
 
 
 @pytest.mark.parametrize(("said", "some"), [("1024\n", 1024), ("max\n", None), (None, None)])
-def test_a_container_has_what_it_may_take(
+def test_memory_limit_of_a_container_is_used(
     said: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -294,6 +294,6 @@ def test_paths_elsewhere_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert short("/somewhere/b.py") == "/somewhere/b.py"
 
 
-def test_house_settings_let_a_config_be_made_without_an_accelerator(tmp_path: Path) -> None:
+def test_the_defaults_make_a_config_without_an_accelerator(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     assert isinstance(arguments(grpo), GRPOConfig)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
+from fixtures_trainer import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.trainer.part_state import Memory
+from rlm_plugins.trainer.part_state import PartState
 
 
 class Fading:
@@ -63,7 +63,7 @@ def remembering(folder: Path, **changes: Any) -> EquationTrainer:
 
 def memory(made: EquationTrainer) -> list[dict[str, float]]:
     """What its two stateful parts remember."""
-    return [part.state_dict() for part in made._stateful().values()]
+    return [part.state_dict() for part in made.parts.states.by_name.values()]
 
 
 @pytest.mark.slow
@@ -104,12 +104,10 @@ def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
     part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
     part.target.how = how  # type: ignore[attr-defined]
     with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
-        Memory(part).check()
+        PartState(part).check()
 
 
-def test_a_memory_that_cannot_be_kept_is_told_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsaveable_state_is_reported_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
     made = remembering(tmp_path)
     with pytest.raises(PartError, match="test/running"):
@@ -172,13 +170,15 @@ def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["by row", "looks at the whole step"])
-def test_a_run_that_was_broken_off_is_begun_anew(looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_without_checkpoint_restarts(
+    looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a notebook, say: after Ctrl-C in the middle of a step no row of that step is learned from any more."""
     term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
     made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
     step, done = ["writes", "learns", "learns"], []
-    write, learn = made._generate_single_turn, made._loss
+    write, learn = made._generate_single_turn, made.parts.loss.of_portion
 
     def writes(*args: Any, **options: Any) -> Any:
         done.append("writes")
@@ -191,9 +191,9 @@ def test_a_run_that_was_broken_off_is_begun_anew(looks: bool, tmp_path: Path, mo
         return learn(*args)
 
     monkeypatch.setattr(made, "_generate_single_turn", writes)
-    monkeypatch.setattr(made, "_loss", learns)
+    monkeypatch.setattr(made.parts.loss, "of_portion", learns)
     with pytest.raises(KeyboardInterrupt):
         made.train()
     made.train()
     assert done == step * 3
-    assert not made._windows
+    assert not made.parts.loss.step_batches

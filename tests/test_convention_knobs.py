@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import learning
+from fixtures_equations import learning
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
@@ -30,7 +30,7 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
         (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 rows have a reward
     ],
 )
-def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, given: Any, lone: float) -> None:
+def test_singleton_group_keeps_its_reward_and_others_are_unchanged(part: Any, given: Any, lone: float) -> None:
     spread_only = 4 / 3 if part is a.gpg and "counted" not in given else 1.0
     kept, zero = part(REWARDS, group=GROUP, singleton="reward", **given), part(REWARDS, group=GROUP, **given)
     assert kept[0].item() == pytest.approx(lone * spread_only)
@@ -38,7 +38,7 @@ def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, giv
     torch.testing.assert_close(kept[1:], zero[1:])
 
 
-def test_equal_rewards_are_no_lesson_in_any_convention() -> None:
+def test_equal_rewards_have_no_advantage_in_any_convention() -> None:
     same = torch.full((4,), 0.3)
     for part in (a.group_relative, a.leave_one_out, a.gpg):
         assert part(same, torch.tensor([0, 0, 1, 1]), singleton="reward").tolist() == [0.0] * 4  # type: ignore[operator]
@@ -80,13 +80,13 @@ def test_leave_one_out_over_the_batch() -> None:
     ("rewards", "expected"),
     [([1.0, 0.0, 0.5], [0.5, 0.0, 0.0]), ([1.0, 1.0, 0.0], [0.0] * 3), ([-3.0, -1.0, -2.0], [0.0, 1.0, 0.0])],
 )
-def test_the_lead_of_the_best_row(rewards: list[float], expected: list[float]) -> None:
+def test_best_margin_of_a_group(rewards: list[float], expected: list[float]) -> None:
     group, given = torch.zeros(3, dtype=torch.long), torch.tensor(rewards)
     assert a.best_margin(given, group, scale="none").tolist() == expected
     torch.testing.assert_close(a.best_margin(given, group), torch.tensor(expected) / (given.std() + 1e-6))
 
 
-def test_a_lone_row_leads_nobody() -> None:
+def test_best_margin_of_a_singleton_is_zero() -> None:
     assert a.best_margin(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
 
 
@@ -118,7 +118,7 @@ LIVE = torch.tensor([[True, True], [True, False], [False, False]])
     ("aggregator", "given", "left_out"),
     [(z.sequence_mean, {}, 4.0), (z.sequence_sum, {}, 6.0), (z.fixed_length, {"max_completion_length": 4}, 1.5)],
 )
-def test_rows_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
+def test_completions_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
     """Two rows with tokens of three: a sum over 2, or over 3."""
     loss = LOSS.clone().requires_grad_()
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(3.0)}
@@ -129,7 +129,7 @@ def test_rows_without_tokens_are_counted(aggregator: Any, given: Any, left_out: 
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())
     torch.testing.assert_close(counted, out * 2 / 3)
     with pytest.raises(PartError, match="requires `num_sequences_all`"):
-        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_completions="included")
+        aggregator(loss, LIVE, num_sequences=torch.tensor(2.0), **given, empty_completions="included")
 
 
 def test_the_sum_of_a_batch_over_a_length() -> None:

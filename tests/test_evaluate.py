@@ -69,8 +69,8 @@ def test_a_reward_sees_no_column_that_means_something_else() -> None:
 
 
 def test_a_percentage_is_a_share_of_something() -> None:
-    assert judged(metric="long").told(0.305) == "30.5%"
-    assert judged(metric="some").told(1.125) == "1.12"
+    assert judged(metric="long").text_of(0.305) == "30.5%"
+    assert judged(metric="some").text_of(1.125) == "1.12"
 
 
 def test_batches_of_any_size_give_the_same_answers() -> None:

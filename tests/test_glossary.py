@@ -25,7 +25,7 @@ def test_a_target_is_the_address_of_one_thing(target: str) -> None:
 
 
 def test_no_spelling_stands_twice() -> None:
-    spellings = [spelling for line, _ in ENTRIES for spelling in line.split()]
+    spellings = [spelling for spellings, _ in ENTRIES for spelling in spellings]
     assert len(spellings) == len(set(spellings)) == len(glossary.TERMS)
     assert len(ENTRIES) >= 90
 
@@ -137,6 +137,12 @@ def test_a_setting_that_the_algorithm_decides_names_its_place() -> None:
 def test_a_field_of_the_batch_is_explained(name: str) -> None:
     (field,) = [entry for entry in explain(name, REGISTRY) if entry["kind"] == "batch"]
     assert batch.MEANINGS[name] in render(field)
+
+
+def test_the_data_of_rewards_is_explained() -> None:
+    for name, meaning in {**batch.SAMPLE, **batch.PER_COMPLETION}.items():
+        (field,) = [entry for entry in explain(name, REGISTRY) if entry["kind"] == "batch"]
+        assert batch.MEANINGS.get(name, meaning) in render(field)
 
 
 def test_a_kind_in_front_selects() -> None:

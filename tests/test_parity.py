@@ -20,7 +20,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
-from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 LOGGED = ("loss", "grad_norm", "reward", "reward_std", "entropy", "learning_rate", "completions/mean_length")
@@ -120,9 +120,11 @@ def compare(
     ]
     found = train(
         EquationTrainer(
-            equation=equation(loss_type, scale, level, beta, top_entropy, **clip),
-            rewards=rewards,
-            order=REGISTRY.find("rlm_samplers", "shuffled").target,
+            TrainerOptions(
+                equation=equation(loss_type, scale, level, beta, top_entropy, **clip),
+                rewards=rewards,
+                order=REGISTRY.find("rlm_samplers", "shuffled").target,
+            ),
             reward_funcs=[trl_reward(reward) for reward in rewards],
             args=GRPOConfig(**shared, beta=1.0 if beta else 0.0),
             **pieces(),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import trainer
+from fixtures_trainer import trainer
 
 from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.builtin.rollouts import Demonstrations
@@ -23,7 +23,8 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
-from rlm_plugins.trainer.rollout_sources import reading_temperature
+from rlm_plugins.trainer.logprobs import temperature_cell
+from rlm_plugins.trainer.prompts import PromptTokens
 
 REGISTRY = Registry()
 SEEN: list[Any] = []
@@ -38,7 +39,7 @@ def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
     """Groups of four on two problems, whose answers are the demonstrations; GRPO."""
     data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
     pieces = {
-        "writers": RolloutCollector(sources, tiny.settings()["num_generations"]) if sources else None,
+        "collector": RolloutCollector(sources, tiny.settings()["num_generations"]) if sources else None,
         "observer": lambda *seen: SEEN.append(seen),
     }
     SEEN.clear()
@@ -62,8 +63,8 @@ def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
 
 def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> None:
     prompts, usual = ["1+2=", "7+7="], idle.generation_config
-    (ids, others), _ = idle.write(prompts, greedy=True)
-    assert idle.write(prompts, greedy=True)[0] == [ids, others]
+    (ids, others), _ = idle.generate(prompts, greedy=True)
+    assert idle.generate(prompts, greedy=True)[0] == [ids, others]
     for prompt, written in zip(idle.prompt_ids(prompts), (ids, others), strict=True):
         for t, token in enumerate(written):
             assert logits(idle, prompt + written[:t])[0, -1].argmax().item() == token
@@ -72,29 +73,29 @@ def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> Non
 
 
 def test_a_prefix_is_read_and_not_returned(idle: EquationTrainer) -> None:
-    (whole,), _ = idle.write(["1+2="], greedy=True)
+    (whole,), _ = idle.generate(["1+2="], greedy=True)
     for cut in (0, 3, len(whole) - 1):
-        (rest,), _ = idle.write(["1+2="], [whole[:cut]], greedy=True)
+        (rest,), _ = idle.generate(["1+2="], [whole[:cut]], greedy=True)
         assert whole[:cut] + rest == whole
     assert len(whole) == idle.max_completion_length
 
 
-def test_nothing_to_write_is_nothing(idle: EquationTrainer) -> None:
-    assert idle.write([]) == ([], None)
+def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
+    assert idle.generate([]) == ([], None)
 
 
-def test_a_process_writes_as_many_rows_as_the_others(idle: EquationTrainer, monkeypatch: Any) -> None:
+def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
     """Where all must write together, the missing rows are written for nobody."""
-    monkeypatch.setattr(idle, "_idle", lambda rows: 3 - rows)
-    monkeypatch.setattr(idle, "_inputs", [{"prompt": "1+1="}] * 3)
+    monkeypatch.setattr(idle.parts.generation, "unused_rows", lambda rows: 3 - rows)
+    monkeypatch.setattr(idle.parts.prompts, "inputs", [{"prompt": "1+1="}] * 3)
     seen = []
     usual = idle._generate_single_turn
     monkeypatch.setattr(idle, "_generate_single_turn", lambda *a, **k: (seen.append(len(a[0])), usual(*a, **k))[1])
-    (ids,), _ = idle.write(["1+2="], [[4, 5]], greedy=True)
-    assert idle.write([]) == ([], None)
+    (ids,), _ = idle.generate(["1+2="], [[4, 5]], greedy=True)
+    assert idle.generate([]) == ([], None)
     assert seen == [3, 3]
     monkeypatch.undo()
-    assert ids == idle.write(["1+2="], [[4, 5]], greedy=True)[0][0]
+    assert ids == idle.generate(["1+2="], [[4, 5]], greedy=True)[0][0]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
@@ -104,7 +105,7 @@ def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer
     mask = torch.ones_like(ids)
     inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
     with torch.no_grad():
-        found, entropy, _ = idle._read(idle.model, inputs, compute_entropy=True)
+        found, entropy, _ = idle.parts.logprobs.of(idle.model, inputs, compute_entropy=True)
     expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
     torch.testing.assert_close(found, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
@@ -113,36 +114,29 @@ def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer
 
 def test_next_to_no_temperature_is_greedy(idle: EquationTrainer) -> None:
     idle.set_temperature(1e-4)
-    cold = idle.write(["1+2="] * 3)[0]
+    cold = idle.generate(["1+2="] * 3)[0]
     idle.set_temperature(1.0)
-    assert cold == idle.write(["1+2="], greedy=True)[0] * 3
-    warm = idle.write(["1+2="] * 3)[0]
+    assert cold == idle.generate(["1+2="], greedy=True)[0] * 3
+    warm = idle.generate(["1+2="] * 3)[0]
     assert len({tuple(row) for row in warm}) > 1
 
 
-def test_an_answer_as_the_policy_would_have_written_it(idle: EquationTrainer) -> None:
+def test_answer_ids_equal_the_chat_template(idle: EquationTrainer) -> None:
     letters = idle.tokenizer.convert_tokens_to_ids
     end = idle.tokenizer.eos_token_id
     assert idle.answer_ids("1+2=", "37") == [letters("3"), letters("7"), end]
 
 
-class Chat:
-    """As much of a trainer as turns an answer into tokens."""
+def chat(template: str | None = None) -> PromptTokens:
+    """Return the tokenization of a chat with this template."""
+    tokenizer = build_tokenizer("0123456789")
 
-    def __init__(self, template: str | None = None) -> None:
-        self._tokenizer = self.processing_class = build_tokenizer("0123456789")
-        self.eos_token_ids, self.tools, self.chat_template_kwargs = [self._tokenizer.eos_token_id], None, {}
-        self.chat_template = template
+    def tokenize(prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        options = {"chat_template": template, "add_generation_prompt": True, "tokenize": True, "return_dict": True}
+        return [tokenizer.apply_chat_template(prompt, **options)["input_ids"] for prompt in prompts], None, {}
 
-    def prompt_ids(self, prompts: Any) -> list[list[int]]:
-        return [
-            self._tokenizer.apply_chat_template(
-                p, chat_template=self.chat_template, add_generation_prompt=True, tokenize=True, return_dict=True
-            )["input_ids"]
-            for p in prompts
-        ]
-
-    answer_ids = EquationTrainer.answer_ids
+    options = {"tools": None, "chat_template": template}
+    return PromptTokens(tokenize, tokenizer, tokenizer, [tokenizer.eos_token_id], options)
 
 
 NEWLINE = (
@@ -155,8 +149,8 @@ THOUGHTLESS = "{% for m in messages %}{{ m['role'][0] + m['content'] + '<|end|>'
 @pytest.mark.parametrize("template", [None, NEWLINE, THOUGHTLESS], ids=["ours", "after the end", "no beginning"])
 def test_an_answer_in_a_conversation_is_its_turn(template: str | None) -> None:
     """What a template writes after the end token is not the assistant's."""
-    chat = Chat(template)
-    words = chat._tokenizer.convert_ids_to_tokens(chat.answer_ids([{"role": "user", "content": "1"}], "42"))
+    tokens = chat(template)
+    words = tokens.tokenizer.convert_ids_to_tokens(tokens.answer_ids([{"role": "user", "content": "1"}], "42"))
     assert words == ["4", "2", "<|end|>"]
 
 
@@ -170,7 +164,7 @@ def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
     return part(["p"] * len(values), inputs, place, asked)["completion_ids"]
 
 
-def test_each_row_gets_a_demonstration_of_its_own_or_is_left_open() -> None:
+def test_each_completion_gets_its_own_demonstration_or_stays_open() -> None:
     assert shown(["a", "a", None, ""], [0, 1, 0, 0]) == [("p", "a"), None, None, None]
     assert shown([["a", "b"]] * 3, [0, 1, 2], column="solutions") == [("p", "a"), ("p", "b"), None]
     assert Demonstrations(column="solutions").columns == ("solutions",)
@@ -196,7 +190,7 @@ def drawn(part: Replay, prompts: list[Any], place: list[int], step: int = 0, see
     return part(prompts, place, step, seed, asked)["completion_ids"]
 
 
-def test_replay_draws_by_seed_step_and_prompt(tmp_path: Path) -> None:
+def test_replay_samples_by_seed_step_and_prompt(tmp_path: Path) -> None:
     texts = [str(n) for n in range(10)]
     part = Replay(path=pool(tmp_path, *[entry("a", text) for text in texts], *[entry("b", text) for text in texts]))
     part.check()
@@ -210,7 +204,7 @@ def test_replay_draws_by_seed_step_and_prompt(tmp_path: Path) -> None:
     assert set(firsts) == set(texts), "some are never drawn"
 
 
-def test_replay_knows_what_is_good_enough(tmp_path: Path) -> None:
+def test_replay_applies_its_threshold(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "a"}]
     lines = [entry("a", "bad", 0.5), entry("a", "good"), entry("a", "good"), entry(chat, "turn", 2)]
     part = Replay(path=pool(tmp_path, *lines))
@@ -297,14 +291,14 @@ def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) 
             assert rows[row][start] != rows[parent][start]
 
 
-def test_a_prefix_is_trained_once_unless_said() -> None:
+def test_prefix_is_trained_once_by_default() -> None:
     counting.calls = 0  # type: ignore[attr-defined]
     assert Branches(train_prefix=True)(["a", "a"], [0, 1], counting)["mask"] == [[True] * 6] * 2
 
 
-def test_fork_writes_on_from_there(idle: EquationTrainer) -> None:
+def test_fork_continues_from_the_prefix(idle: EquationTrainer) -> None:
     def write(prompts: Any, prefixes: Any = None) -> Any:
-        return idle.write(prompts, prefixes, greedy=True)[0]
+        return idle.generate(prompts, prefixes, greedy=True)[0]
 
     (trunk,) = write(["1+2="])
     assert fork(write, ["1+2="] * 3, [trunk] * 3, [0, 4, 8]) == [trunk] * 3
@@ -371,14 +365,16 @@ def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Each generation is written and read at the temperature of its step."""
     made = writing(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
-    made._observer = lambda step, *_: found.append((step, made.temperature, made.generation_config.temperature))
+    made.parts.scoring.observer = lambda step, *_: found.append(
+        (step, made.temperature, made.generation_config.temperature)
+    )
     made.train()
     assert found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
-    assert reading_temperature(made.model).cell_contents == 0.75
+    assert temperature_cell(made.model).cell_contents == 0.75
 
 
 @pytest.mark.slow
-def test_a_resumed_run_replays_what_the_uninterrupted_one_does(tmp_path: Path) -> None:
+def test_resumed_run_replays_the_same_completions(tmp_path: Path) -> None:
     problems = [row["prompt"] for row in tiny.problems(16)]
     path = pool(tmp_path, *[entry(prompt, str(n)) for prompt in problems for n in range(20)])
     sources = source("replay", 1, path=path), source("policy", temperature=0.8), source("greedy", 1)

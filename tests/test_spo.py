@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from by_hand import row_of
-from trainers import OFTEN, interrupted, logged, trainer
+from fixtures_equations import row_of
+from fixtures_trainer import OFTEN, interrupted, logged, trainer
 
 from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.registry import Registry
@@ -45,7 +45,7 @@ def spo(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes
     return trainer(folder, row, accuracy, tiny.problems(problems), chooser, **settings)
 
 
-def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
+def test_config_allows_singleton_groups_and_rejects_what_trl_rejects() -> None:
     assert GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations == 1
     assert type(GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations) is int
     assert GRPOConfig(**tiny.settings(output_dir="x")).num_generations == 4
@@ -56,7 +56,7 @@ def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
         GRPOConfig(**tiny.settings(output_dir="x", num_generations=1, **clips))
 
 
-def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
+def test_one_completion_per_prompt_trains(tmp_path: Path) -> None:
     made = spo(tmp_path)
     before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     made.train()
@@ -64,24 +64,24 @@ def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
     assert any(not torch.equal(p, before[name]) for name, p in made.model.named_parameters())
     lessons = made.equation.advantage.target.lessons
     assert [len(set(problems)) for problems, _ in lessons] == [8] * 4, "eight problems, none twice"
-    assert made.equation.advantage.target.tracker.pairs == made._desk.sampler.target.tracker.pairs
+    assert made.equation.advantage.target.tracker.pairs == made.parts.prompts.source.sampler.target.tracker.pairs
 
 
 def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path) -> None:
     made = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
-    sifted = made._moved
+    measure = made.parts.drift.measure
 
-    def listening(out: dict[str, Any]) -> torch.Tensor:
+    def listening(out: dict[str, Any], index: Any) -> torch.Tensor:
         """Before the trainer looks: what the model says now of the answers of the generation before, row by row."""
         if answers:
             readings.append({p: _read(made, a) for p, a in answers[-1].items()})
-        found = sifted(out)
-        answers.append(dict(made._past._answers))
+        found = measure(out, index)
+        answers.append(dict(made.parts.drift.cache._answers))
         return found
 
-    made._moved = listening
+    made.parts.drift.measure = listening
     made.train()
     lessons = made.equation.advantage.target.lessons
     assert lessons[0][1] == [0.0] * 8, "the first time there is nothing to compare with"
@@ -107,7 +107,10 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str, steps: tuple
     lessons = whole.equation.advantage.target.lessons
     assert any(moved > 0 for _, moves in lessons for moved in moves)
     for step, found in again.items():
-        assert found._desk.state_dict() == whole._desk.state_dict()
-        assert found._desk.sampler.target.state_dict() == whole._desk.sampler.target.state_dict()
+        sources = found.parts.prompts.source, whole.parts.prompts.source
+        first, second = (source.state_dict() for source in sources)
+        assert first == second
+        first, second = (source.sampler.target.state_dict() for source in sources)
+        assert first == second
         assert found.equation.advantage.target.state_dict() == whole.equation.advantage.target.state_dict()
         assert found.equation.advantage.target.lessons == lessons[step:]

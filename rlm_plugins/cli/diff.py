@@ -45,14 +45,14 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
     }
 
 
-def render(found: Entry, width: int) -> str:
+def render(comparison: Entry, width: int) -> str:
     """Return a comparison as text of at most `width` columns, if words allow it."""
-    before, after = found["algorithms"]
-    lines = [line(change) for change in found["changes"]]
+    before, after = comparison["algorithms"]
+    lines = [line(change) for change in comparison["changes"]]
     if before["trainer"] != after["trainer"]:
         lines.append(["", "trainer", before["trainer"], after["trainer"]])
     changes = "\n".join(fitted([["", "", before["name"], after["name"]], *lines], width - 2)) if lines else "nothing"
-    same = columns((one["symbol"], one["key"], one["call"]) for one in found["same"])
+    same = columns((one["symbol"], one["key"], one["call"]) for one in comparison["same"])
     both = columns((each["name"], each["about"]) for each in (before, after))
     losses = columns((each["name"], each["objective"]) for each in (before, after))
     return (

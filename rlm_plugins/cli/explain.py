@@ -37,26 +37,26 @@ def explain(name: str, registry: Registry) -> list[Entry]:
     Raises:
         RlmError: The name is unknown.
     """
-    found = find(name, registry) or find(glossary.normalized(name), registry)
+    entries = find(name, registry) or find(glossary.normalized(name), registry)
     if targets := glossary.translate(name):
-        only = find(targets[0], registry) if len(targets) == 1 and not found else []
-        found += [_term(name, targets, registry), *only]
-    if not found:
+        only = find(targets[0], registry) if len(targets) == 1 and not entries else []
+        entries += [_term(name, targets, registry), *only]
+    if not entries:
         hint = glossary.suggest(name, known(registry)) or "see `rlm plugins`"
         raise RlmError(f"unknown name '{name}'", hint=hint)
-    for entry in found:
+    for entry in entries:
         entry["elsewhere"] = glossary.terms_for(entry["address"]) if entry["kind"] != "term" else []
-    return found
+    return entries
 
 
 def find(name: str, registry: Registry) -> list[Entry]:
     """Return the entries of exactly that name, or of that address."""
     kind, _, bare = name.rpartition(":")
-    found = [entry for lookup in _LOOKUPS for entry in lookup(bare, registry)]
-    if kind in ("", "setting") and not any(map(_is_no_setting, found)):
+    entries = [entry for lookup in _LOOKUPS for entry in lookup(bare, registry)]
+    if kind in ("", "setting") and not any(map(_is_no_setting, entries)):
         fields = config_fields(registry)
-        found += [fields[path] for path in fields if bare in (path, fields[path]["name"])]
-    return [entry for entry in found if kind in ("", entry["kind"])]
+        entries += [fields[path] for path in fields if bare in (path, fields[path]["name"])]
+    return [entry for entry in entries if kind in ("", entry["kind"])]
 
 
 def known(registry: Registry) -> list[str]:
@@ -66,7 +66,8 @@ def known(registry: Registry) -> list[str]:
     fields = [name for path, field in config_fields(registry).items() for name in (path, field["name"])]
     logged = [metric.name for metric in metrics.METRICS]
     parts = explain_parts.known_parts(registry)
-    return list(dict.fromkeys([*parts, *hooks, *keys, *batch.MEANINGS, *logged, *fields, *glossary.TERMS]))
+    data = [*batch.MEANINGS, *batch.SAMPLE, *batch.PER_COMPLETION]
+    return list(dict.fromkeys([*parts, *hooks, *keys, *data, *logged, *fields, *glossary.TERMS]))
 
 
 def _is_no_setting(entry: Entry) -> bool:
@@ -91,10 +92,14 @@ def _keys(name: str, registry: Registry) -> list[Entry]:
 
 
 def _batch_fields(name: str, registry: Registry) -> list[Entry]:
-    if name not in batch.MEANINGS:
-        return []
     phases = [phase for phase in (batch.SCORING, batch.LOSS) if name in batch.names(phase)]
-    facts = {"shape": batch.SHAPES[name] or "scalar", "meaning": batch.MEANINGS[name], "phases": phases}
+    of_rewards = {**batch.SAMPLE, **batch.PER_COMPLETION}
+    if name in batch.MEANINGS:
+        facts = {"shape": batch.SHAPES[name] or "scalar", "meaning": batch.MEANINGS[name], "phases": phases}
+    elif name in of_rewards:
+        facts = {"shape": "B", "meaning": of_rewards[name], "phases": ["rewards"]}
+    else:
+        return []
     return [{"kind": "batch", "name": name, "address": f"batch:{name}", **facts}]
 
 

@@ -26,8 +26,8 @@ def find_knobs(name: str, registry: Registry) -> list[Entry]:
     """Return the knob of that name (``epsilon``, ``clip.epsilon``) with every part that has it."""
     owner, _, knob = name.rpartition(".")
     owners = [part for part in registry if part.hook != "rlm_algorithms" and (not owner or owner in _names(part))]
-    found = [(part, described) for part in owners if knob in _knob_names(part) for described in knobs(part)]
-    lines = [{**_address(part, knob), **described} for part, described in found if described["name"] == knob]
+    pairs = [(part, described) for part in owners if knob in _knob_names(part) for described in knobs(part)]
+    lines = [{**_address(part, knob), **described} for part, described in pairs if described["name"] == knob]
     address = lines[0]["address"] if len(lines) == 1 else name
     return [{"kind": "knob", "name": knob, "address": address, "parts": lines}] if lines else []
 

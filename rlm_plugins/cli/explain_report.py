@@ -144,7 +144,7 @@ def _elsewhere(terms: Sequence[tuple[str, str]]) -> str:
     by_name: dict[str, list[str]] = {}
     for term, name in terms:
         by_name.setdefault(name, []).append(term)
-    return "\n".join(hanging(", ".join(found), f"  {describe(name)}: ") for name, found in by_name.items())
+    return "\n".join(hanging(", ".join(spellings), f"  {describe(name)}: ") for name, spellings in by_name.items())
 
 
 _RENDERERS: Mapping[str, Callable[[Entry], str]] = {

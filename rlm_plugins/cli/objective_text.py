@@ -16,7 +16,6 @@ from typing import Any
 from rlm_plugins.algorithm import SLOTS, Algorithm
 from rlm_plugins.cli.value_text import call, doc, number, with_values
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe.part_lookup import coefficient
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 
@@ -125,6 +124,8 @@ def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     beside = {name: knobs.pop(name) for name in HOOKS[hook].keys if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
     if "beta" in beside:
+        from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm plugins`
+
         beside["beta"] = coefficient(beside["beta"], HOOKS[hook].key)
     return replace(part.bind(knobs, where=HOOKS[hook].key), beside=beside)
 

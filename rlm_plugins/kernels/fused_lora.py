@@ -101,6 +101,3 @@ def is_fusible(layer: Any) -> bool:
     """Return True if a LoRA layer has one mergeable adapter, a frozen base, and computes in float32."""
     trained = any(x.requires_grad for x in layer.base_layer.parameters())
     return is_mergeable(layer) and len(adapters(layer)) == 1 and not trained
-
-
-fuse = fuse_lora  # former name, until the trainer uses the new one

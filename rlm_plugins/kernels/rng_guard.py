@@ -32,6 +32,3 @@ def preserve_rng(device: torch.device) -> Iterator[Callable[[], bool]]:
     with torch.random.fork_rng(gpus):
         before = states()
         yield lambda: any(not torch.equal(one, other) for one, other in zip(before, states(), strict=True))
-
-
-restored = preserve_rng  # former name, until the trainer uses the new one

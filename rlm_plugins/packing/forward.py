@@ -69,6 +69,3 @@ def model_inputs(layout: Layout) -> dict[str, Any]:
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=layout.ids.device)
     positions = {"position_ids": layout.positions, "attention_mask": no_mask, "layout": layout}
     return {"input_ids": layout.ids, **positions, "use_cache": False}
-
-
-through, inputs_of = forward_with_head, model_inputs  # former names, until the trainer uses the interface

@@ -78,10 +78,3 @@ class Layout:
         """Scatter one number per target to the padded batch; 0 elsewhere."""
         batch_size, width = self.shape
         return x.new_zeros(batch_size * width).index_put((self.index,), x).view(batch_size, width)
-
-    @property
-    def read(self) -> torch.Tensor:
-        """Former name of `logits_to_keep`, until the trainer uses that."""
-        return self.logits_to_keep
-
-    padded = unpack

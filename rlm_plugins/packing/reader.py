@@ -59,8 +59,6 @@ class PackedReader:
         self._has_warned = True
         return False
 
-    takes = supports  # former name, until the trainer uses the new one
-
     def __call__(
         self,
         model: Any,

@@ -94,6 +94,3 @@ def _gradients(equation: Equation, batch: Batch) -> list[torch.Tensor]:
         torch.zeros_like(leaf) if gradient is None else gradient
         for leaf, gradient in zip(leaves.values(), gradients, strict=True)
     ]
-
-
-silent = zero_advantage_has_no_gradient  # former name, until the trainer uses the interface

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 FORMS: dict[str, str] = {
     "thinking, answer tag": "<think>I work it out.</think><answer>{answer}</answer>",
@@ -42,11 +42,11 @@ def demonstrations(examples: Sequence[Example]) -> list[str]:
 
 
 def correct_completions(
-    answers: Sequence[object], shown: Sequence[str], forms: Mapping[str, str]
+    answers: Sequence[object], demonstrated: Sequence[str], forms: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Return the correct completion of each example by name of the format; demonstrations are one more format."""
     by_form = {name: [formatted(form, answer) for answer in answers] for name, form in forms.items() if answers}
-    return ({"demonstration": [*shown]} if shown else {}) | by_form
+    return ({"demonstration": [*demonstrated]} if demonstrated else {}) | by_form
 
 
 def traps(examples: Sequence[Example], correct: Sequence[object], form: str) -> dict[str, list[str]]:

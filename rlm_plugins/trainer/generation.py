@@ -1,82 +1,151 @@
-"""How the policy writes: TRL's call of `generate` goes to the generator of the recipe."""
+"""Decoding with the policy: TRL's call of `generate` is routed to the generator of the recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 
-from rlm_plugins.generation.call import written
+from rlm_plugins.generation.generator_call import generate
 from rlm_plugins.generation.output import Generation, OnFinished
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.trainer.prompts import Problems
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.prompts import Prompts, PromptTokens
+
+GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None, "min_p": None}
+Completions = tuple[list[list[int]], list[list[float]] | None]
+"""Token ids per completion, and their log-probs if the inference engine reports them (vLLM)."""
 
 
-class Generating(Problems):
-    """The same, whose policy writes through a generator wherever TRL would call `generate`.
+@dataclass
+class PolicyGeneration:
+    """Generates with the policy.
 
-    Args:
-        generator: None: transformers' own. Weights that are spread over processes are always written with by that.
+    Attributes:
+        recorded: Per completion of the last call its token ids, log-probs and entropies; empty: none were recorded.
     """
 
-    def __init__(self, *, generator: Bound | None = None, **rest: Any) -> None:
-        self._generator = generator
-        self._told: list[tuple[list[int], torch.Tensor, torch.Tensor]] = []
-        super().__init__(**rest)
+    context: TrainerContext
+    prompts: Prompts
+    tokens: PromptTokens
+    generator: Bound | None
+    decoding: Any
+    single_turn: Callable[..., Completions]
+    recorded: list[tuple[list[int], torch.Tensor, torch.Tensor]] = field(default_factory=list, init=False)
 
-    def _asks_to_tell(self) -> bool:
-        """Whether somebody wants to know what was thought of each token when it was written."""
-        return False
+    # -- TRL's call
 
-    def _finished(self) -> OnFinished | None:
-        """Who wants to be told of rows that are done while others are still written."""
-        return None
+    def run(
+        self,
+        trl_single_turn: Callable[..., Completions],
+        return_logprobs: Callable[[], bool],
+        on_finished: OnFinished | None,
+        *args: Any,
+        **options: Any,
+    ) -> Completions:
+        """Run TRL's `_generate_single_turn` with the recipe's generator in the place of `generate`.
 
-    def _generate_single_turn(self, *args: Any, **options: Any) -> tuple[list[list[int]], Any]:
-        if self._generator is None or self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            return super()._generate_single_turn(*args, **options)  # type: ignore[no-any-return]
-        self._told = []
-        with self._generator_writes() as pages:
-            ids, logprobs = super()._generate_single_turn(*args, **options)
-        for page in pages:
-            if page.logp is not None and page.entropy is not None:
-                self._told = list(zip(ids, page.logp, page.entropy, strict=True))
+        `return_logprobs` returns True if log-probs and entropies shall be recorded. `on_finished` is called with
+        completions that end while others are still decoded. Sharded models use `transformers.generate`.
+        """
+        if self.generator is None or self.context.features.sharded:
+            return trl_single_turn(*args, **options)
+        self.recorded = []
+        with self._generator_in_place(return_logprobs(), on_finished) as outputs:
+            ids, logprobs = trl_single_turn(*args, **options)
+        for output in outputs:
+            if output.logp is not None and output.entropy is not None:
+                self.recorded = list(zip(ids, output.logp, output.entropy, strict=True))
         return ids, logprobs
 
     @contextmanager
-    def _generator_writes(self) -> Iterator[list[Generation]]:
-        """While it lasts, the policy's `generate` is the generator's; yields what it will have written."""
-        model, pages = self.accelerator.unwrap_model(self.model), []
-        own = vars(model).get("generate")  # a model may have brought one along
-        usual, tell, finished = model.generate, self._asks_to_tell(), self._finished()
+    def _generator_in_place(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
+        """Replace the policy's `generate` by the generator; yield the list of what it returns."""
+        model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
+        own, original = vars(model).get("generate"), model.generate  # a model may bring its own along
+        asked: dict[str, Any] = {"return_logprobs": return_logprobs, "on_finished": on_finished}
 
-        def generate(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            page = written(self._generator, usual, model, inputs, generation_config, tell=tell, finished=finished)
-            pages.append(page)
-            return page.ids
+        def generate_with(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
+            outputs.append(generate(self.generator, original, model, inputs, generation_config, **asked))
+            return outputs[-1].ids
 
-        model.generate = generate
+        model.generate = generate_with
         try:
-            yield pages
+            yield outputs
         finally:
             del model.generate
             if own is not None:
                 model.generate = own
 
-    def _as_written(self, ids: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """What was thought of the last `width` tokens of each row (B, width) when they were written, if it was told.
+    def recorded_logps(self, input_ids: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return log-probs and entropies (B, width) recorded for the last `width` tokens of each sequence.
 
-        Log-probabilities and entropies, 0 after the end of a row; None where other rows stand there now.
+        Both are 0 after the end of a completion. None if nothing was recorded, or for other completions.
         """
-        if len(self._told) != len(ids):
+        if len(self.recorded) != len(input_ids):
             return None
-        logp, entropy = (torch.zeros(len(ids), width, device=ids.device) for _ in range(2))
-        here = ids[:, ids.shape[1] - width :].tolist()
-        for i, (said, *thought) in enumerate(self._told):
-            if here[i][: len(said)] != said:
+        logp, entropy = (torch.zeros(len(input_ids), width, device=input_ids.device) for _ in range(2))
+        completions = input_ids[:, input_ids.shape[1] - width :].tolist()
+        for i, (ids, token_logps, token_entropies) in enumerate(self.recorded):
+            if completions[i][: len(ids)] != ids:
                 return None
-            for whole, x in zip((logp, entropy), thought, strict=True):
-                whole[i, : len(said)] = x[: len(said)]
+            logp[i, : len(ids)] = token_logps[: len(ids)]
+            entropy[i, : len(ids)] = token_entropies[: len(ids)]
         return logp, entropy
+
+    # -- calls for rollout sources, parts and episodes
+
+    def generate(
+        self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
+    ) -> Completions:
+        """Generate completions, as `EquationTrainer.generate`, whose method this is."""
+        starts, unused = [list(start) for start in prefixes or [[]] * len(prompts)], self.unused_rows(len(prompts))
+        if not prompts and not unused:
+            return [], None
+        extra = [row["prompt"] for row in self.prompts.inputs[:unused]]
+        ids, images, fields = self.tokens.tokenize([*prompts, *extra])
+        prefixed = [[*prompt, *start] for prompt, start in zip(ids, [*starts, *[[]] * unused], strict=True)]
+        with self.mode(greedy=greedy):
+            generated, logprobs = self.single_turn(prefixed, images, fields, num_generations=1)
+        room = [self.context.args.max_completion_length - len(start) for start in starts]
+        completions = [row[:left] for row, left in zip(generated, room, strict=False)]
+        return completions, logprobs and [row[:left] for row, left in zip(logprobs, room, strict=False)]
+
+    def continue_ids(self, ids: list[list[int]]) -> Completions:
+        """Generate one turn after each sequence of token ids."""
+        unused = self.unused_rows(len(ids))
+        extra = self.tokens.prompt_ids([self.prompts.inputs[0]["prompt"]]) * unused if unused else []
+        generated, logprobs = self.single_turn([*ids, *extra], None, {}, num_generations=1)
+        return generated[: len(ids)], logprobs and logprobs[: len(ids)]
+
+    def unused_rows(self, count: int) -> int:
+        """Return how many unused completions this process adds, where all must generate equally many at a time."""
+        args, accelerator = self.context.args, self.context.accelerator
+        plugin = accelerator.state.deepspeed_plugin
+        partitioned = self.context.features.sharded and (plugin is None or plugin.zero_stage == 3)
+        shared = args.use_vllm and (args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1)
+        if accelerator.num_processes == 1 or not (partitioned or shared):
+            return 0
+        largest: int = max(gather_object([count]))
+        return largest - count
+
+    def samples_at(self, temperature: float) -> bool:
+        """Return True if decoding samples at this temperature."""
+        return bool(self.decoding.do_sample and self.decoding.temperature == temperature)
+
+    @contextmanager
+    def mode(self, *, greedy: bool) -> Iterator[None]:
+        """Decode greedily, or as always, inside a ``with`` block."""
+        changes = ({"temperature": 0.0} if self.context.args.use_vllm else GREEDY) if greedy else {}
+        before = {name: getattr(self.decoding, name) for name in changes}
+        try:
+            for name, value in changes.items():
+                setattr(self.decoding, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self.decoding, name, value)

@@ -1,69 +1,106 @@
-"""What a micro-batch costs: the loss of the equation, on the counts and statistics of its optimiser step."""
+"""Loss of a micro-batch: the objective of the equation, with counts and statistics of its optimizer step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.packing.regroup import counts_by_row
+from rlm_plugins.packing.prompt_groups import is_per_sequence
+from rlm_plugins.packing.token_budget import PORTIONS
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch
-from rlm_plugins.trainer.micro_batches import Dealing
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.critic_update import CriticUpdate
+from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.target_kl import TargetKL
 
 
-class Learning(Dealing):
-    """The same, with the loss of the equation.
+@dataclass
+class Loss:
+    """Computes the loss of micro-batches."""
 
-    Args:
-        schedules: Name → schedule of a knob, to be logged.
-    """
+    context: TrainerContext
+    rollout: Rollout
+    logprobs: LogProbs
+    old_logprobs: OldLogProbs
+    critic: CriticUpdate
+    micro_batches: MicroBatches
+    target_kl: TargetKL
+    means: StepMeans
+    schedules: Mapping[str, Schedule]
+    aux_loss_coef: float | None
+    step_batches: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
+    _accumulated: int = field(default=0, init=False)
 
-    def __init__(self, *, schedules: Mapping[str, Schedule] | None = None, **rest: Any) -> None:
-        self._schedules = schedules or {}
-        self._windows: list[tuple[Batch, torch.Tensor]] = []
-        self._accumulated = 0
-        super().__init__(**rest)
+    def reset(self) -> None:
+        """Discard what an interrupted step left behind."""
+        self.step_batches, self._accumulated = [], 0
+        self.means.reset()
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's, which begins with a generation, also where an earlier call was broken off in the middle of one."""
-        self._step, self._buffered_inputs = 0, None
-        self._windows, self._accumulated, self._tallies = [], 0, None
-        self._far.clear()
-        return super().train(*args, **kwargs)
+    def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the loss of a micro-batch; of several portions all but the last are backpropagated here.
 
-    def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        live = self._live(inputs)
-        with self.critic.capture_hidden() if self.critic is not None else nullcontext() as heard:
-            logp, entropy, aux_loss = self._read(
+        Args:
+            model: Policy, as TRL's training step holds it.
+            inputs: The micro-batch.
+        """
+        if PORTIONS not in inputs:
+            return self.of_portion(model, inputs)
+        self.means.hold()
+        *early, last = inputs[PORTIONS] or [None]
+        accelerator = self.context.accelerator
+        done = torch.zeros((), device=accelerator.device, requires_grad=last is None)
+        for portion in early:
+            with accelerator.no_sync(model):
+                loss = self.of_portion(model, portion)
+                with torch.autocast(loss.device.type, enabled=False):
+                    accelerator.backward(loss)
+            done = done + loss.detach()
+        loss = done if last is None else done + self.of_portion(model, last)
+        if accelerator.sync_gradients:
+            self.means.release()
+        return loss
+
+    def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the loss of completions that share a forward pass."""
+        live = self.micro_batches.informative(inputs)
+        if live is not None:
+            self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
+        has_aux_loss = self.aux_loss_coef is not None
+        with self.critic.hidden_states() as hidden:
+            logp, entropy, aux_loss = self.logprobs.of(
                 model,
                 inputs,
                 compute_entropy=True,
-                compute_aux_loss=self.aux_loss_enabled,
+                compute_aux_loss=has_aux_loss,
                 live=None if live is None else live.tolist(),
             )
-        if self._old_comes_later():
+        if self.old_logprobs.come_from_update():
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
-        batch = self._learning_batch(inputs, logp, entropy, self._values_now(inputs, heard), live)
-        if not counts_by_row(self.equation):
-            batch.step_batch, batch.step_batch_rows = self._window(batch, inputs)
-        self._measure(batch)
-        processes = self.accelerator.num_processes
-        loss = objective(batch, self.equation) * processes  # data parallelism averages over processes: undo it
-        if self.aux_loss_enabled:
-            loss = loss + self.router_aux_loss_coef * aux_loss / self._accumulation()
+        batch = self._batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
+        if not is_per_sequence(self.context.equation):
+            batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
+        self.target_kl.measure(batch)
+        processes = self.context.accelerator.num_processes
+        loss = objective(batch, self.context.equation) * processes  # data parallelism averages over processes: undo it
+        if has_aux_loss:
+            loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
         batch.log("entropy", entropy.detach())
-        for name, schedule in self._schedules.items():
-            self._ledger[f"schedule/{name}"].append(schedule.at(batch.step))
+        for name, schedule in self.schedules.items():
+            self.context.log(f"schedule/{name}", schedule.at(batch.step))
         return loss
 
-    def _learning_batch(
+    def _batch(
         self,
         inputs: dict[str, Any],
         logp: torch.Tensor,
@@ -71,18 +108,19 @@ class Learning(Dealing):
         values: torch.Tensor | None,
         live: torch.Tensor | None = None,
     ) -> Batch:
-        """A micro-batch with everything the learning parts may name; what is logged is of its live rows."""
-        read = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
+        """Return a micro-batch with everything that loss parts may name; metrics are those of its live sequences."""
+        context, args = self.context, self.context.args
+        logged = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
         old_logp = inputs.get("old_per_token_logps")
-        accumulation = self._accumulation()
-        window = accumulation / self.args.steps_per_generation if self.model.training else 1
+        share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
+        num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
         return Batch(
             group=inputs["group"],
             mask=inputs["mask"],
             truncated=inputs["truncated"],
-            sources=self._sources(inputs.get("source"), len(inputs["group"])),
-            max_completion_length=self.max_completion_length,
-            step=self.state.global_step,
+            sources=self.rollout.by_source(inputs.get("source"), len(inputs["group"])),
+            max_completion_length=args.max_completion_length,
+            step=context.step,
             rewards=inputs["rewards"],
             advantages=inputs["advantages"],
             returns=inputs.get("returns"),  # type: ignore[arg-type]
@@ -95,49 +133,45 @@ class Learning(Dealing):
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
             old_values=inputs.get("old_values"),  # type: ignore[arg-type]
-            num_tokens=inputs["tokens"].clamp(min=1.0) * window,
-            num_sequences=inputs["rows"].clamp(min=1.0) * window,
-            num_sequences_all=inputs["all_rows"] * window,
-            num_micro_batches=torch.tensor(float(accumulation * self.accelerator.num_processes), device=logp.device),
-            log=lambda name, x: self._log_mean(name, x, read),
+            num_tokens=inputs["tokens"].clamp(min=1.0) * share,
+            num_sequences=inputs["rows"].clamp(min=1.0) * share,
+            num_sequences_all=inputs["all_rows"] * share,
+            num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
+            log=lambda name, x: self.means.add(name, torch.where(logged.bool(), x, 0.0).sum(), logged.sum()),
         )
 
-    def _accumulation(self) -> int:
-        """Micro-batches of one process in this optimiser step."""
-        return int(self.current_gradient_accumulation_steps) if self.model.training else 1
+    # -- statistics of the optimizer step
 
-    def _window(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
-        """The window, and where the rows of this micro-batch stand in it; read once, at its first micro-batch."""
-        if not self.model.training:
-            return self._read_window(batch, [inputs])[0]
-        if not self._windows:
-            self._windows = self._read_window(batch, self._upcoming())
-        self._accumulated = 0 if self.accelerator.sync_gradients else self._accumulated + 1
-        return self._windows.pop(0)
+    def step_batch(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
+        """Return the batch of the optimizer step, computed once, and (B,) the position of this micro-batch in it."""
+        if not self.context.is_training:
+            return self._step_batches(batch, [inputs])[0]
+        if not self.step_batches:
+            self.step_batches = self._step_batches(batch, self._upcoming())
+        self._accumulated = 0 if self.context.accelerator.sync_gradients else self._accumulated + 1
+        return self.step_batches.pop(0)
 
     def _upcoming(self) -> list[dict[str, Any]]:
-        """This micro-batch and those after it: to the end of the optimiser step, or of what has been written."""
-        buffered, generation = self._buffered_inputs, self.args.steps_per_generation * self.num_iterations
-        left = min(self._accumulation() - self._accumulated, generation - self._step % generation)
-        return [buffered[(self._step + n) % len(buffered)] for n in range(left)]
+        """Return this micro-batch and those after it, up to the end of the optimizer step or the generation batch."""
+        buffered, step = self.context.buffered_inputs, self.context.micro_step
+        generation = self.context.micro_steps_per_generation
+        left = min(self.context.accumulation - self._accumulated, generation - step % generation)
+        return [buffered[(step + n) % len(buffered)] for n in range(left)]
 
-    def _read_window(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
-        """For each of the upcoming micro-batches its window; the first is `batch`, read already."""
+    def _step_batches(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
+        """Return the step batch for each of the upcoming micro-batches, of which the first is `batch`."""
         pieces = [batch]
         for inputs in upcoming[1:]:
             with torch.no_grad():
-                logp, entropy, _ = self._read(self.model, inputs, compute_entropy=True)
-                values = self._values(inputs) if self.critic is not None else None
-            pieces.append(self._learning_batch(inputs, logp, entropy, values))
+                logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
+                values = self.critic.values(inputs) if self.critic.critic is not None else None
+            pieces.append(self._batch(inputs, logp, entropy, values))
         places = [inputs["row"] for inputs in upcoming]
-        window, rows = build_step_batch(pieces, places, self._gather_rows, self.accelerator.process_index)
-        return [(window, numbers) for numbers in rows]
-
-    def _log_mean(self, name: str, x: torch.Tensor, mask: torch.Tensor) -> None:
-        """The mean of `x` over the trained tokens of all processes."""
-        self._tally(name, torch.where(mask.bool(), x, 0.0).sum(), mask.sum())
+        process = self.context.accelerator.process_index
+        joined, rows = build_step_batch(pieces, places, self.context.gather_rows, process)
+        return [(joined, numbers) for numbers in rows]
 
 
 def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
-    """Rows that were not read stand where they stood: their ratio is 1."""
+    """Return log-probs that equal the old ones where no forward pass was run, so that the ratio is 1."""
     return logp.where(live.unsqueeze(1), 0.0 if old_logp is None else old_logp)

@@ -1,133 +1,137 @@
-"""Which rows are learned from together: micro-batches dealt out anew, and rows that teach nothing left out."""
+"""Micro-batches of an optimizer step: their construction, and the completions that need no forward pass."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.kernels.chunk_sizes import PRODUCTS
-from rlm_plugins.packing import fallback_reasons as reasons
-from rlm_plugins.packing.micro_batches import PORTIONS, Sizes, cut, full, joined, portioned
-from rlm_plugins.packing.regroup import regroup, teaches
-from rlm_plugins.packing.zero_advantage import silent
-from rlm_plugins.trainer.logprobs import padded_rows
-from rlm_plugins.trainer.target_kl import Stopping
+from rlm_plugins.packing.prompt_groups import group_by_prompt, has_advantage
+from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
+from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
 
 
-class Dealing(Stopping):
-    """The same, that learns from the rows of an optimiser step in the order that costs least."""
+@dataclass
+class MicroBatches:
+    """Builds the micro-batches whose forward passes cost least."""
 
-    _buffered_inputs: Any
+    context: TrainerContext
+    logprobs: LogProbs
+    old_logprobs: OldLogProbs
+    labels: Sequence[str]
+    _no_gradient: tuple[int, bool] = field(default=(-1, False), init=False)
 
-    def __init__(self, **rest: Any) -> None:
-        self._silent: tuple[int, bool] = (-1, False)
-        self._tallies: dict[str, torch.Tensor] | None = None
-        super().__init__(**rest)
+    def is_generation_due(self) -> bool:
+        """Return True if TRL generates before the next micro-batch."""
+        is_first = self.context.micro_step % self.context.micro_steps_per_generation == 0
+        return is_first or self.context.buffered_inputs is None
 
-    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """TRL's, whose micro-batches are dealt out anew where a generation has just been written."""
-        every = self.args.steps_per_generation * self.num_iterations
-        is_new = self.model.training and (self._step % every == 0 or self._buffered_inputs is None)
-        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        if is_new and self._may_regroup(self._buffered_inputs):
-            dealt = self._dealt(self._buffered_inputs)
-            self._buffered_inputs, inputs = dealt, dealt[self._step % self.args.steps_per_generation]
-        return inputs
+    def is_empty(self) -> bool:
+        """Return True if the next micro-batch has no completions left, because others took them."""
+        if self.is_generation_due():
+            return False
+        return (
+            self.context.buffered_inputs[self.context.micro_step % self.context.args.steps_per_generation].get(PORTIONS)
+            == []
+        )
 
-    def _dealt(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The micro-batches of a generation, group by group; by weight, where that decides who is read together."""
-        window = self.args.gradient_accumulation_steps
-        if (sizes := self._sizes(micro_batches)) is None:
-            return regroup(micro_batches, window)
-        return portioned(micro_batches, window, sizes, skips=self._skips(), most=self._most_of_all)
+    def build(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the micro-batches of a generation batch grouped by prompt, where the loss allows that."""
+        if not self._may_regroup(micro_batches):
+            return micro_batches
+        step_size, rule = self.context.args.gradient_accumulation_steps, self._split_rule(micro_batches)
+        if rule is None:
+            return group_by_prompt(micro_batches, step_size)
+        skips = self._skips()
+        return split_into_portions(
+            micro_batches, step_size, rule, skip_zero_advantage=skips, max_over_ranks=self._largest
+        )
 
-    def _sizes(self, micro_batches: list[dict[str, Any]]) -> Sizes | None:
-        """How many rows are read together; None: as many as the recipe says."""
-        if reasons.by_number(self._speed, self.equation, self.args):
+    def _split_rule(self, micro_batches: list[dict[str, Any]]) -> SplitRule | None:
+        """Return the rule that sizes micro-batches by tokens; None: by the recipe's number of completions."""
+        features = self.context.features
+        if not features.dynamic_micro_batches.on:
             return None
-        (ids, _, width), budget = padded_rows(micro_batches[0]), self._speed.max_tokens_per_micro_batch
-        if budget is None:
-            weights = sum(x.numel() for x in self.model.parameters())
-            return partial(joined, rows=len(ids), budget=PRODUCTS / weights)
-        return partial(cut, budget=full(len(ids), ids.shape[1] - width, width) if budget == "auto" else float(budget))
+        ids, _, width = prompt_completion(micro_batches[0])
+        return split_rule(
+            features.speed.max_tokens_per_micro_batch,
+            num_sequences=len(ids),
+            prompt_width=ids.shape[1] - width,
+            completion_width=width,
+            num_parameters=sum(x.numel() for x in self.context.model.parameters()),
+        )
 
-    def _most_of_all(self, count: int) -> int:
-        """The largest number of all processes."""
-        return max(gather_object([count])) if self.accelerator.num_processes > 1 else count
+    def _largest(self, count: int) -> int:
+        return max(gather_object([count])) if self.context.accelerator.num_processes > 1 else count
 
     def _may_regroup(self, micro_batches: list[dict[str, Any]]) -> bool:
-        """Whether only sums over the optimiser step count, each within a generation, and all processes read packed."""
-        if reasons.at_random(self._speed, self.equation, self.args, packed=True):
+        """Return True if the loss is a sum over the optimizer step and every process packs all completions."""
+        if not self.context.features.group_micro_batches.on:
             return False
-        return not self._most_of_all(sum(not self._reads_packed(*padded_rows(piece)) for piece in micro_batches))
+        padded = [not self.logprobs.is_padding_free(*prompt_completion(piece)) for piece in micro_batches]
+        return not self._largest(sum(padded))
 
-    def _live(self, inputs: dict[str, Any]) -> torch.Tensor | None:
-        """(B,) the rows that the update reads; None: all."""
-        if not self._skips():
-            return None
-        live = teaches(inputs["advantages"])
-        self._tally("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
-        return live
+    def informative(self, inputs: dict[str, Any]) -> torch.Tensor | None:
+        """Return (B,) True for the completions that need a forward pass; None: all do."""
+        return has_advantage(inputs["advantages"]) if self._skips() else None
 
     def _skips(self) -> bool:
-        """Whether rows without advantage are left out of this step."""
-        if not self.model.training or reasons.all_read(self._speed, self.args, critic=self.critic is not None):
+        """Return True if zero-advantage completions have no gradient in this step."""
+        context = self.context
+        if not context.is_training or not context.features.skip_zero_advantage.on:
             return False
-        if self._silent[0] != (step := self.state.global_step):  # a coefficient may have moved
-            labels = [] if self._writers is None else self._writers.labels
-            self._silent = step, all(silent(self.equation, s, labels) for s in self._steps_that_need(step))
-        return self._silent[1]
+        step = context.step
+        if self._no_gradient[0] != step:  # a scheduled coefficient may have changed
+            checks = (zero_advantage_has_no_gradient(context.equation, s, self.labels) for s in self._steps(step))
+            self._no_gradient = step, all(checks)
+        return self._no_gradient[1]
 
-    def _steps_that_need(self, step: int) -> range:
-        """This step; where its pass says what the old policy was, all those taken on its generation."""
-        count = self.num_iterations if self._old_comes_later() else 1
+    def _steps(self, step: int) -> range:
+        """Return this step; with old log-probs from its first pass, all steps on the same generation batch."""
+        count = self.context.args.num_iterations if self.old_logprobs.come_from_update() else 1
         first = step - step % count
         return range(first, first + count)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The same, or nothing where a micro-batch was left without a portion."""
-        in_generation = self._step % (self.args.steps_per_generation * self.num_iterations) > 0
-        if in_generation and self._buffered_inputs is not None:
-            buffered = self._buffered_inputs[self._step % self.args.steps_per_generation]
-            if buffered.get(PORTIONS) == []:
-                return self._pass_over()
-        return super().training_step(*args, **kwargs)
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """The loss of a micro-batch; of several portions all but the last are learned from in here."""
-        if PORTIONS not in inputs:
-            return self._loss(model, inputs)
-        self._tallies = self._tallies or {}
-        *early, last = inputs[PORTIONS] or [None]
-        done = torch.zeros((), device=self.accelerator.device, requires_grad=last is None)
-        for portion in early:
-            with self.accelerator.no_sync(model):
-                loss = self._loss(model, portion)
-                with torch.autocast(loss.device.type, enabled=False):
-                    self.accelerator.backward(loss)
-            done = done + loss.detach()
-        loss = done if last is None else done + self._loss(model, last)
-        if self.accelerator.sync_gradients:
-            for name, total in self._tallies.items():
-                self._write_down(name, total)
-            self._tallies = None
-        return loss
+@dataclass
+class StepMeans:
+    """Means of metrics over all processes, and over all portions of an optimizer step."""
 
-    def _tally(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
-        """Logs a mean over all processes: of a micro-batch; of portions, whose weights differ, over the whole step."""
-        found = self.accelerator.reduce(torch.stack([total, count.to(total.dtype)]).detach(), reduction="sum")
-        if self._tallies is None:
-            self._write_down(name, found)
+    context: TrainerContext
+    _held: dict[str, torch.Tensor] | None = field(default=None, init=False)
+
+    def reset(self) -> None:
+        """Discard the sums of an interrupted step."""
+        self._held = None
+
+    def hold(self) -> None:
+        """Sum up until :meth:`release`: portions have different numbers of tokens."""
+        self._held = self._held or {}
+
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Log total / count over all processes, at once or with the other portions of the step."""
+        both = torch.stack([total, count.to(total.dtype)]).detach()
+        sums = self.context.accelerator.reduce(both, reduction="sum")
+        if self._held is None:
+            self._log(name, sums)
         else:
-            self._tallies[name] = self._tallies.get(name, 0.0) + found
+            self._held[name] = self._held.get(name, 0.0) + sums
 
-    def _write_down(self, name: str, found: torch.Tensor) -> None:
-        mean, count = torch.stack([found[0] / found[1].clamp(min=1.0), found[1]]).tolist()  # a GPU is waited for once
-        if count > 0 or not self._speed.skip_zero_advantage:  # what was skipped whole has nothing to say
-            self._ledger[name].append(mean)
+    def release(self) -> None:
+        """Log the means of the optimizer step."""
+        for name, sums in (self._held or {}).items():
+            self._log(name, sums)
+        self._held = None
 
-    def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        raise NotImplementedError
+    def _log(self, name: str, sums: torch.Tensor) -> None:
+        mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
+        if (
+            count > 0 or not self.context.features.speed.skip_zero_advantage
+        ):  # without any live sequence there is no mean
+            self.context.log(name, mean)

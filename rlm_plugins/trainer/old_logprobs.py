@@ -1,154 +1,159 @@
-"""What the policy was before the update: read by a pass of its own, said by a later one, or thought while it wrote."""
+"""Old-policy log-probs: recomputed, taken from the first pass of the update, or recorded during decoding."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.kernels.rng_guard import restored
-from rlm_plugins.packing import fallback_reasons as reasons
+from rlm_plugins.kernels.rng_guard import preserve_rng
 from rlm_plugins.packing.pack import layouts
-from rlm_plugins.registry.part import Bound
-from rlm_plugins.trainer.logprobs import Reading, padded_rows
-from rlm_plugins.trainer.vocab_statistics import TOLD, read_packed, read_vocabulary
+from rlm_plugins.packing.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.generation import PolicyGeneration
+from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
 
 
-class Recalling(Reading):
-    """The same, that knows where the old policy's log-probabilities and entropies come from."""
+@dataclass
+class OldLogProbs:
+    """Decides where old-policy log-probs and entropies come from."""
 
-    def __init__(self, **rest: Any) -> None:
-        self._old_is_next = False
-        self._stands_anywhere: bool | None = None
-        self._draws: bool | None = None
-        super().__init__(**rest)
+    context: TrainerContext
+    logprobs: LogProbs
+    generation: PolicyGeneration
+    policy_only: bool
+    _is_next: bool = field(default=False, init=False)
+    _is_shift_invariant: bool | None = field(default=None, init=False)
+    _uses_rng: bool | None = field(default=None, init=False)
 
-    def _get_per_token_logps_and_entropies(
+    # -- TRL's pass
+
+    def start_batch(self) -> None:
+        """Mark TRL's next forward pass without gradient as that of the old policy, if TRL has one."""
+        self._is_next = self._has_trl_pass()
+
+    def compute(
         self,
         model: Any,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         logits_to_keep: int,
-        *chosen: Any,
+        *args: Any,
         **options: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        if self._old_is_next and not torch.is_grad_enabled():
-            self._old_is_next = False  # TRL's first pass over a generation
-            if self._old_comes_later():
+    ) -> LogpsAndEntropies:
+        """Skip TRL's pass over the old policy where its result is known or will be; else run it."""
+        if self._is_next and not torch.is_grad_enabled():
+            self._is_next = False
+            if self.come_from_update():
                 return None, None, None  # type: ignore[return-value]
-            if (told := self._as_written(input_ids, logits_to_keep)) is not None:
-                return told[0], None, None
-        return super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, *chosen, **options
-        )
+            recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
+            if recorded is not None:
+                return recorded[0], None, None
+        return self.logprobs.compute(model, input_ids, attention_mask, logits_to_keep, *args, **options)
 
-    def _reads_old(self) -> bool:
-        """Whether TRL reads what the policy was before the update: the first of its passes over a generation."""
-        return self.model.training and reasons.reads_old(self.args) and not self.use_vllm
-
-    def _asks_to_tell(self) -> bool:
-        """Whether what was thought while writing spares a pass, and is what that pass would say: so it is in float32.
-
-        The thoughts must be those of whole rows, so the policy writes alone and in one go.
-        """
-        exact = self.accelerator.mixed_precision == "no" and next(self.model.parameters()).dtype == torch.float32
-        alone = self._writers is None and not self.tools
-        asked = (self._reads_old() and not self._old_comes_later()) or self._scores_by_old()
-        wanted = asked or self._scoring_names("entropy")
+    def _has_trl_pass(self) -> bool:
+        """Return True if TRL computes old log-probs, in the first of its passes over a generation batch."""
         return (
-            self._speed.reuse_old_logprobs
-            and self.model.training
-            and exact
-            and alone
-            and wanted
-            and self._thinks_as_it_reads()
+            self.context.is_training
+            and self.context.features.recomputes_old_logprobs
+            and not self.context.args.use_vllm
         )
 
-    def _thinks_as_it_reads(self) -> bool:
-        """Whether a row is written at the temperature it is read at, and read the same wherever it stands.
+    # -- sources of old log-probs
 
-        Positions are counted from the prompt's first token where a row is written, and from the left edge, padding
-        included, where TRL reads it. Only a model that has no positions of its own (rotary ones, say) thinks the same.
+    def are_recorded(self) -> bool:
+        """Return True if the generator shall record log-probs: they spare a pass and equal what it would compute.
+
+        They are float32 then, and cover whole completions.
         """
-        how = self.generation_config
-        if not how.do_sample or how.temperature != self.temperature:  # `generation_kwargs` may say so
+        context = self.context
+        dtype = next(context.model.parameters()).dtype
+        is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
+        is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.features.needs_old_for_scoring
+        is_used = is_used or context.features.needed_for_scoring("entropy")
+        is_possible = (
+            context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
+        )
+        return is_possible and is_used and self._decodes_as_it_scores()
+
+    def come_from_update(self) -> bool:
+        """Return True if the first pass of the update yields them, and nothing needs them earlier."""
+        is_first = self.context.features.first_pass_is_old and self.context.is_training
+        return is_first and not self.context.features.needs_old_for_scoring and not self._forward_uses_rng()
+
+    def _decodes_as_it_scores(self) -> bool:
+        """Return True if decoding uses the temperature of the forward pass, and positions that are equivalent.
+
+        Positions count from the first token of the prompt during decoding, and from the left edge, padding included,
+        in TRL's pass. Only relative positions (rotary ones, say) give the same log-probs.
+        """
+        if not self.generation.samples_at(self.context.temperature):  # `generation_kwargs` may override it
             return False
-        if self._stands_anywhere is None:
-            ids, there = self._made_up()
-            there[:, :3] = 0
-            with torch.no_grad(), restored(ids.device):
-                shifted, alone = self._read_padded(ids, there, 4), self._read_padded(ids[:, 3:], there[:, 3:], 4)
-            self._stands_anywhere = torch.allclose(shifted, alone, rtol=0, atol=1e-4)
-        return self._stands_anywhere
+        if self._is_shift_invariant is None:
+            ids, mask = self._probe()
+            mask[:, :3] = 0
+            with torch.no_grad(), preserve_rng(ids.device):
+                shifted = self.logprobs.padded(ids, mask, 4)
+                unpadded = self.logprobs.padded(ids[:, 3:], mask[:, 3:], 4)
+            self._is_shift_invariant = torch.allclose(shifted, unpadded, rtol=0, atol=1e-4)
+        return self._is_shift_invariant
 
-    def _old_comes_later(self) -> bool:
-        """Whether the first pass of the update says what the policy was before it, and nobody asks for that earlier."""
-        first = reasons.old_is_first(self._speed, self.args) and self.model.training
-        return first and not self._scores_by_old() and not self._draws_numbers()
+    def _forward_uses_rng(self) -> bool:
+        """Return True if a forward pass draws random numbers (dropout, say), so that two passes differ."""
+        if self._uses_rng is None:
+            ids, mask = self._probe()
+            with torch.no_grad(), preserve_rng(ids.device) as used_rng:
+                self.logprobs.compute(self.context.model, ids, mask, 4)
+                self._uses_rng = used_rng()
+        return self._uses_rng
 
-    def _draws_numbers(self) -> bool:
-        """Whether the policy draws random numbers while it reads (dropout, say): then two passes are not the same."""
-        if self._draws is None:
-            ids, there = self._made_up()
-            with torch.no_grad(), restored(ids.device) as drawn:
-                super()._get_per_token_logps_and_entropies(self.model, ids, there, 4)
-                self._draws = drawn()
-        return self._draws
-
-    def _made_up(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """A row to try the policy on: token ids (1, 8), and 1 where there is a token."""
-        words = self.model.config.get_text_config().vocab_size
-        ids = (torch.arange(1, 9, device=self.accelerator.device) * 7 % words).unsqueeze(0)
+    def _probe(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return one synthetic sequence: `input_ids` and `attention_mask` (1, 8)."""
+        vocab_size = self.context.model.config.get_text_config().vocab_size
+        ids = (torch.arange(1, 9, device=self.context.accelerator.device) * 7 % vocab_size).unsqueeze(0)
         return ids, torch.ones_like(ids)
 
-    def _scores_by_old(self) -> bool:
-        """Whether the scoring room asks what the policy was before the update."""
-        return reasons.old_is_scored(self.equation, self._who_learns())
+    # -- what the scoring phase needs
 
-    def _read_before(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """One pass of the policy before the update, where a scoring part names what comes of it: name → (B, T)."""
-        lacks_old = self._scores_by_old() and "old_per_token_logps" not in out
-        wanted = [name for name in ("entropy", *TOLD) if self._scoring_names(name)]
-        if not (lacks_old or wanted):
-            return {}
-        size = self.args.per_device_train_batch_size
-        if set(wanted) & set(TOLD):
-            found = self._read_vocabulary(out, size)
-        elif (told := self._as_written(*padded_rows(out)[::2])) is not None:
-            found = dict(zip(("old_logp", "entropy"), told, strict=True))
-        else:
-            with torch.no_grad():
-                logp, entropy, _ = self._read(self.model, out, size, compute_entropy=bool(wanted))
-            found = {"old_logp": logp, "entropy": entropy}
-        if lacks_old:
-            out["old_per_token_logps"] = found["old_logp"]
-        return {name: found[name] for name in wanted}
+    def for_scoring(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Return name → (B, T) of what scoring parts name and one forward pass before the update yields.
 
-    def _read_vocabulary(self, out: dict[str, Any], rows: int) -> dict[str, torch.Tensor]:
-        """The same with what only the whole distribution tells.
+        Old log-probs that parts name and TRL did not compute are added to `out`.
+
+        Args:
+            out: TRL's dictionary for the completions of this process.
 
         Raises:
-            PartError: The rows hold images.
+            PartError: Statistics of the whole vocabulary are needed for completions with images.
         """
+        lacks_old = self.context.features.needs_old_for_scoring and "old_per_token_logps" not in out
+        names = [name for name in ("entropy", *VOCAB_STATISTICS) if self.context.features.needed_for_scoring(name)]
+        if not (lacks_old or names):
+            return {}
+        size = self.context.args.per_device_train_batch_size
+        rows = prompt_completion(out)
+        recorded = self.generation.recorded_logps(rows[0], rows[2])
+        if set(names) & set(VOCAB_STATISTICS):
+            computed = self._vocab_statistics(out, size)
+        elif recorded is not None:
+            computed = dict(zip(("old_logp", "entropy"), recorded, strict=True))
+        else:
+            with torch.no_grad():
+                logp, entropy, _ = self.logprobs.of(self.context.model, out, size, compute_entropy=bool(names))
+            computed = {"old_logp": logp, "entropy": entropy}
+        if lacks_old:
+            out["old_per_token_logps"] = computed["old_logp"]
+        return {name: computed[name] for name in names}
+
+    def _vocab_statistics(self, out: dict[str, Any], batch_size: int) -> dict[str, torch.Tensor]:
         if "pixel_values" in out:
-            raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
-        whole = padded_rows(out)
-        with self.accelerator.autocast():
-            if self._reads_packed(*whole):
-                parts = layouts(*whole, budget=rows * whole[0].shape[1])
-                return read_packed(self.model, parts, temperature=self.temperature)
-            return read_vocabulary(self.model, *whole, temperature=self.temperature, rows=rows)
-
-    def _scoring_names(self, name: str) -> bool:
-        """Whether a part needs `name` in the scoring room, or to learn from."""
-        return reasons.scores_by(name, self.equation, self._who_learns())
-
-    def _who_learns(self) -> list[Bound]:
-        """Every part that may have a memory."""
-        return [*self._learners(), *([self._sampler] if self._sampler is not None else [])]
-
-    def _learners(self) -> list[Bound]:
-        """Every part that may have a memory, but the sampler, which learns draw by draw."""
-        sources = self._writers.sources if self._writers is not None else ()
-        return [*(reward.part for reward in self._rewards), *self.equation.parts(), *sources]
+            names = " and ".join(f"`{name}`" for name in VOCAB_STATISTICS)
+            raise PartError(f"{names} require completions without images", hint="use parts that do not name them")
+        model, temperature, rows = self.context.model, self.context.temperature, prompt_completion(out)
+        with self.context.accelerator.autocast():
+            if self.logprobs.is_padding_free(*rows):
+                parts = layouts(*rows, budget=batch_size * rows[0].shape[1])
+                return packed_statistics(model, parts, temperature=temperature)
+            return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)

@@ -1,19 +1,27 @@
-"""The memory of a part, on its way into a checkpoint and back."""
+"""State of parts in a checkpoint, and at the last optimizer step."""
 
 from __future__ import annotations
 
+import copy
 import io
+import random
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlm_plugins.dispatch import attribute_errors, location
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.registry.part import Bound
 
+PARTS_FILE = "parts.pt"
+CRITIC = "critic"
 
-class Memory:
-    """What a part with `state_dict` and `load_state_dict` remembers; whatever goes wrong carries its name.
+
+class PartState:
+    """State of a part with `state_dict` and `load_state_dict`; errors name the part.
 
     Args:
         part: A class part.
@@ -23,22 +31,22 @@ class Memory:
         self._part = part
 
     def state_dict(self) -> Any:
-        """Its state."""
+        """Return its state."""
         target: Any = self._part.target
         with attribute_errors(self._part):
             return target.state_dict()
 
     def check(self) -> None:
-        """Whether a checkpoint that holds its state could be read again.
+        """Check that a checkpoint with its state can be loaded.
 
         Raises:
-            PartError: The state is made of something else than checkpoints are.
+            PartError: The state holds objects that checkpoints cannot hold.
         """
-        kept = io.BytesIO()
+        file = io.BytesIO()
         try:
-            torch.save(self.state_dict(), kept)
-            kept.seek(0)
-            torch.load(kept, weights_only=True, map_location="cpu")
+            torch.save(self.state_dict(), file)
+            file.seek(0)
+            torch.load(file, weights_only=True, map_location="cpu")
         except PartError:
             raise
         except Exception as error:
@@ -48,7 +56,90 @@ class Memory:
             raise PartError(problem, where=location(self._part), allowed=allowed) from error
 
     def load_state_dict(self, state: Any) -> None:
-        """Hands a state back to the part."""
+        """Restore a state."""
         target: Any = self._part.target
         with attribute_errors(self._part):
             target.load_state_dict(state)
+
+
+class PartStates:
+    """States that a checkpoint holds beside weights and optimizer.
+
+    Args:
+        parts: Every part that may have a state.
+        others: Name → object with a state, or None.
+    """
+
+    def __init__(self, parts: list[Bound], others: Mapping[str, Any]) -> None:
+        own = {f"{i}:{p.part.full_name}": PartState(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
+        self.by_name: dict[str, Any] = own | {name: state for name, state in others.items() if state is not None}
+        self._snapshot: StepSnapshot | None = None
+
+    def check(self) -> None:
+        """Check that a checkpoint with the states can be loaded.
+
+        Raises:
+            PartError: The state of a part cannot be saved.
+        """
+        for state in self.by_name.values():
+            if isinstance(state, PartState):
+                state.check()
+
+    def save(self, folder: Path) -> None:
+        """Write the states into a checkpoint."""
+        self.check()
+        if self.by_name:
+            torch.save({name: state.state_dict() for name, state in self.by_name.items()}, folder / PARTS_FILE)
+
+    def load(self, checkpoint: str) -> None:
+        """Restore the states of a checkpoint.
+
+        Raises:
+            RlmError: The checkpoint has no critic, and one is trained.
+        """
+        if not self.by_name:
+            return
+        saved = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+        if CRITIC in self.by_name and CRITIC not in saved:
+            raise RlmError("the checkpoint has no critic: neither its value head nor its trunk", where=checkpoint)
+        for name, state in self.by_name.items():
+            state.load_state_dict(saved[name])
+
+    def forget_snapshot(self) -> None:
+        """Discard the snapshot of an earlier call of `train`."""
+        self._snapshot = None
+
+    def take_snapshot(self, step: int) -> None:
+        """Keep RNG and states at the end of optimizer step `step`, once; a critic only changes with the step."""
+        if self._snapshot is None or self._snapshot.step != step:
+            self._snapshot = StepSnapshot(step, {n: x for n, x in self.by_name.items() if n != CRITIC})
+
+    def restore_snapshot(self, step: int) -> None:
+        """Restore RNG and states to the end of optimizer step `step`, if they have been kept since."""
+        if self._snapshot is not None and self._snapshot.step == step:
+            self._snapshot.restore()
+
+
+class StepSnapshot:
+    """RNG and states at the end of an optimizer step, restored if the next one fails.
+
+    Args:
+        step: Optimizer steps done.
+        states: Name → object with a `state_dict`.
+    """
+
+    def __init__(self, step: int, states: Mapping[str, Any]) -> None:
+        self.step, self._owners = step, states
+        self._states = {name: copy.deepcopy(owner.state_dict()) for name, owner in states.items()}
+        self._python, self._numpy, self._torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def restore(self) -> None:
+        """Restore everything."""
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        if self._devices:
+            torch.cuda.set_rng_state_all(self._devices)
+        for name, state in self._states.items():
+            self._owners[name].load_state_dict(state)

@@ -1,4 +1,4 @@
-"""How far the policy has moved since it last met each problem, where a part asks."""
+"""Policy drift: how far the policy has moved since each prompt was last sampled."""
 
 from __future__ import annotations
 
@@ -7,32 +7,48 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.completion_cache import CompletionCache, answers_in, distance, stacked
-from rlm_plugins.trainer.logprobs import loss_mask
-from rlm_plugins.trainer.old_logprobs import Recalling
+from rlm_plugins.rollout.completion_cache import (
+    CompletionCache,
+    mean_abs_difference,
+    split_completions,
+    stack_completions,
+)
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.logprobs import LogProbs, loss_mask
 
 
-class Moving(Recalling):
-    """The same, that keeps the last answer to each problem and reads it again, where a part names `moved`."""
+class PolicyDrift:
+    """Keeps the last completion of each prompt and recomputes its log-probs when the prompt is sampled again.
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
-        self._past = CompletionCache() if self._scoring_names("policy_drift") else None
+    Attributes:
+        cache: Last completions; part of a checkpoint. None: no part names `policy_drift`.
+    """
 
-    def _moved(self, out: dict[str, Any]) -> torch.Tensor:
-        """How far the policy has moved since it last met each problem, (B,) of all rows; then the answers are kept.
+    def __init__(self, context: TrainerContext, logprobs: LogProbs) -> None:
+        self.context, self.logprobs = context, logprobs
+        self.cache = CompletionCache() if context.features.needed_for_scoring("policy_drift") else None
 
-        A problem never met stands for itself, at distance 0: so every process reads as much as the others.
+    def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
+        """Return (B,) mean |Δ log π| of all processes, and keep the new completions.
+
+        A new prompt is compared with its own completion, at distance 0, so that every process runs the same number
+        of forward passes.
+
+        Args:
+            out: TRL's dictionary for the completions of this process.
+            index: (B,) row number of each prompt in the data set, of all processes.
         """
-        assert self._past is not None
-        assert self._problem is not None
-        problems = self._problem[self._mine(len(out["prompt_ids"]))].tolist()
-        now = answers_in(out, loss_mask(out))
-        last = [self._past.last(problem, answer) for problem, answer in zip(problems, now, strict=True)]
-        rows = stacked(last, self._tokenizer.pad_token_id, self.accelerator.device)
+        if self.cache is None or index is None:
+            return None
+        context, cache = self.context, self.cache
+        prompts = index[context.local_rows(len(out["prompt_ids"]))].tolist()
+        current = split_completions(out, loss_mask(out))
+        last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
+        inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
         with torch.no_grad():
-            logp = self._read(self.model, rows, self.args.per_device_train_batch_size)[0]
-        met = torch.tensor([self._past.knows(problem) for problem in problems], device=logp.device)
-        moved = distance(logp, rows["logp"], rows["mask"]).where(met, 0.0)
-        self._past.remember(gather_object(problems), gather_object(now))
-        return self._gather_rows(moved)  # type: ignore[no-any-return]
+            logp = self.logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
+        is_known = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
+        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_known, 0.0)
+        cache.remember(gather_object(prompts), gather_object(current))
+        gathered: torch.Tensor = context.gather_rows(drift)
+        return gathered

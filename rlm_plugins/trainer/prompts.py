@@ -1,75 +1,86 @@
-"""Which problems next, and how the rows of all processes are brought together."""
+"""Prompts of each generation batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from trl import GRPOTrainer
 
-from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.dynamic_sampling import LEFT
-from rlm_plugins.rollout.prompt_sampler import PromptSampler
+from rlm_plugins.rollout.prompt_sampler import Order, PromptSampler
 from rlm_plugins.rollout.prompt_source import PromptSource
+from rlm_plugins.trainer.context import TrainerContext
 
 
-class Problems(GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer whose problems come in the order of a sampler.
+@dataclass
+class Prompts:
+    """Selects the prompts of each generation batch, in the order of a sampler or from a prompt source.
 
-    Args:
-        order: (size, epoch, seed) → the order in which an epoch visits the problems.
-        desk: Hands out the problems of each generation; None: the data loader does. (With a desk it is only the clock.)
-        **trl: Everything GRPOTrainer takes.
+    Attributes:
+        inputs: Examples of this process in the current generation batch, one per completion.
+        index: (B,) row number of each prompt in the data set, of all processes; None without a source.
     """
 
-    def __init__(
-        self, *, order: Callable[[int, int, int], Sequence[int]], desk: PromptSource | None = None, **trl: Any
-    ) -> None:
-        self._order, self._desk = order, desk
-        self._problem: torch.Tensor | None = None
-        super().__init__(**trl)
+    context: TrainerContext
+    order: Order
+    source: PromptSource | None
+    dataset: Any
+    inputs: Sequence[Mapping[str, Any]] = field(default=(), init=False)
+    index: torch.Tensor | None = field(default=None, init=False)
 
-    @property
-    def _sampler(self) -> Bound | None:
-        """Who is asked before every generation which problems come next; None: nobody."""
-        return None if self._desk is None else self._desk.sampler
-
-    @property
-    def _ledger(self) -> Any:
-        """Name → numbers, of which the mean is logged: those of training, or of an evaluation while there is one."""
-        return self._metrics["train" if self.model.training else "eval"]
-
-    def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
-        size = len(self.train_dataset if dataset is None else dataset)
+    def sampler(self, dataset: Any = None) -> PromptSampler:
+        """Return the sampler of TRL's data loader."""
+        args = self.context.args
+        size = len(self.dataset if dataset is None else dataset)
         return PromptSampler(
-            order=lambda epoch: self._order(size, epoch, self.args.seed),
+            order=lambda epoch: self.order(size, epoch, args.seed),
             size=size,
-            prompts=self.args.generation_batch_size // self.num_generations,
-            generations=self.num_generations,
-            repeats=self.num_iterations * self.args.steps_per_generation,
+            prompts=args.generation_batch_size // args.num_generations,
+            generations=args.num_generations,
+            repeats=self.context.micro_steps_per_generation,
         )
 
-    def _next_problems(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows to write now: what the data loader brings, or what the desk hands out in their stead."""
-        if self._desk is None or not self.model.training:
-            self._problem = None
-            return inputs
-        count = self.args.generation_batch_size // self.num_generations
-        problems = torch.tensor(self._desk.take(count, self.state.global_step))
-        self._problem = problems.repeat_interleave(self.num_generations).to(self.accelerator.device)
-        return [dict(self.train_dataset[i]) for i in self._problem[self._mine(len(inputs))].tolist()]
+    def next(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the examples to complete now: those of the data loader, or those of the prompt source."""
+        self.inputs, self.index = inputs, None
+        if self.source is not None and self.context.is_training:
+            generations = self.context.args.num_generations
+            count = self.context.args.generation_batch_size // generations
+            chosen = torch.tensor(self.source.take(count, self.context.step))
+            self.index = chosen.repeat_interleave(generations).to(self.context.accelerator.device)
+            local = self.index[self.context.local_rows(len(inputs))].tolist()
+            self.inputs = inputs = [dict(self.dataset[i]) for i in local]
+        return inputs
 
-    def _mine(self, rows: int) -> slice:
-        """Where the `rows` rows of this process stand among those of all."""
-        first = self.accelerator.process_index * rows
-        return slice(first, first + rows)
 
-    def _gather_rows(self, x: torch.Tensor | None, name: str = "") -> Any:
-        """The rows of all processes, padded to the longest as TRL pads what goes by `name`."""
-        if x is None or self.accelerator.num_processes == 1:
-            return x
-        if x.dim() == 2:
-            filling = self._tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
-            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT)
-        return self.accelerator.gather(x)
+@dataclass
+class PromptTokens:
+    """Renders prompts and answers as token ids."""
+
+    tokenize: Callable[[list[Any]], tuple[list[list[int]], Any, Any]]
+    tokenizer: Any
+    processing_class: Any
+    eos_token_ids: Sequence[int]
+    template: Mapping[str, Any]
+
+    def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of prompts."""
+        return self.tokenize(list(prompts))[0]
+
+    def answer_ids(self, prompt: Any, text: str) -> list[int]:
+        """Return `text` as the policy would generate it after `prompt`: token ids up to the end token.
+
+        Of a chat these are the tokens that the template adds for the assistant's turn. A template may render the
+        prompt differently when an answer follows; then they are the tokens of the text.
+        """
+        ids: list[int] = []
+        if not isinstance(prompt, str):
+            turn, (prefix,) = {"role": "assistant", "content": text}, self.prompt_ids([prompt])
+            chat = self.processing_class.apply_chat_template(
+                [*prompt, turn], tokenize=True, return_dict=True, **self.template
+            )["input_ids"]
+            ids = chat[len(prefix) :] if chat[: len(prefix)] == prefix else []
+        ids = ids or self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = next((i for i, token in enumerate(ids) if token in self.eos_token_ids), None)
+        return [*ids, self.tokenizer.eos_token_id] if end is None else ids[: end + 1]

@@ -1,78 +1,98 @@
-"""Rewards that need not be waited for are asked as soon as their rows are written."""
+"""Reward prefetch: rewards that compute elsewhere start while the policy still generates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_plugins.generation.output import OnFinished
+from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.guard import groups_of
-from rlm_plugins.rewards.trl_adapter import columns_of
-from rlm_plugins.trainer.rewards import Judging
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.prompts import Prompts
+from rlm_plugins.trainer.rollout import Rollout
 
 
-class Hurrying(Judging):
-    """The same; with `speed: {prefetch_rewards: true}` rewards that compute elsewhere work while the model writes and
-    reads.
+@dataclass
+class RewardPrefetch:
+    """Starts asynchronous and multiprocess rewards early; their results are fetched when TRL calls them.
 
-    A group whose last row is done goes to the rewards that may be asked by group, where the generator says so
-    (`finished`); what is left, when all is written. The answers are fetched when TRL calls the rewards.
+    Rewards that may be called by group start when the last completion of a group is finished, if the generator
+    reports that. The others start when the whole batch is generated.
     """
 
-    _asked_for: Sequence[Any] = ()
+    context: TrainerContext
+    prompts: Prompts
+    rollout: Rollout
+    functions: Sequence[Any]
+    decode: Callable[..., list[str]]
+    arguments: Callable[[], dict[str, Any]]
+    loop: Any
+    is_single_turn: bool
+    _watched: Sequence[Any] = field(default=(), init=False)
 
-    def _generate(self, prompts: list[Any]) -> Any:
-        hurries = self._speed.prefetch_rewards and any(hasattr(reward, "begin") for reward in self.reward_funcs)
-        self._asked_for = prompts if hurries and self._writes_as_asked(prompts[0]) else ()
-        self._groups = {row: rows for rows in groups_of(self._asked_for) for row in rows}
-        self._done: dict[int, list[int]] = {}
+    @property
+    def is_on(self) -> bool:
+        """True if a reward can be started early."""
+        return self.context.features.speed.prefetch_rewards and any(
+            hasattr(reward, "begin") for reward in self.functions
+        )
+
+    @contextmanager
+    def during_generation(self, prompts: Sequence[Any]) -> Iterator[None]:
+        """Start rewards of finished groups inside a ``with`` block."""
+        self._watched = prompts if self.is_on and self._has_plain_text(prompts[0]) else ()
+        self._group_of = {row: group for group in groups_of(self._watched) for row in group}
+        self._finished: dict[int, list[int]] = {}
         try:
-            written = super()._generate(prompts)
+            yield
         finally:
-            self._asked_for = ()
-        if hurries:
-            self._begin(self._columns_written(prompts, *written))
-        return written
+            self._watched = ()
 
-    def _writes_as_asked(self, prompt: Any) -> bool:
-        """Whether row i of what is written answers prompt i, in one turn, and its text is its tokens'."""
-        parses = any(getattr(self._tokenizer, name, None) for name in ("response_template", "response_schema"))
-        return self.rollout_func is None and not self.tools and (isinstance(prompt, str) or not parses)
+    def _has_plain_text(self, prompt: Any) -> bool:
+        """Return True if the text of completion i is that of its tokens, and it answers prompt i."""
+        parses = any(getattr(self.context.tokenizer, name, None) for name in ("response_template", "response_schema"))
+        return self.is_single_turn and (isinstance(prompt, str) or not parses)
 
-    def _finished(self) -> OnFinished | None:
-        return self._hear if self._asked_for else None
+    def on_finished(self) -> OnFinished | None:
+        """Return the function that the generator calls with finished completions, or None."""
+        return self._take_finished if self._watched else None
 
-    def _hear(self, rows: list[int], ids: list[list[int]]) -> None:
-        """Rows are done: groups that are done with them are asked about."""
-        self._done.update(zip(rows, ids, strict=True))
-        for group in {tuple(self._groups[row]) for row in rows}:
-            if all(row in self._done for row in group):
-                prompts, written = [self._asked_for[row] for row in group], [self._done[row] for row in group]
-                columns = self._columns_of(prompts, written, [self._inputs[row] for row in group])
-                self._begin(columns, by_group=True)
+    def _take_finished(self, rows: list[int], ids: list[list[int]]) -> None:
+        self._finished.update(zip(rows, ids, strict=True))
+        for group in {tuple(self._group_of[row]) for row in rows}:
+            if all(row in self._finished for row in group):
+                prompts, completion_ids = ([x[row] for row in group] for x in (self._watched, self._finished))
+                inputs = [self.prompts.inputs[row] for row in group]
+                self._begin(self.columns(prompts, completion_ids, inputs), by_group=True)
 
     def _begin(self, columns: dict[str, Any], *, by_group: bool = False) -> None:
-        loop = getattr(self, "async_loop", None)  # TRL has one where a reward is asynchronous
-        for reward in self.reward_funcs:
+        for reward in self.functions:
             if hasattr(reward, "begin") and (reward.by_group or not by_group):
-                reward.begin(columns, loop)
+                reward.begin(columns, self.loop)
 
-    def _columns_of(
-        self, prompts: Sequence[Any], ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]], **here: Any
+    def columns(
+        self,
+        prompts: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        inputs: Sequence[Mapping[str, Any]],
+        **arguments: Any,
     ) -> dict[str, Any]:
-        """What rewards are called with, of rows that say what their tokens say."""
-        texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
-        chat = not isinstance(prompts[0], str)
-        completions = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        return columns_of(prompts, completions, ids, inputs, **here)
+        """Return what rewards are called with for completions whose text is that of their tokens."""
+        texts = self.decode(completion_ids, skip_special_tokens=True)
+        is_chat = not isinstance(prompts[0], str)
+        completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
+        return reward_columns(prompts, completions, completion_ids, inputs, **arguments)
 
-    def _columns_written(
-        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, said: Any, *images: Any
-    ) -> dict[str, Any]:
-        """What `_calculate_rewards` will call the rewards with, from what `_generate` returns."""
-        here = {"trainer_state": self.state, "log_extra": self._log_completion_extra, "log_metric": self._log_metric}
-        if self.environments is not None:
-            here["environments"] = self.environments
-        said = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in said.items() if name != "env_mask"}
-        seen = self._seen(prompts, completions, ids)
-        return columns_of(seen.prompts, seen.completions, seen.completion_ids, self._inputs, **said, **here)
+    def begin_batch(
+        self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, extra: Any, *images: Any
+    ) -> None:
+        """Start the rewards of a generation batch, given what TRL's `_generate` returns."""
+        if not self.is_on:
+            return
+        extra = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in extra.items() if name != "env_mask"}
+        view = self.rollout.view(prompts, completions, ids)
+        inputs, arguments = self.prompts.inputs, {**extra, **self.arguments()}
+        self._begin(reward_columns(view.prompts, view.completions, view.completion_ids, inputs, **arguments))

@@ -1,8 +1,9 @@
-"""What the rewards say of the rows: faults are known to every process, and the ledger says who decided."""
+"""Rewards of a generation batch: their sum, their failures and their metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,98 +12,121 @@ from accelerate.utils import gather_object
 from rlm_plugins.batch import Batch
 from rlm_plugins.rewards.diagnostics import correlation, shares, ties
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults, agree
-from rlm_plugins.rollout.tools import reads_episodes
-from rlm_plugins.trainer.critic_update import Valuing
+from rlm_plugins.rewards.fault_log import FaultLog, raise_on_all_processes
+from rlm_plugins.rollout.tools import requires_episodes
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.rollout import Rollout
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
+"""Called with the samples on which rewards failed, of every process."""
 
 
-class Judging(Valuing):
-    """The same, with rewards that may fail.
+@dataclass
+class Rewards:
+    """Computes rewards by TRL, makes failures known to every process, and logs diagnostics.
 
-    Args:
-        faults: Where the rewards write down what went wrong; None: they raise it.
-        note: Is handed the samples on which they did, of every process.
+    Attributes:
+        texts: Prompts and completions as readers see them.
+        truncated: Per completion of this process, True if it ended at the length limit.
+        per_function: (B, R) each reward of the completions of all processes.
     """
 
-    def __init__(self, *, faults: Faults | None = None, note: Note | None = None, **rest: Any) -> None:
-        self._faults, self._note = faults, note
-        super().__init__(**rest)
+    context: TrainerContext
+    rollout: Rollout
+    weights: torch.Tensor
+    faults: FaultLog | None
+    note: Note | None
+    texts: tuple[Sequence[Any], Sequence[Any]] = field(default=((), ()), init=False)
+    truncated: list[bool] = field(default_factory=list, init=False)
+    per_function: torch.Tensor = field(init=False)
+    _skipped: torch.Tensor = field(init=False)
 
-    def _calculate_rewards(
-        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]]
+    def compute(
+        self,
+        trl_calculate: Callable[..., torch.Tensor],
+        inputs: Any,
+        prompts: Any,
+        completions: Any,
+        completion_ids: list[list[int]],
     ) -> torch.Tensor:
-        seen = self._seen(prompts, completions, completion_ids_list)
-        self._texts, self._truncated = (seen.prompts, seen.shown), seen.truncated
-        self._hear_environments()
-        if self._faults is not None:
-            self._faults.clear()
-        self._rewards_per_func = super()._calculate_rewards(inputs, seen.prompts, seen.completions, seen.completion_ids)
-        if self._faults is not None:
-            self._take_stock(self._faults, len(prompts))
-        return self._rewards_per_func
+        """Return (B, R) each reward of the completions of all processes.
 
-    def _hear_environments(self) -> None:
-        """Raises what failed in an episode, where no reward reads episodes and would say so.
+        Raises:
+            Fault: A reward or an environment failed; on every process.
+        """
+        view = self.rollout.view(prompts, completions, completion_ids)
+        self.texts, self.truncated = (view.prompts, view.shown), view.truncated
+        self._check_episodes()
+        if self.faults is not None:
+            self.faults.clear()
+        self.per_function = trl_calculate(inputs, view.prompts, view.completions, view.completion_ids)
+        if self.faults is not None:
+            self._share_faults(self.faults, len(prompts))
+        return self.per_function
+
+    def _check_episodes(self) -> None:
+        """Raise what failed in an episode if no reward reads episodes, which would report it.
 
         Raises:
             Fault: On every process.
         """
-        if self._played is not None and not any(reads_episodes(reward.part.part) for reward in self._rewards):
-            faults = [row.episode.fault for row in self._played if row.episode.fault is not None]
-            hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
-            said = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in faults]
-            agree(said[0] if said else None)
+        episodes = self.rollout.episodes
+        if episodes is None or any(requires_episodes(reward.part.part) for reward in self.context.rewards):
+            return
+        hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
+        failed = [row.episode.fault for row in episodes if row.episode.fault is not None]
+        faults = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in failed]
+        raise_on_all_processes(faults[0] if faults else None)
 
-    def _take_stock(self, faults: Faults, rows: int) -> None:
-        """Tells every process what went wrong on any of them.
+    def _share_faults(self, faults: FaultLog, count: int) -> None:
+        """Gather failures and durations of all processes.
 
         Raises:
             Fault: Of a reward that stops the run; on every process, before any of them waits for the others.
         """
-        labels, device = [reward.label for reward in self._rewards], self.accelerator.device
-        failed = torch.zeros(rows, len(labels) + 1, device=device)
+        labels, accelerator = [reward.label for reward in self.context.rewards], self.context.accelerator
+        failed = torch.zeros(count, len(labels) + 1, device=accelerator.device)
         for column, label in enumerate(labels):
             failed[faults.rows.get(label, []), column] = 1.0
         failed[list(faults.skipped), -1] = 1.0
-        failed = self.accelerator.gather(failed)
+        failed = accelerator.gather(failed)
         if failed.any():
-            agree(faults.stop)
-            records = [{"process": self.accelerator.process_index, **record} for record in faults.records]
-            records = gather_object(records) if self.accelerator.num_processes > 1 else records
-            if self._note is not None:
-                self._note(records)
+            raise_on_all_processes(faults.stop)
+            records = [{"process": accelerator.process_index, **record} for record in faults.records]
+            records = gather_object(records) if accelerator.num_processes > 1 else records
+            if self.note is not None:
+                self.note(records)
         self._skipped = failed[:, -1].bool()
-        seconds = torch.tensor([[faults.seconds.get(label, 0.0) for label in labels]], device=device)
-        slowest = self.accelerator.gather(seconds).amax(0).tolist()
+        seconds = torch.tensor([[faults.seconds.get(label, 0.0) for label in labels]], device=accelerator.device)
+        slowest = accelerator.gather(seconds).amax(0).tolist()
         for column, label in enumerate(labels):
-            self._ledger[f"rewards/{label}/failed"].append(failed[:, column].sum().item())
-            self._ledger[f"rewards/{label}/seconds"].append(slowest[column])
+            self.context.log(f"rewards/{label}/failed", failed[:, column].sum().item())
+            self.context.log(f"rewards/{label}/seconds", slowest[column])
 
-    def _sum_of_rewards(self) -> torch.Tensor:
-        """Σ weight · reward (B,); NaN where no reward that counts applied, or one failed that takes its row along."""
-        total = self._weighted(self._rewards_per_func)
-        return total if self._faults is None else total.masked_fill(self._skipped, torch.nan)
+    def total(self) -> torch.Tensor:
+        """Return Σ weight · reward (B,); NaN if no reward that counts applies, or if a failure excludes the row."""
+        total = self.weighted(self.per_function)
+        return total if self.faults is None else total.masked_fill(self._skipped, torch.nan)
 
-    def _weighted(self, each: torch.Tensor) -> torch.Tensor:
-        """The same of what each reward said (B, R), whoever failed."""
-        weights = self.reward_weights.to(each.device)
+    def weighted(self, per_function: torch.Tensor) -> torch.Tensor:
+        """Return Σ weight · reward (B,) of rewards (B, R); NaN if no reward that counts applies."""
+        weights = self.weights.to(per_function.device)
         counts = weights != 0 if weights.any() else weights == 0
-        return (each * weights).nansum(1).masked_fill(each[:, counts].isnan().all(1), torch.nan)
+        unscored = per_function[:, counts].isnan().all(1)
+        return (per_function * weights).nansum(1).masked_fill(unscored, torch.nan)
 
-    def _log_rewards(self, batch: Batch) -> None:
-        """Which reward made the difference, which pairs none could tell apart, and which follows the length."""
+    def log(self, batch: Batch) -> None:
+        """Log each reward's share of the differences, ties, and correlations with the length."""
         total, length = batch.rewards, batch.mask.sum(1).float()
         scored = ~total.isnan()
-        weighted = {r.label: batch.named_rewards[r.label] * r.weight for r in self._rewards}
-        found: dict[str, float | None] = {"reward_ties": ties(total, batch.group)}
-        found["reward_length_correlation"] = correlation(total, length, scored)
+        weighted = {r.label: batch.named_rewards[r.label] * r.weight for r in self.context.rewards}
+        metrics: dict[str, float | None] = {"reward_ties": ties(total, batch.group)}
+        metrics["reward_length_correlation"] = correlation(total, length, scored)
         for label, share in shares(weighted, total, scored).items():
-            found[f"rewards/{label}/share"] = share
+            metrics[f"rewards/{label}/share"] = share
         for label, x in batch.named_rewards.items():
-            found[f"rewards/{label}/unscored"] = x.isnan().float().mean().item()
-            found[f"rewards/{label}/length_correlation"] = correlation(x, length, ~x.isnan())
-        for name, value in found.items():
+            metrics[f"rewards/{label}/unscored"] = x.isnan().float().mean().item()
+            metrics[f"rewards/{label}/length_correlation"] = correlation(x, length, ~x.isnan())
+        for name, value in metrics.items():
             if value is not None:
-                self._ledger[name].append(value)
+                self.context.log(name, value)

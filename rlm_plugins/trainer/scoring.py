@@ -1,48 +1,65 @@
-"""How good the rows are: once per generation, over all processes."""
+"""Scoring phase: from generated completions to advantages, once per generation batch and over all processes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, update_part
-from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
+from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compute_advantages, shape_and_filter
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.logprobs import loss_mask
-from rlm_plugins.trainer.part_tools import Trying
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.part_tools import PartTools
+from rlm_plugins.trainer.policy_drift import PolicyDrift
+from rlm_plugins.trainer.prompts import Prompts
+from rlm_plugins.trainer.rewards import Rewards
+from rlm_plugins.trainer.rollout import Rollout
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
+"""Called with the scored completions of this process: (step, prompts, completions, batch)."""
+Generate = Callable[[list[dict[str, Any]]], dict[str, Any]]
+"""TRL's `_generate_and_score_completions`: examples → TRL's dictionary."""
+FOR_LOSS = ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp")
+"""Data of the scored batch that the loss phase needs."""
 
 
-class Scoring(Trying):
-    """The same, with the advantages of the equation.
+@dataclass
+class Scoring:
+    """Runs the scoring phase."""
 
-    Args:
-        observer: Is shown every generation batch of this process, scored: (step, prompts, completions, batch).
-    """
+    context: TrainerContext
+    prompts: Prompts
+    rollout: Rollout
+    old_logprobs: OldLogProbs
+    drift: PolicyDrift
+    critic: CriticUpdate
+    rewards: Rewards
+    tools: PartTools
+    table: dict[str, Any]
+    observer: Observer | None = None
 
-    def __init__(self, *, observer: Observer | None = None, **rest: Any) -> None:
-        self._observer = observer
-        super().__init__(**rest)
-
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        mine = self._mine(len(inputs))
-        if self.equation.refill and self.model.training:
-            out, batch = self._refilled(inputs, self.equation.refill)
+    def run(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> dict[str, Any]:
+        """Return TRL's dictionary for the completions of this process, with the advantages of the equation."""
+        context, mine = self.context, self.context.local_rows(len(inputs))
+        if context.equation.refill and context.is_training:
+            out, batch = self._sample_until_full(inputs, trl_generate, context.equation.refill)
         else:
-            out, batch = self._drawn(inputs)
-        scored = compute_advantages(batch, self.equation)
-        if self.model.training:
-            for part in self._learners():
+            out, batch = self._sample(inputs, trl_generate)
+        scored = compute_advantages(batch, context.equation)
+        if context.is_training:
+            for part in context.learners:
                 update_part(part, scored)
         width = out["completion_ids"].shape[1]
-        for name in ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp"):
+        for name in FOR_LOSS:
             value = getattr(scored, name)
             if value is not None:
                 out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
@@ -52,115 +69,105 @@ class Scoring(Trying):
         out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
         self._log_advantages(scored)
-        self._log_critic(scored)
-        if self._observer is not None:
-            self._observer(self.state.global_step, *self._texts, select(scored, mine))
+        self.critic.log(scored)
+        if self.observer is not None:
+            self.observer(context.step, *self.rewards.texts, select(scored, mine))
         return out
 
-    def _drawn(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Batch]:
-        """One generation: TRL's dictionary for the rows of this process, and the rows of all, sifted."""
-        inputs = self._next_problems(inputs)
-        self._inputs, self._written = inputs, None
-        self._old_is_next = self._reads_old()
-        out = super()._generate_and_score_completions(inputs)
-        if self._written is not None:
-            out |= self._said_of_rows(self._written, out["completion_ids"])
-        batch = self._scoring_batch(out)
-        self._log_rewards(batch)
-        batch = shape_and_filter(batch, self.equation)
-        self._log_sieve(batch)
-        if self._sampler is not None and self.model.training:
-            update_part(self._sampler, batch)
+    def _sample(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> tuple[dict[str, Any], Batch]:
+        """Return one generation batch: TRL's dictionary of this process, and the filtered batch of all."""
+        inputs = self.prompts.next(inputs)
+        self.old_logprobs.start_batch()
+        out = trl_generate(inputs)
+        out |= self.rollout.tensors(out["completion_ids"])
+        batch = self.batch(out)
+        self.rewards.log(batch)
+        batch = shape_and_filter(batch, self.context.equation)
+        self._log_filters(batch)
+        if self.context.sampler is not None and self.context.is_training:
+            update_part(self.context.sampler, batch)
         return out, batch
 
-    def _refilled(self, inputs: list[dict[str, Any]], most: int) -> tuple[dict[str, Any], Batch]:
-        """The same, of at most `most` generations: until every place is taken by a group that teaches.
+    def _sample_until_full(
+        self, inputs: list[dict[str, Any]], trl_generate: Generate, rounds: int
+    ) -> tuple[dict[str, Any], Batch]:
+        """Repeat :meth:`_sample` until every group is informative, at most `rounds` times (dynamic sampling).
 
-        Everything is gathered, and the order of all rows decides: two processes choose what one would.
+        Groups are chosen in the order of all processes, so the choice does not depend on their number.
         """
-        pad_token = self._tokenizer.pad_token_id
-        full = FullBatch(self.args.generation_batch_size // self.num_generations, pad_token)
-        while not full.full and full.draws < most:
-            for column in self._table().values():
-                column.clear()  # holds one generation: so it is this one
-            out, batch = self._drawn(inputs)
-            out = {name: self._gather_rows(x, name) if has_rows(x) else x for name, x in out.items()}
-            full.add(Draw(out, batch, {name: list(column) for name, column in self._table().items()}))
-        self._log_refill(full)
-        whole, mine = full.finish(), self._mine(len(inputs))
-        for name, column in self._table().items():
+        args, gather = self.context.args, self.context.gather_rows
+        full = RefillBuffer(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
+        while not full.full and full.rounds < rounds:
+            for column in self._columns().values():
+                column.clear()  # so that the table holds this round alone
+            out, batch = self._sample(inputs, trl_generate)
+            out = {name: gather(x, name) if has_batch_dim(x) else x for name, x in out.items()}
+            full.add(SamplingRound(out, batch, {name: list(column) for name, column in self._columns().items()}))
+        self._log_rounds(full)
+        whole, mine = full.finish(), self.context.local_rows(len(inputs))
+        for name, column in self._columns().items():
             column.clear()
             column.extend(whole.columns.get(name, ()))
-        self._texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
-        out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
+        self.rewards.texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
+        out = {name: x[mine] if has_batch_dim(x) else x for name, x in whole.out.items()}
         out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
         return out, whole.batch
 
-    def _table(self) -> dict[str, Any]:
-        """TRL's table of completions: name → column."""
-        nested = {f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self._logs[kind].items()}
-        return {name: self._logs[name] for name in ("prompt", "completion", "advantages")} | nested
+    def _columns(self) -> dict[str, Any]:
+        """Return name → column of TRL's table of completions."""
+        nested = {f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self.table[kind].items()}
+        return {name: self.table[name] for name in ("prompt", "completion", "advantages")} | nested
 
-    def _scoring_batch(self, out: dict[str, Any]) -> Batch:
-        """Every row of every process, with what the scoring parts named."""
-        generations = self.num_generations if self.model.training else self.num_generations_eval
-        rewards = self._sum_of_rewards()
-        device = rewards.device
-        before = self._read_before(out)
+    def batch(self, out: dict[str, Any]) -> Batch:
+        """Return the completions of all processes with what the scoring parts name."""
+        context, gather = self.context, self.context.gather_rows
+        args, rewards = context.args, self.rewards.total()
+        generations = args.num_generations if context.is_training else args.num_generations_eval or args.num_generations
+        computed = self.old_logprobs.for_scoring(out)
         return Batch(
-            group=torch.arange(len(rewards), device=device) // generations,
-            mask=self._gather_rows(loss_mask(out)).bool(),
-            truncated=self._gather_rows(torch.tensor(self._truncated, device=device)),
-            prompt_index=self._problem,  # type: ignore[arg-type]
-            sources=self._sources(self._gather_rows(out.get("source")), len(rewards)),
-            max_completion_length=self.max_completion_length,
-            step=self.state.global_step,
+            group=torch.arange(len(rewards), device=rewards.device) // generations,
+            mask=gather(loss_mask(out)).bool(),
+            truncated=gather(torch.tensor(self.rewards.truncated, device=rewards.device)),
+            prompt_index=self.prompts.index,  # type: ignore[arg-type]
+            sources=self.rollout.by_source(gather(out.get("source")), len(rewards)),
+            max_completion_length=args.max_completion_length,
+            step=context.step,
             rewards=rewards,
-            named_rewards={r.label: self._rewards_per_func[:, i] for i, r in enumerate(self._rewards)},
-            old_logp=self._gather_rows(out.get("old_per_token_logps")),
-            ref_logp=self._gather_rows(out.get("ref_per_token_logps")),
-            policy_drift=self._moved(out) if self._past is not None and self._problem is not None else None,  # type: ignore[arg-type]
-            turn_rewards=self._gather_rows(out.get("turn_rewards")),
-            rollout_logp=self._gather_rows(out.get("sampling_per_token_logps")),
-            values=self._gather_rows(self._values_before(out)),
-            **{name: self._gather_rows(x) for name, x in before.items()},
-            **self._words(out),
+            named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
+            old_logp=gather(out.get("old_per_token_logps")),
+            ref_logp=gather(out.get("ref_per_token_logps")),
+            policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
+            turn_rewards=gather(out.get("turn_rewards")),
+            rollout_logp=gather(out.get("sampling_per_token_logps")),
+            values=gather(self.critic.before_update(out)),
+            **{name: gather(x) for name, x in computed.items()},
+            **self.tools.data(out),
         )
 
-    def _log_sieve(self, batch: Batch) -> None:
-        if self.equation.shapers:
-            self._ledger["shapers/reward"].append(batch.rewards.nanmean().item())
-        if self.equation.filters:
+    # -- metrics
+
+    def _log_filters(self, batch: Batch) -> None:
+        if self.context.equation.shapers:
+            self.context.log("shapers/reward", batch.rewards.nanmean().item())
+        if self.context.equation.filters:
             live = batch.mask.any(1)
-            self._ledger["filters/kept"].append(((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
-        if self._writers is not None:
-            self._log_sources(batch, self._writers)
+            self.context.log("filters/kept", ((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
+        self.rollout.log_sources(batch)
 
-    def _log_sources(self, batch: Batch, writers: RolloutCollector) -> None:
-        """Per source its share of all rows and of those that are its own, their mean reward, and how many were cut."""
-        for label, own in batch.sources.items():
-            share = own.float().mean().item()
-            self._ledger[f"sources/{label}/share"].append(share)
-            if given := writers.share(label):
-                self._ledger[f"sources/{label}/filled"].append(share / given)
-            if own.any():
-                self._ledger[f"sources/{label}/reward"].append(batch.rewards[own].nanmean().item())
-                self._ledger[f"sources/{label}/truncated"].append(batch.truncated[own].float().mean().item())
-
-    def _log_refill(self, full: FullBatch) -> None:
-        self._ledger["dynamic_sampling/rounds"].append(full.draws)
-        self._ledger["refill/full"].append(full.filled / full.groups)
-        if not full.full and self.accelerator.is_main_process:
-            found = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
-            logger.warning("%s: the step is taken on those (step %d)", found, self.state.global_step + 1)
+    def _log_rounds(self, full: RefillBuffer) -> None:
+        self.context.log("dynamic_sampling/rounds", full.rounds)
+        self.context.log("refill/full", full.filled / full.groups)
+        if not full.full and self.context.accelerator.is_main_process:
+            result = f"{full.filled} of {full.groups} groups teach after {full.rounds} draws"
+            logger.warning("%s: the step is taken on those (step %d)", result, self.context.step + 1)
 
     def _log_advantages(self, scored: Batch) -> None:
         live = scored.advantages.expand(scored.mask.shape)[scored.mask]
         live = live if live.numel() else live.new_zeros(1)
-        self._ledger["advantage/abs_mean"].append(live.abs().mean().item())
-        self._ledger["advantage/std"].append(live.std(correction=0).item())
-        self._ledger["advantage/nonzero"].append((live != 0).float().mean().item())
-        table = self._logs["advantages"]
-        for _ in range(min(len(table), len(scored.advantages))):
-            table.pop()  # TRL's own, which nobody trains on
-        table.extend(scored.advantages.mean(1).tolist())
+        self.context.log("advantage/abs_mean", live.abs().mean().item())
+        self.context.log("advantage/std", live.std(correction=0).item())
+        self.context.log("advantage/nonzero", (live != 0).float().mean().item())
+        column = self.table["advantages"]
+        for _ in range(min(len(column), len(scored.advantages))):
+            column.pop()  # TRL's own, which are not trained on
+        column.extend(scored.advantages.mean(1).tolist())

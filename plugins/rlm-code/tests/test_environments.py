@@ -1,4 +1,4 @@
-"""Data sets: local files of the same shape as each preset's, read, checked, and held out."""
+"""Data sets: local files in each preset's format are parsed, checked and split."""
 
 # ruff: noqa: E501  (rows of data sets, as they are)
 from __future__ import annotations
@@ -87,16 +87,16 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
 }  # fmt: skip
 
 
-def written(folder: Path, rows: list[dict[str, Any]]) -> str:
+def write_table(folder: Path, rows: list[dict[str, Any]]) -> str:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
 
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))
-def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
+def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
     rows, right, wrong = SHAPES[name]
-    environment_spec = ENVIRONMENTS[name](path=written(tmp_path, rows), split="train")
+    environment_spec = ENVIRONMENTS[name](path=write_table(tmp_path, rows), split="train")
     assert len(environment_spec.train) == len(rows)
     (message,) = environment_spec.train[0]["prompt"]
     assert message["content"].endswith(INSTRUCTION)
@@ -106,14 +106,14 @@ def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
         assert code_tests(texts, tests, seconds=60.0) == [score] * len(rows), score
 
 
-def test_the_sanitized_mbpp_too(tmp_path: Path) -> None:
+def test_sanitized_mbpp_format(tmp_path: Path) -> None:
     row = {
         "prompt": MBPP["text"],
         "code": MBPP["code"],
         "test_list": MBPP["test_list"],
         "test_imports": ["import math"],
     }
-    environment_spec = ENVIRONMENTS["mbpp"](path=written(tmp_path, [row]))
+    environment_spec = ENVIRONMENTS["mbpp"](path=write_table(tmp_path, [row]))
     assert "assert math.isclose(area(1), math.pi)" in environment_spec.train[0]["prompt"][0]["content"]
 
 
@@ -121,7 +121,7 @@ TABLE = [{"problem": f"Write {n}.", "tests": {"stdin": [["", str(n)]]}, "solutio
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "told"),
+    ("name", "row", "error_text"),
     [
         ("code_table", {"problem": "Broken.", "tests": {"stdin": []}}, "row 1: there are no cases"),
         ("code_table", {"problem": "Wrong.", "tests": {"stdin": [["", "2"]]}, "solution": "print(3)"}, r"fails its tests in row 1 \(wrong\)"),
@@ -134,26 +134,28 @@ TABLE = [{"problem": f"Write {n}.", "tests": {"stdin": [["", str(n)]]}, "solutio
         ("livecodebench", {**LIVE_CALLS, "question_content": "Other.", "metadata": "{}"}, "row 1: the metadata has no func_name"),
     ],
 )  # fmt: skip
-def test_a_bad_row_is_named_when_the_data_load(name: str, row: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_malformed_tests_are_an_error_naming_the_row(
+    name: str, row: dict[str, Any], error_text: str, tmp_path: Path
+) -> None:
     first = TABLE[0] if name == "code_table" else SHAPES[name][0][0]
-    with pytest.raises(RecipeError, match=told):
-        ENVIRONMENTS[name](path=written(tmp_path, [first, row]), split="train")
+    with pytest.raises(RecipeError, match=error_text):
+        ENVIRONMENTS[name](path=write_table(tmp_path, [first, row]), split="train")
 
 
-def test_bad_rows_may_be_left_out(tmp_path: Path) -> None:
-    path = written(tmp_path, [*TABLE, {"problem": "Broken.", "tests": {"stdin": None}, "solution": ""}])
+def test_skip_removes_malformed_rows(tmp_path: Path) -> None:
+    path = write_table(tmp_path, [*TABLE, {"problem": "Broken.", "tests": {"stdin": None}, "solution": ""}])
     assert len(ENVIRONMENTS["code_table"](path=path, skip=1, tried=0).train) == 20
 
 
-def test_another_shape_is_told(tmp_path: Path) -> None:
+def test_other_formats_are_recipe_errors(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="requires 'problem'"):
-        ENVIRONMENTS["code_table"](path=written(tmp_path, [{"question": "?", "tests": "x"}]))
+        ENVIRONMENTS["code_table"](path=write_table(tmp_path, [{"question": "?", "tests": "x"}]))
     with pytest.raises(RecipeError, match="expected a data set"):
         ENVIRONMENTS["code_table"]()
 
 
-def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    environment_spec = ENVIRONMENTS["code_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
+def test_held_out_questions_are_not_in_training(tmp_path: Path) -> None:
+    environment_spec = ENVIRONMENTS["code_table"](path=write_table(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
     tested = {row["question"] for row in environment_spec.test}
     assert (len(environment_spec.train), len(tested)) == (15, 5)
     assert not tested & {row["question"] for row in environment_spec.train}
@@ -164,7 +166,7 @@ class Payload:
         return os.system, ("exit 3",)
 
 
-def test_a_pickle_that_would_run_something_is_refused() -> None:
+def test_pickle_with_code_is_rejected() -> None:
     evil = base64.b64encode(zlib.compress(pickle.dumps(Payload()))).decode()
     with pytest.raises(BadTests, match="it requires the class"):
         unpack_cases(evil)
@@ -172,10 +174,10 @@ def test_a_pickle_that_would_run_something_is_refused() -> None:
 
 
 def laws(name: str) -> Any:
-    """The battery of a preset, on a table of its shape."""
+    """Return the contract tests of a preset on a table in its format."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    knobs = {"path": written(folder, SHAPES[name][0]), "split": "train", "tried": 0}
+    knobs = {"path": write_table(folder, SHAPES[name][0]), "split": "train", "tried": 0}
     return conformance("rlm_environments", ENVIRONMENTS[name], knobs=knobs)
 
 
@@ -187,7 +189,7 @@ test_laws_of_code_table = laws("code_table")
 test_laws_of_code_drills = conformance("rlm_environments", code_drills)
 
 
-def test_the_demonstrations_of_code_drills_are_as_right_as_they_should_be() -> None:
+def test_slip_sets_the_error_rate_of_demonstrations() -> None:
     for slip, least, most in ((0.0, 1.0, 1.0), (0.5, 0.4, 0.65)):
         rows = code_drills(train_rows=60, slip=slip).train
         found = code_tests(

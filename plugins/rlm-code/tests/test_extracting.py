@@ -1,4 +1,4 @@
-"""Which program a completion commits to."""
+"""Extraction of the final program of a completion."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
         (f"thought{ONE}</think>{TWO}", "last", "wrong", "x = 2\n"),
     ],
 )
-def test_it_is_this_one(text: str, block: Block, unfenced: Unfenced, found: str | None) -> None:
+def test_program_extraction(text: str, block: Block, unfenced: Unfenced, found: str | None) -> None:
     assert program(text, block, unfenced) == found

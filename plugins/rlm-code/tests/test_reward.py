@@ -1,4 +1,4 @@
-"""code_tests: the laws of rewards, each kind of test, each knob, and what a program may try."""
+"""code_tests: contract, each kind of test, each knob, and attempts to cheat."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_kind_of_test(source: str, tests: Any, all_of_them: float, share: f
     assert score(source, tests, credit="share") == share
 
 
-def test_a_prelude_stands_before_the_program() -> None:
+def test_prelude_precedes_the_program() -> None:
     tests = {"prelude": "from math import *", "calls": {"name": "f", "cases": [[[], 2]]}}
     assert score("def f(): return floor(2.5)", tests) == 1
     assert score("from __future__ import annotations\nimport math\ndef f(): return math.floor(2.5)", tests) == 1
@@ -101,7 +101,7 @@ def test_limits_of_time_and_memory() -> None:
     assert score(large, ADD, megabytes=128) == 0
 
 
-def test_modules_must_be_asked_for() -> None:
+def test_modules_must_be_listed() -> None:
     pytest.importorskip("numpy")
     source = "import numpy as np\ndef add(a, b): return np.array([a, b], dtype=object).sum()"
     assert score(source, ADD) == 0
@@ -118,12 +118,12 @@ def test_modules_must_be_asked_for() -> None:
         "def add(a, b): return open('/etc/passwd').read()",
     ],
 )
-def test_a_program_cannot_talk_its_way_through(source: str) -> None:
+def test_program_cannot_fake_success(source: str) -> None:
     for tests in (ADD, ASSERTS, STDIN):
         assert score(source, tests) == 0
 
 
-def test_the_tests_of_a_row_may_be_a_mapping_or_missing() -> None:
+def test_tests_may_be_a_mapping_or_missing() -> None:
     assert code_tests([fenced(RIGHT)] * 4, [ADD, None, "", json.dumps(ADD)], **SOLUTION_LIMITS) == [
         1.0,
         None,
@@ -132,7 +132,7 @@ def test_the_tests_of_a_row_may_be_a_mapping_or_missing() -> None:
     ]
 
 
-def test_what_happened_is_logged() -> None:
+def test_outcomes_are_logged() -> None:
     logged: dict[str, float] = {}
     sources = [
         RIGHT,
@@ -147,7 +147,7 @@ def test_what_happened_is_logged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "told"),
+    ("tests", "message"),
     [
         ("{", "not JSON"),
         ("[]", "a list"),
@@ -164,10 +164,10 @@ def test_what_happened_is_logged() -> None:
         ({"prelude": "def", "stdin": [["", ""]]}, "the prelude"),
     ],
 )
-def test_tests_that_cannot_be_used_are_told(tests: Any, told: str) -> None:
-    with pytest.raises(BadTests, match=told):
+def test_malformed_tests_are_part_errors(tests: Any, message: str) -> None:
+    with pytest.raises(BadTests, match=message):
         parse_tests(tests)
-    with pytest.raises(PartError, match=r"sample 1.*" + told):
+    with pytest.raises(PartError, match=r"sample 1.*" + message):
         code_tests([fenced(RIGHT)] * 2, [ADD, tests])
 
 

@@ -12,7 +12,7 @@ from rlm_games.game import Game, demonstrations
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
 
@@ -41,7 +41,7 @@ def test_too_many_guesses_is_a_recipe_error() -> None:
 
 def start_game(environment_spec: EnvironmentSpec, row: Any) -> Game:
     game: Game = environment_spec.environment()  # type: ignore[misc]
-    game.reset(**named(game.reset, row))
+    game.reset(**accepted_columns(game.reset, row))
     return game
 
 
@@ -162,8 +162,8 @@ def test_evasive_number_is_found_by_bisection_only() -> None:
         for first in range(row["low"], row["high"] + 1):
             for second in range(row["low"], row["high"] + 1):
                 game = start_game(environment_spec, row)
-                told, paid, _ = game.step(str(first))
-                right = first == row["low"] + 1 and second == first + (1 if told == "+" else -1)
+                hint, paid, _ = game.step(str(first))
+                right = first == row["low"] + 1 and second == first + (1 if hint == "+" else -1)
                 assert paid + game.step(str(second))[1] == float(right)
     halves = {
         row["secret"]: start_game(environment_spec, row).step(str(row["low"] + 1))[0] for row in environment_spec.test

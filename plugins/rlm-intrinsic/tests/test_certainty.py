@@ -1,4 +1,4 @@
-"""Certainty: the laws of shapers, and each number of the family against the distributions it is made of."""
+"""Certainty shapers: contract, and values against torch distributions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlm_intrinsic import (
 from rlm_intrinsic.certainty import unified
 from torch.distributions import Categorical, kl_divergence
 
+from rlm_plugins.packing.vocab_statistics import token_statistics
 from rlm_plugins.testing import conformance
-from rlm_plugins.trainer.vocab_statistics import tell
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
 test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)
@@ -29,7 +29,7 @@ LENGTHS = (4, 2, 1)
 LOGITS = torch.randn(ROWS, 4, WORDS, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
 TOKENS = torch.randint(WORDS, (ROWS, 4), generator=torch.Generator().manual_seed(1))
 MASK = torch.arange(4) < torch.tensor(LENGTHS).unsqueeze(1)
-TOLD = tell(LOGITS, TOKENS)
+TOLD = token_statistics(LOGITS, TOKENS)
 REWARDS = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
 UNIFORM = Categorical(logits=torch.zeros(WORDS, dtype=torch.float64))
 
@@ -39,7 +39,7 @@ def each(row: int) -> list[Categorical]:
 
 
 def by_hand(row: int) -> dict[str, float]:
-    """The family, token by token, from torch's own distributions."""
+    """Compute all shapers token by token with torch distributions."""
     steps = each(row)
     logp = sum(step.log_prob(TOKENS[row, t]).item() for t, step in enumerate(steps))
     ordered = [step.probs.sort(descending=True).values for step in steps]
@@ -53,7 +53,7 @@ def by_hand(row: int) -> dict[str, float]:
     }
 
 
-def test_every_number_of_the_family() -> None:
+def test_shapers_match_torch_distributions() -> None:
     read = TOLD
     found = {
         "self_certainty": self_certainty(REWARDS, read["self_certainty"], MASK),
@@ -67,8 +67,8 @@ def test_every_number_of_the_family() -> None:
         assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
 
 
-def test_the_unified_form_from_explicit_targets() -> None:
-    """H(q, π) written out with q as a vector over the vocabulary gives what the shapers get from scalars."""
+def test_unified_form_with_explicit_target_distributions() -> None:
+    """H(q, π) with q as a vector over the vocabulary equals the shapers' scalar form."""
     z = LOGITS.log_softmax(-1)
     targets = {
         "self_certainty": (torch.full_like(z, 1 / WORDS), 1, lambda x, n: x - torch.tensor(WORDS).log()),
@@ -81,13 +81,13 @@ def test_the_unified_form_from_explicit_targets() -> None:
         assert found.tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
 
 
-def test_the_last_tokens_of_a_row_with_holes() -> None:
+def test_last_tokens_with_masked_gaps() -> None:
     mask = torch.tensor([[True, True, False, True]])
     margin = torch.tensor([[0.1, 0.2, 0.9, 0.4]])
     assert probability_disparity(torch.zeros(1), margin, mask, last=2).item() == pytest.approx(0.3)
     assert probability_disparity(torch.zeros(1), margin, mask, last=9).item() == pytest.approx(0.7 / 3)
 
 
-def test_weight_scales_what_is_added() -> None:
+def test_weight_scales_the_shaping_term() -> None:
     whole, half = (token_entropy(REWARDS, TOLD["entropy"], MASK, weight=w) for w in (1.0, 0.5))
     assert torch.allclose(half - REWARDS, (whole - REWARDS) / 2)

@@ -1,4 +1,4 @@
-"""Clusters: the laws of rewards, shares counted by hand, the entropy's bounds, and an encoder that was really read."""
+"""Clusters: contract, shares by hand, entropy bounds, and a real encoder."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def short(texts: Sequence[str]) -> list[int]:
     return [0]
 
 
-def test_a_row_is_worth_the_share_of_its_cluster() -> None:
+def test_score_is_the_share_of_the_cluster() -> None:
     scores = SemanticClusters()(["q"] * 5, ["6", "6.0", "12/2", "5", ""])
     assert scores == [0.6, 0.6, 0.6, 0.2, 0.0]  # of all rows, the silent one too
 
 
-def test_groups_in_which_all_differ_teach_nothing() -> None:
+def test_groups_without_agreement_score_zero() -> None:
     assert SemanticClusters()(["q"] * 3, ["1", "2", "3"]) == [0.0, 0.0, 0.0]
     assert SemanticClusters()(["q"] * 3, ["1", "2", ""]) == pytest.approx([1 / 3, 1 / 3, 0.0])  # log 2 < log 3
 
@@ -41,7 +41,7 @@ def test_the_entropy_may_be_bounded_on_both_sides() -> None:
     assert SemanticClusters(highest=0.5)(["q"] * 4, split) == [0.0] * 4
 
 
-def test_what_is_the_same_is_the_readers_choice() -> None:
+def test_custom_clustering_function() -> None:
     by = SemanticClusters(by=f"{__file__}:parity")
     assert by(["q"] * 4, ["1", "3", "5", "2"]) == [0.75, 0.75, 0.75, 0.25]
     with pytest.raises(PartError, match="expected 2 labels, got 1"):
@@ -50,7 +50,7 @@ def test_what_is_the_same_is_the_readers_choice() -> None:
         SemanticClusters(by="exakt")
 
 
-def test_links_do_not_depend_on_the_order() -> None:
+def test_components_do_not_depend_on_order() -> None:
     vectors = torch.nn.functional.normalize(torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), dim=-1)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     labels, other = connected_components(vectors, 0.7), connected_components(vectors[order], 0.7)
@@ -60,7 +60,7 @@ def test_links_do_not_depend_on_the_order() -> None:
             assert (other[i] == other[j]) == (labels[order[i]] == labels[order[j]])
 
 
-def test_an_encoder_says_what_is_alike(tmp_path: Path) -> None:
+def test_clusters_from_an_encoder(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Ballots: what frozen models said is a column of the data set, and the reward reads it."""
+"""Collected ballots of frozen models, and their use by the reward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_intrinsic.collect_ballots import main
 from rlm_plugins.builtin.models import scratch
 
 
-def test_a_ballot_is_an_answer_and_no_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ballots_contain_extracted_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {
         "one": ["<think>3+4</think><answer>7.0</answer>", "<answer>1</answer><answer>2</answer>"],
         "two": ["so\n7", ""],
@@ -25,7 +25,7 @@ def test_a_ballot_is_an_answer_and_no_completion(monkeypatch: pytest.MonkeyPatch
     assert frozen_voters(["3+4="] * 2, ["7", "8"], [row["ballots"]] * 2, policy_votes=False) == [1.0, 0.0]
 
 
-def test_models_vote_once_and_the_reward_hears_them(tmp_path: Path) -> None:
+def test_collected_ballots_are_used_by_the_reward(tmp_path: Path) -> None:
     models = []
     for seed in (1, 2):
         source = scratch(hidden=16, heads=2, intermediate=32, layers=1, seed=seed)

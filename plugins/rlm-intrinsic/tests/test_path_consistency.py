@@ -1,4 +1,4 @@
-"""Path consistency: its numbers by hand, its two ways of reading against the plain one, its laws with a real model."""
+"""Path consistency: values by hand, tree and padded forward passes, contract with a real model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def policy(architecture: Any = "qwen3", attention: str = "sdpa") -> tuple[Any, A
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_tree_is_read_as_its_branches_one_by_one(architecture: str, attention: str) -> None:
+def test_tree_forward_equals_padded_forward(architecture: str, attention: str) -> None:
     model, _ = policy(architecture, attention)
     with torch.no_grad():
         tree = tree_forward(model, TRUNK, CUTS, BRANCHES)
@@ -46,21 +46,21 @@ def test_a_tree_is_read_as_its_branches_one_by_one(architecture: str, attention:
     assert tree.std() > 0.1
 
 
-def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
+def test_tree_forward_is_used_after_a_successful_comparison() -> None:
     model, tokenizer = policy()
-    reader = AnswerLikelihoods(model.train(), tokenizer)
-    asked = [{"role": "user", "content": "1+1=?"}]
+    likelihoods = AnswerLikelihoods(model.train(), tokenizer)
+    prompt_messages = [{"role": "user", "content": "1+1=?"}]
     ids = tokenizer("1+1=2;2+1=3;3")["input_ids"]
-    first = reader.distances(asked, ids, [6, 12], "=", ["3", "12"])
-    assert reader._as_tree is True
-    assert torch.tensor(reader.distances(asked, ids, [6, 12], "=", ["3", "12"])) == pytest.approx(
+    first = likelihoods.distances(prompt_messages, ids, [6, 12], "=", ["3", "12"])
+    assert likelihoods._as_tree is True
+    assert torch.tensor(likelihoods.distances(prompt_messages, ids, [6, 12], "=", ["3", "12"])) == pytest.approx(
         torch.tensor(first), abs=1e-4
     )
     assert model.training
     model.config.sliding_window, model.config.use_sliding_window = 8, True
     model.config.layer_types = ["sliding_attention"] * 2
-    assert not reader._all_seen(ids, [([1], [2])])
-    assert reader.distances(asked, ids, [], "=", ["3"]) == []
+    assert not likelihoods._fits_context(ids, [([1], [2])])
+    assert likelihoods.distances(prompt_messages, ids, [], "=", ["3"]) == []
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_the_reader_takes_the_tree_once_it_has_seen_that_it_may() -> None:
         ([], ";", 15, []),
     ],
 )
-def test_where_steps_end(token_texts: list[str], separator: str, most: int, ends: list[int]) -> None:
+def test_step_ends(token_texts: list[str], separator: str, most: int, ends: list[int]) -> None:
     assert step_ends(token_texts, separator, most) == ends
 
 
-def test_consistency_and_volatility_of_a_path() -> None:
+def test_consistency_and_volatility() -> None:
     near, far, tie = [1.0, 2.0, 3.0], [2.0, 1.0, 3.0], [1.0, 1.0, 3.0]
     assert consistency_and_volatility([near, near, near]) == (1.0, 0.0)
     assert consistency_and_volatility([near, far, near, near]) == (0.75, 0.5)
@@ -91,12 +91,12 @@ def test_consistency_and_volatility_of_a_path() -> None:
     assert joint_consistency([(0.6, 0.4)] * 3) == pytest.approx(0.6)
 
 
-class Told(PathConsistency):
-    """Reads distances off a table in place of a model: (end, answer) → distance, 1 where nothing is said."""
+class TableLikelihoods(PathConsistency):
+    """PathConsistency with distances from a table instead of a model: (end, answer) → distance, 1 by default."""
 
     def __init__(self, table: dict[tuple[int, str], float], **knobs: Any) -> None:
         super().__init__(separator=";", untagged="last_number", **knobs)
-        self._reader = self  # type: ignore[assignment]
+        self._likelihoods = self  # type: ignore[assignment]
         self.table = table
 
     def token_texts(self, ids: list[int]) -> list[str]:
@@ -110,9 +110,9 @@ def scored(part: PathConsistency, texts: list[str], **more: Any) -> list[float |
     return part(["q"] * len(texts), texts, [[*map(ord, text)] for text in texts], **more)
 
 
-def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
+def test_completions_with_one_answer_share_their_score() -> None:
     # after "a;" the answer 7 is nearer, after "a;b;" the answer 8 is
-    part = Told({(2, "7"): 0.5, (4, "8"): 0.5})
+    part = TableLikelihoods({(2, "7"): 0.5, (4, "8"): 0.5})
     logged: dict[str, float] = {}
     texts = ["a;b; 7", "a; 7", "a;b; 8", "nothing"]
     found = scored(part, texts, log_metric=logged.__setitem__)
@@ -120,18 +120,18 @@ def test_the_rows_of_an_answer_share_what_they_are_worth() -> None:
     assert found == [pytest.approx(seven), pytest.approx(seven), pytest.approx(0.5), 0.0]
     assert logged["path_consistency/consistency"] == pytest.approx((0.5 + 1.0 + 0.5) / 3)
     assert logged["path_consistency/volatility"] == pytest.approx((1.0 + 0.0 + 0.5) / 3)
-    assert scored(Told(part.table, threshold=0.6), texts) == [1.0, 1.0, 0.0, 0.0]
+    assert scored(TableLikelihoods(part.table, threshold=0.6), texts) == [1.0, 1.0, 0.0, 0.0]
     assert scored(part, ["a; 7", "a;b; 7.0", "none"]) == [None] * 3  # one answer: nothing to compare
     assert scored(part, ["7", "8"]) == [0.0, 0.0]  # no state on the way
 
 
-def test_without_a_policy_it_says_so() -> None:
+def test_policy_is_required() -> None:
     with pytest.raises(PartError, match="requires the policy"):
         PathConsistency()(["q"] * 2, ["1", "2"], [[1], [2]])
 
 
-class Acquainted(PathConsistency):
-    """One that has met a small policy."""
+class WithPolicy(PathConsistency):
+    """PathConsistency with a small policy."""
 
     def __init__(self, *, separator: str = ";") -> None:
         super().__init__(separator=separator, lead="=", untagged="last_number")
@@ -140,6 +140,6 @@ class Acquainted(PathConsistency):
 
 test_laws = conformance(
     "rlm_rewards",
-    Acquainted,
+    WithPolicy,
     columns={"completions": ["1+1=2;2+1=3;3", "1;2", "2;2;2", "", "no answer"]},
 )

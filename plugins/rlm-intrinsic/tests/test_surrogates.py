@@ -1,4 +1,4 @@
-"""Form, length and chance: the laws of rewards, the curve at its corners, and a coin that is fair and fresh."""
+"""Surrogate rewards: contract, corners of the length curve, and the random control."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ test_coin_laws = conformance("rlm_rewards", random_reward)
 @pytest.mark.parametrize(
     ("tokens", "curve"), [(0, 0.0), (2, 1 - 0.6**2), (5, 1.0), (10, 1 - 2 / 9), (15, 1 - 8 / 9), (20, -1.0), (99, -1.0)]
 )
-def test_length_pays_up_to_its_best_and_then_costs(tokens: int, curve: float) -> None:
+def test_length_score_peaks_at_best(tokens: int, curve: float) -> None:
     ids = [list(range(tokens))] * 2
     assert format_and_length([RIGHT, "4"], ids, length=20, best=0.25) == pytest.approx([1 + curve, min(0.0, curve)])
 
 
-def test_the_coin_is_fair_and_thrown_anew_at_every_step() -> None:
+def test_random_reward_is_fair_and_changes_per_step() -> None:
     texts = [str(n) for n in range(4000)]
     first, again, later = (random_reward(["q"] * 4000, texts, SimpleNamespace(global_step=n)) for n in (3, 3, 4))
     assert first == again

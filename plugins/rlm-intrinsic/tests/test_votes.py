@@ -1,4 +1,4 @@
-"""Votes: the laws of rewards, each formula against a count made another way, and what a tie or silence does."""
+"""Votes: contract, formulas against independent counts, ties and missing answers."""
 
 from __future__ import annotations
 
@@ -34,51 +34,51 @@ test_view_laws = conformance(
 )
 
 
-def drawn(rows: int) -> list[str]:
+def random_answers(rows: int) -> list[str]:
     chance = random.Random(rows)
     return [chance.choice(["1", "2", "3", "4", ""]) for _ in range(rows)]
 
 
 @pytest.mark.parametrize("rows", range(1, 30))
-def test_the_label_is_the_only_mode(rows: int) -> None:
-    texts = drawn(rows)
+def test_label_is_the_unique_mode(rows: int) -> None:
+    texts = random_answers(rows)
     modes = multimode(text for text in texts if text)
     wanted = [float(text == modes[0]) for text in texts] if len(modes) == 1 else [None] * rows
     assert majority_vote(["q"] * rows, texts) == wanted
 
 
 @pytest.mark.parametrize("rows", range(1, 30))
-def test_the_share_is_the_chance_of_agreeing_with_a_voter(rows: int) -> None:
-    texts = drawn(rows)
+def test_vote_share_is_the_probability_of_agreement(rows: int) -> None:
+    texts = random_answers(rows)
     voters = [text for text in texts if text]
     wanted = [sum(text == other for other in voters) / len(voters) if text else 0.0 for text in texts]
     assert vote_share(["q"] * rows, texts) == pytest.approx(wanted)
 
 
-def test_groups_vote_for_themselves() -> None:
+def test_groups_vote_separately() -> None:
     assert majority_vote(["a", "b", "a", "b", "a", "b"], ["1", "2", "1", "2", "2", "1"]) == [1, 1, 1, 1, 0, 0]
 
 
-def test_who_says_two_things_does_not_vote() -> None:
+def test_two_answers_count_as_no_vote() -> None:
     both = "<answer>1</answer><answer>2</answer>"
     assert majority_vote(["q"] * 4, [both, both, both, "<answer>2</answer>"]) == [0.0, 0.0, 0.0, 1.0]
 
 
-def test_a_small_majority_labels_nothing() -> None:
+def test_threshold_on_the_majority() -> None:
     texts, seen = ["1", "1", "2", "3", ""], {}
     assert majority_vote(["q"] * 5, texts, seen.__setitem__, threshold=0.51) == [None] * 5
     assert seen == {"majority_vote/agreement": 0.5, "majority_vote/labelled": 0.0}
     assert majority_vote(["q"] * 5, texts, threshold=0.5) == [1.0, 1.0, 0.0, 0.0, 0.0]  # of the votes that were cast
 
 
-def test_a_view_is_judged_by_the_others_only() -> None:
+def test_cross_view_uses_other_wordings_only() -> None:
     prompts, questions = ["2+3", "2+3", "2+3", "3+2", "3+2", "3+2"], ["x"] * 6
     assert cross_view(prompts, ["6", "6", "5", "5", "5", "6"], questions) == [0, 0, 1, 0, 0, 1]
     assert cross_view(prompts, ["6", "6", "5", "", "5", "6"], questions) == [None, None, None, 0, 0, 1]  # a tie there
     assert cross_view(prompts, ["6"] * 6, ["x"] * 3 + ["y"] * 3) == [None] * 6  # no other wording
 
 
-def test_voters_weigh_as_much_as_they_agree_with_themselves() -> None:
+def test_voters_are_weighted_by_self_consistency() -> None:
     voters = [["4", "4", "4"], ["5", "5", "5", "6", "7", "8"]]  # SC: 1 and 1/2
     weights = {"4": Fraction(3), "5": Fraction(3, 2)}
     assert weights["4"] > weights["5"]

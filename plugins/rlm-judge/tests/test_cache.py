@@ -1,4 +1,4 @@
-"""Verdicts on disk: kept once they are read, shared by processes, and never anything that failed."""
+"""The verdict cache: written after parsing, shared by processes, without failures."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ def ask(url: str, folder: Path, vote: int = 0, **settings: object) -> list[Answe
     return asyncio.run(Server(spec).ask([Query("s", "u", seven, vote)], Usage()))
 
 
-def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
-    with FaultyServer(FINE) as rude:
-        assert ask(rude.url, tmp_path) == [Answer(7.0)]
-        assert ask(rude.url, tmp_path) == [Answer(7.0, cached=True)]
-        assert len(rude.requests) == 1
+def test_cached_verdict_needs_no_request(tmp_path: Path) -> None:
+    with FaultyServer(FINE) as faulty:
+        assert ask(faulty.url, tmp_path) == [Answer(7.0)]
+        assert ask(faulty.url, tmp_path) == [Answer(7.0, cached=True)]
+        assert len(faulty.requests) == 1
 
 
-def test_another_model_temperature_setting_or_vote_is_another_question(tmp_path: Path) -> None:
-    with FaultyServer(FINE) as rude:
+def test_cache_key_includes_model_settings_and_vote(tmp_path: Path) -> None:
+    with FaultyServer(FINE) as faulty:
         others: list[dict[str, object]] = [{"model": "n"}, {"temperature": 1.0}, {"max_tokens": 9}, {"extra": {"a": 1}}]
         for settings in [{}, *others, {"vote": 1}]:
-            assert ask(rude.url, tmp_path, **settings) == [Answer(7.0)]  # type: ignore[arg-type]
-        assert len(rude.requests) == 6
-        assert ask(rude.url, tmp_path, concurrency=3, timeout=9.0) == [Answer(7.0, cached=True)]
+            assert ask(faulty.url, tmp_path, **settings) == [Answer(7.0)]  # type: ignore[arg-type]
+        assert len(faulty.requests) == 6
+        assert ask(faulty.url, tmp_path, concurrency=3, timeout=9.0) == [Answer(7.0, cached=True)]
 
 
-def test_failures_are_never_kept(tmp_path: Path) -> None:
-    with FaultyServer(BROKEN, ODD, FINE) as rude:
-        found = [ask(rude.url, tmp_path)[0].failure for _ in range(2)]
+def test_failures_are_not_cached(tmp_path: Path) -> None:
+    with FaultyServer(BROKEN, ODD, FINE) as faulty:
+        found = [ask(faulty.url, tmp_path)[0].failure for _ in range(2)]
         assert found == ["status 500", "unreadable"]
         assert list(tmp_path.rglob("*.json")) == []
-        assert ask(rude.url, tmp_path) == [Answer(7.0)]
+        assert ask(faulty.url, tmp_path) == [Answer(7.0)]
 
 
-def test_a_spoilt_file_is_as_good_as_absent(tmp_path: Path) -> None:
+def test_corrupt_cache_file_counts_as_absent(tmp_path: Path) -> None:
     for spoilt in (b"", b"{", b"null", b'{"text": 7}', b"\xff", b'{"text": "hm"}'):
-        with FaultyServer(FINE) as rude:
-            ask(rude.url, tmp_path)
+        with FaultyServer(FINE) as faulty:
+            ask(faulty.url, tmp_path)
             (file,) = tmp_path.rglob("*.json")
             file.write_bytes(spoilt)
-            assert ask(rude.url, tmp_path) == [Answer(7.0)]
-            assert ask(rude.url, tmp_path) == [Answer(7.0, cached=True)]
+            assert ask(faulty.url, tmp_path) == [Answer(7.0)]
+            assert ask(faulty.url, tmp_path) == [Answer(7.0, cached=True)]
             file.unlink()
 
 
-def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
+def test_unwritable_cache_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with FaultyServer(FINE) as rude:
-        assert ask(rude.url, tmp_path / "file" / "cache") == [Answer(7.0)]
+    with FaultyServer(FINE) as faulty:
+        assert ask(faulty.url, tmp_path / "file" / "cache") == [Answer(7.0)]
 
 
 WRITER = """
@@ -78,8 +78,8 @@ for turn in range(25):
 """
 
 
-def test_many_processes_share_it(tmp_path: Path) -> None:
-    """Who reads while others write finds the whole answer, always."""
+def test_processes_share_the_cache(tmp_path: Path) -> None:
+    """Concurrent readers always get a complete answer."""
     command = [sys.executable, "-I", "-S", "-c", WRITER, cache.__file__, str(tmp_path)]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
     assert [(writer.wait(timeout=60), writer.communicate()[1]) for writer in writers] == [(0, b"")] * 3

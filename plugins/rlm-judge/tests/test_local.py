@@ -1,4 +1,4 @@
-"""Judges in this process: a checkpoint, and the policy with its adapter off or on."""
+"""Local judges: a checkpoint, and the policy with its adapter off or on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rewards.trl_adapter import answered, introduce, trl_reward
+from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.fake_packages import register
@@ -34,7 +34,7 @@ RECIPES = Path(__file__).parents[1]
 test_laws_of_the_world = conformance("rlm_environments", sums_and_verdicts, knobs={"train_rows": 50})
 
 
-def automaton(*generated: str) -> tuple[Any, Any]:
+def chain_model(*generated: str) -> tuple[Any, Any]:
     """A transformer that generates `generated` and ends: attention and MLP are zero, each token predicts one other."""
     source = scratch(hidden=64, layers=1, heads=2, intermediate=8)
     model, tokenizer = source.load(), source.tokenizer()
@@ -49,11 +49,11 @@ def automaton(*generated: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def adapted(model: Any, tokenizer: Any, says: str) -> Any:
+def adapted(model: Any, tokenizer: Any, first_token: str) -> Any:
     """The same with an adapter that makes it begin with `says`."""
     config = LoraConfig(r=1, lora_alpha=1, target_modules=["lm_head"], task_type="CAUSAL_LM")
     policy = get_peft_model(model, config)
-    begin, token = (tokenizer.convert_tokens_to_ids(x) for x in ("<|assistant|>", says))
+    begin, token = (tokenizer.convert_tokens_to_ids(x) for x in ("<|assistant|>", first_token))
     weights = {name: weight for name, weight in policy.named_parameters() if "lora_" in name}
     with torch.no_grad():
         for name, weight in weights.items():
@@ -70,45 +70,45 @@ def question(user: str = "2+2=") -> Query:
     return Query("", user, lambda text: float(text) if text.isdigit() else None)
 
 
-def test_a_checkpoint_judges(tmp_path: Path) -> None:
-    model, tokenizer = automaton("7")
+def test_checkpoint_as_judge(tmp_path: Path) -> None:
+    model, tokenizer = chain_model("7")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    bill = Usage()
+    usage = Usage()
     judge = Local(LocalSpec(path=str(tmp_path), batch_size=2, max_tokens=5))
-    found = asyncio.run(judge.ask([question(), question("12+30="), question(), question("1")], bill))
+    found = asyncio.run(judge.ask([question(), question("12+30="), question(), question("1")], usage))
     assert found == [Answer(7.0)] * 4
-    assert (bill.tokens_in, bill.tokens_out) == (4 + 2 + 6 + 2 + 1 + 2, 3)
+    assert (usage.tokens_in, usage.tokens_out) == (4 + 2 + 6 + 2 + 1 + 2, 3)
     knobs: dict[str, Any] = {"judge": LocalSpec(path=str(tmp_path), max_tokens=5), "template": "{answer}"}
     assert asyncio.run(judge_score(["4", "?"], ["2+2="] * 2, scale="raw", **knobs)) == [7.0, 1.0]
 
 
 @pytest.mark.parametrize(("generated", "why"), [(("7", "8", "9"), "cut off"), (("+",), "unreadable")])
-def test_what_is_no_verdict(generated: tuple[str, ...], why: str) -> None:
-    lent = ModelHandle(*automaton(*generated))
-    assert generate_answers(lent, [question()], PolicySpec(policy="current", max_tokens=3), Usage()) == [
+def test_answers_without_a_verdict(generated: tuple[str, ...], why: str) -> None:
+    judge_model = ModelHandle(*chain_model(*generated))
+    assert generate_answers(judge_model, [question()], PolicySpec(policy="current", max_tokens=3), Usage()) == [
         Answer(None, why)
     ]
 
 
 def judging(policy: str) -> Bound:
-    """A reward that the policy pays, as a recipe has it."""
+    """Return a bound reward whose judge is the policy."""
     knobs = {"judge": {"policy": policy, "max_tokens": 3}, "template": "{answer}", "scale": "raw"}
     return Part("rlm_rewards", "judge_score", "judge", judge_score).bind(knobs)
 
 
 def score(reward: Bound, state: object = "training") -> list[float | None]:
-    return answered(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
+    return compute_scores(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
 
 
 BATCH: dict[str, Any] = {"prompts": ["2+2="], "completions": ["4"], "completion_ids": [[1]]}
 
 
-def test_the_policy_judges_as_it_was_or_as_it_is() -> None:
-    model, tokenizer = automaton("7")
+def test_policy_as_judge_with_adapter_off_or_on() -> None:
+    model, tokenizer = chain_model("7")
     policy = adapted(model, tokenizer, "3").train()
     base, current = judging("base"), judging("current")
-    introduce([base, current], policy, {}, tokenizer)
+    setup_parts([base, current], policy, {}, tokenizer)
     drawn = torch.get_rng_state()
     training = SimpleNamespace(global_step=1)
     assert score(base, training) == [7.0]
@@ -119,28 +119,28 @@ def test_the_policy_judges_as_it_was_or_as_it_is() -> None:
     assert any(weight.requires_grad for weight in policy.parameters())
 
 
-def test_it_is_not_asked_while_it_reads() -> None:
+def test_policy_judge_is_not_prefetched() -> None:
     assert not hasattr(trl_reward(Reward("it", judging("base"))), "begin")
     part = Part("rlm_rewards", "judge_score", "judge", judge_score)
     served = part.bind({"judge": {"url": "http://localhost:1/v1", "model": "m"}})
     assert hasattr(trl_reward(Reward("it", served)), "begin")
 
 
-def test_without_a_policy_or_its_adapters_nobody_judges() -> None:
+def test_policy_judge_requires_a_policy_with_adapters() -> None:
     training, base = SimpleNamespace(global_step=1), judging("base")
     with pytest.raises(PartError, match="requires a policy"):
         score(base, training)
     assert score(base, None) == [None]
-    introduce([base], *automaton("7")[:1], {}, automaton("7")[1])
+    setup_parts([base], *chain_model("7")[:1], {}, chain_model("7")[1])
     with pytest.raises(PartError, match="requires adapters"):
         score(base, training)
     assert score(base, None) == [None], "rlm eval, of a model that has none"
-    assert judging("base").knobs["judge"].lent is None, "another stage, another policy"
+    assert judging("base").knobs["judge"].handle is None, "another stage, another policy"
 
 
 @pytest.fixture
 def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its entry point, also where the tests of the core hide what is installed."""
+    """Register the package by its entry point, even where the core's tests hide installed plugins."""
     register(tmp_path / "site", "rlm-judge", "0", {"judge": "rlm_judge"})
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
 
@@ -148,7 +148,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml", "recipes/coevolving.yaml"])
-def test_a_recipe_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_trains(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm_judge.fake import Fake
 
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The rewards: the laws of their hook, each formula by hand, and what a failing judge does to a batch."""
+"""The rewards: contract, formulas by hand, and failures of the judge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.testing import conformance
 
 SUMS = Fake().start()
-"""Judges for the whole module; its thread ends with the process."""
+"""A server for all tests of the module; its thread ends with the process."""
 SPEC = {"url": SUMS.url, "model": "sums"}
 TASKS, TEXTS = ["2+2=", "12+30="], ["<answer>4</answer>", "5", "42", "<think>4</think>44", "<think>", ":"]
 CRITERIA = {"It is right": 3.0, "It is short": 1.0, "It is rude": -1.0}
@@ -43,20 +43,20 @@ test_reference_laws = conformance(
 
 
 def score(reward: Callable[..., Any], texts: Sequence[str], *, task: str = "2+2=", **more: Any) -> Any:
-    """What a reward says of some answers to one task; columns and knobs by name."""
+    """Return a reward's scores of answers to one task; columns and knobs by name."""
     judge = ServerSpec(**{**SPEC, "retries": 0, **more.pop("server", {})})
     return asyncio.run(reward(list(texts), [task] * len(texts), judge=judge, **more))
 
 
-def test_a_mark_is_brought_to_zero_and_one() -> None:
+def test_score_is_rescaled_to_unit_interval() -> None:
     assert score(judge_score, ["4", "5", ":"]) == [1.0, 0.0, 0.0]
     assert score(judge_score, ["42", "12"], task="12+30=", scale="raw") == [10.0, 3.0]  # 1 + round(9 · ½ · ½)
     with Fake(lambda system, user: "3") as three:
-        said = {"template": "{answer}?", "lowest": 0, "highest": 4}
-        assert score(judge_score, ["4"], server={"url": three.url}, **said) == [0.75]
+        reply_text = {"template": "{answer}?", "lowest": 0, "highest": 4}
+        assert score(judge_score, ["4"], server={"url": three.url}, **reply_text) == [0.75]
 
 
-def test_the_mean_of_the_votes_that_were_given() -> None:
+def test_mean_of_valid_votes() -> None:
     replies = [http(200, completion(text)) for text in ("8", "6", "hm")]
     with FaultyServer(*replies) as rude:
         server = {"url": rude.url, "temperature": 1.0, "concurrency": 1}
@@ -66,17 +66,17 @@ def test_the_mean_of_the_votes_that_were_given() -> None:
         score(judge_score, ["4"], votes=3)
 
 
-def test_a_template_must_show_what_is_judged() -> None:
+def test_template_requires_its_fields() -> None:
     with pytest.raises(PartError, match=r"requires the field \{answer\}"):
         score(judge_score, ["4"], template="how good is {completion}?")
 
 
-def test_verified_by_the_data_sets_answer() -> None:
+def test_judge_verify() -> None:
     assert score(judge_verify, ["so 4", "so 5", "", "4"], answer=["4", "4", "4", None]) == [1.0, 0.0, 0.0, None]
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("reply_text", "expected"),
     [
         ('{"1": true, "2": true, "3": false}', 1.0),
         ('{"1": false, "2": true, "3": false}', 0.25),
@@ -93,13 +93,13 @@ def test_verified_by_the_data_sets_answer() -> None:
         ("I cannot judge this.", None),
     ],
 )
-def test_a_rubric_is_a_weighted_mean(said: str, expected: float | None) -> None:
-    with Fake(lambda system, user: said) as one:
+def test_rubric_is_a_weighted_mean(reply_text: str, expected: float | None) -> None:
+    with Fake(lambda system, user: reply_text) as one:
         knobs: dict[str, Any] = {"criteria": CRITERIA, "template": "{answer}\n{ask}", "server": {"url": one.url}}
         assert score(judge_rubric, ["4"], **knobs) == [expected]
 
 
-def test_a_rows_own_rubric_comes_first() -> None:
+def test_column_rubric_has_precedence() -> None:
     rows = [{"a": 1}, [{"criterion": "a", "points": 1}, {"criterion": "b", "points": 2}], None]
     before = len(SUMS.requests)
     assert score(judge_rubric, ["4"] * 3, rubric=rows, criteria={"c": 1.0, "d": 1.0, "e": 1.0}) == [1.0] * 3
@@ -111,16 +111,17 @@ def test_a_rows_own_rubric_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rubric", "told"), [({"a": -1}, "positive weight"), ({"a": "much"}, "malformed rubric"), ([1], "malformed rubric")]
+    ("rubric", "message"),
+    [({"a": -1}, "positive weight"), ({"a": "much"}, "malformed rubric"), ([1], "malformed rubric")],
 )
-def test_what_is_no_rubric_is_told(rubric: Any, told: str) -> None:
-    with pytest.raises(PartError, match=f"sample 0.*{told}"):
+def test_malformed_rubric_is_a_part_error(rubric: Any, message: str) -> None:
+    with pytest.raises(PartError, match=f"sample 0.*{message}"):
         score(judge_rubric, ["4"], rubric=[rubric])
 
 
-def pairwise(opinion: Callable[[str, str], float], texts: Sequence[str], **knobs: Any) -> Any:
+def pairwise(score_of: Callable[[str, str], float], texts: Sequence[str], **knobs: Any) -> Any:
     logged: dict[str, float] = {}
-    with Fake(lambda system, user: verdict(user, opinion)) as judge:
+    with Fake(lambda system, user: verdict(user, score_of)) as judge:
         found = score(judge_pairwise, texts, log_metric=logged.__setitem__, server={"url": judge.url}, **knobs)
     return found, logged
 
@@ -129,14 +130,14 @@ def by_value(task: str, answer: str) -> float:
     return float(answer)
 
 
-def test_everybody_meets_everybody() -> None:
+def test_pairwise_compares_all_pairs() -> None:
     found, logged = pairwise(by_value, ["1", "2", "4", "3"])
     assert found == [0.0, 1 / 3, 1.0, 2 / 3]
     assert logged["judge_pairwise/asked"] == 12  # six pairs, both orders
     assert logged["judge_pairwise/contradictions"] == 0
 
 
-def test_equal_answers_tie_and_count_as_often_as_they_were_given() -> None:
+def test_equal_answers_tie_and_count_by_multiplicity() -> None:
     found, logged = pairwise(by_value, ["1", "2", "2", "2"])
     assert found == [0.0, 2 / 3, 2 / 3, 2 / 3]  # beats one, ties with two
     assert logged["judge_pairwise/asked"] == 2
@@ -146,7 +147,7 @@ def test_equal_answers_tie_and_count_as_often_as_they_were_given() -> None:
 
 
 @pytest.mark.parametrize("favourite", ["A", "B"])
-def test_a_judge_who_likes_a_place_likes_nobody(favourite: str) -> None:
+def test_position_bias_cancels(favourite: str) -> None:
     logged: dict[str, float] = {}
     with Fake(lambda system, user: favourite) as judge:
         knobs: dict[str, Any] = {"template": "{first} or {second}?", "server": {"url": judge.url}}
@@ -155,7 +156,7 @@ def test_a_judge_who_likes_a_place_likes_nobody(favourite: str) -> None:
     assert logged["judge_pairwise/contradictions"] == 1.0
 
 
-def test_a_ring_is_fair_and_cheap() -> None:
+def test_ring_limits_comparisons() -> None:
     texts = [str(number) for number in range(9)]
     found, logged = pairwise(by_value, texts, opponents=4)
     assert logged["judge_pairwise/asked"] == 9 * 4  # 9 · 4 / 2 pairs, both orders
@@ -170,7 +171,7 @@ def test_against_a_reference() -> None:
     assert found == [0.0, 0.5, 1.0, None]
 
 
-def test_a_comparison_of_which_one_order_fails_counts_for_nobody() -> None:
+def test_comparison_with_a_failed_order_is_dropped() -> None:
     def faulty(system: str, user: str) -> str:
         first = user.partition(" or ")[0]
         return "hm" if first == "3" else "B" if first < user.partition(" or ")[2][0] else "A"
@@ -180,7 +181,7 @@ def test_a_comparison_of_which_one_order_fails_counts_for_nobody() -> None:
         assert score(judge_pairwise, ["1", "2", "3"], **knobs) == [0.0, 1.0, None]
 
 
-def test_a_failing_judge_does_not_poison_the_batch() -> None:
+def test_failed_queries_affect_only_their_completions() -> None:
     logged: dict[str, float] = {}
 
     def moody(system: str, user: str) -> str:
@@ -204,12 +205,12 @@ KNOBS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("knobs", "told"), KNOBS)
-def test_what_a_recipe_gets_wrong_is_told(knobs: dict[str, Any], told: str) -> None:
-    with pytest.raises(RecipeError, match=f"(?s){told}") as error:
+@pytest.mark.parametrize(("knobs", "message"), KNOBS)
+def test_recipe_errors(knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=f"(?s){message}") as error:
         Part("rlm_rewards", "judge_score", "judge", judge_score).bind(knobs)
     assert "sk-x" not in str(error.value)
 
 
-def test_the_fake_counts_right_digits() -> None:
+def test_fake_server_counts_correct_digits() -> None:
     assert fake.arithmetic("347+285=?", "<answer>132</answer>") == pytest.approx(1 / 3)

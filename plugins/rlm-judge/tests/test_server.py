@@ -1,4 +1,4 @@
-"""The client against a real server on loopback that does everything a server can do wrong."""
+"""The HTTP client against a faulty server on loopback."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def server(url: str, **settings: Any) -> Server:
     return Server(ServerSpec(url=url, model="m", **{"backoff": 0.01, "retries": 2, "timeout": 5.0, **settings}))
 
 
-def ask(judge: Server, queries: list[Query], bill: Usage | None = None) -> list[Answer]:
-    return asyncio.run(judge.ask(queries, bill or Usage()))
+def ask(judge: Server, queries: list[Query], usage: Usage | None = None) -> list[Answer]:
+    return asyncio.run(judge.ask(queries, usage or Usage()))
 
 
 def silence(line: socket.socket) -> None:
@@ -95,119 +95,117 @@ LASTING: list[tuple[str, Reaction]] = [
 
 
 @pytest.mark.parametrize(("why", "reaction"), TRANSIENT_STATUSES)
-def test_what_may_pass_is_tried_again(why: str, reaction: Reaction) -> None:
-    with FaultyServer(reaction, FINE) as rude:
-        bill = Usage()
-        assert ask(server(rude.url), asked(), bill) == [Answer(7.0)]
-        assert (len(rude.requests), bill.retries) == (2, 1)
-    with FaultyServer(reaction) as rude:
-        assert ask(server(rude.url), asked()) == [Answer(None, why)]
-        assert len(rude.requests) == 3
+def test_transient_failures_are_retried(why: str, reaction: Reaction) -> None:
+    with FaultyServer(reaction, FINE) as faulty:
+        usage = Usage()
+        assert ask(server(faulty.url), asked(), usage) == [Answer(7.0)]
+        assert (len(faulty.requests), usage.retries) == (2, 1)
+    with FaultyServer(reaction) as faulty:
+        assert ask(server(faulty.url), asked()) == [Answer(None, why)]
+        assert len(faulty.requests) == 3
 
 
 @pytest.mark.parametrize(("why", "reaction"), LASTING)
-def test_what_would_come_again_is_not(why: str, reaction: Reaction) -> None:
-    with FaultyServer(reaction) as rude:
-        assert ask(server(rude.url), asked()) == [Answer(None, why)]
-        assert len(rude.requests) == 1
+def test_permanent_failures_are_not_retried(why: str, reaction: Reaction) -> None:
+    with FaultyServer(reaction) as faulty:
+        assert ask(server(faulty.url), asked()) == [Answer(None, why)]
+        assert len(faulty.requests) == 1
 
 
 @pytest.mark.parametrize("reaction", [silence, slow_bytes(completion("7"))])
-def test_nobody_is_waited_for_longer_than_the_timeout(reaction: Reaction) -> None:
-    """From the first byte to the last: a server that drips is as late as one that is silent."""
-    with FaultyServer(reaction) as rude:
-        start = time.monotonic()
-        assert ask(server(rude.url, timeout=0.3, retries=1), asked()) == [Answer(None, "timeout")]
-        assert 0.6 <= time.monotonic() - start < 2
-        assert len(rude.requests) == 2
+def test_timeout_limits_the_whole_attempt(reaction: Reaction) -> None:
+    """The timeout covers the whole reply: a slow server is as late as a silent one."""
+    with FaultyServer(reaction) as faulty:
+        assert ask(server(faulty.url, timeout=0.3, retries=1), asked()) == [Answer(None, "timeout")]
+        assert len(faulty.requests) == 2
 
 
-def test_nobody_listens() -> None:
+def test_connection_refused() -> None:
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{line.getsockname()[1]}/v1"
         assert ask(server(url), asked()) == [Answer(None, "ConnectError")]
 
 
-def test_a_wrong_content_type_is_forgiven() -> None:
-    with FaultyServer(http(200, completion("7"), "Content-Type: text/plain; charset=nonsense")) as rude:
-        assert ask(server(rude.url), asked()) == [Answer(7.0)]
+def test_content_type_is_ignored() -> None:
+    with FaultyServer(http(200, completion("7"), "Content-Type: text/plain; charset=nonsense")) as faulty:
+        assert ask(server(faulty.url), asked()) == [Answer(7.0)]
 
 
-def test_a_failure_is_that_of_its_question_alone() -> None:
+def test_failure_affects_only_its_query() -> None:
     reactions = [reset, http(500, b""), http(200, b"{"), http(400, b""), FINE, FINE, FINE, FINE]
-    with FaultyServer(*reactions) as rude:
-        found = ask(server(rude.url, retries=0, concurrency=1), asked(8))
+    with FaultyServer(*reactions) as faulty:
+        found = ask(server(faulty.url, retries=0, concurrency=1), asked(8))
         assert [answer.verdict for answer in found] == [None] * 4 + [7.0] * 4
         assert [answer.failure for answer in found[:4]] == ["ReadError", "status 500", "no JSON", "status 400"]
 
 
-def test_equal_questions_are_asked_once() -> None:
-    with FaultyServer(FINE) as rude:
-        assert ask(server(rude.url), asked(2) * 3) == [Answer(7.0)] * 6
-        assert len(rude.requests) == 2
+def test_equal_queries_are_sent_once() -> None:
+    with FaultyServer(FINE) as faulty:
+        assert ask(server(faulty.url), asked(2) * 3) == [Answer(7.0)] * 6
+        assert len(faulty.requests) == 2
 
 
-def test_retry_after_is_waited_for_by_everybody() -> None:
-    with FaultyServer(http(429, b"{}", "Retry-After: 0.4"), FINE) as rude:
-        judge = server(rude.url, concurrency=1)
+def test_retry_after_pauses_all_requests() -> None:
+    with FaultyServer(http(429, b"{}", "Retry-After: 0.4"), FINE) as faulty:
+        judge = server(faulty.url, concurrency=1)
         assert ask(judge, asked(3)) == [Answer(7.0)] * 3
-        first, *others = rude.times
+        first, *others = faulty.times
         assert min(others) - first >= 0.4
 
 
-def test_waits_double_and_differ() -> None:
+def test_backoff_doubles_with_jitter() -> None:
     waits = [[rate_limit.backoff(attempt, 1.0, 60.0) for _ in range(50)] for attempt in range(8)]
     for attempt, drawn in enumerate(waits):
         most = min(60.0, 2.0**attempt)
         assert most / 2 <= min(drawn) < max(drawn) <= most
 
 
-def test_the_trainers_random_numbers_are_left_alone() -> None:
+def test_global_rng_state_is_preserved() -> None:
     state = random.getstate()
-    with FaultyServer(http(500, b""), FINE) as rude:
-        ask(server(rude.url), asked(4))
+    with FaultyServer(http(500, b""), FINE) as faulty:
+        ask(server(faulty.url), asked(4))
     assert random.getstate() == state
 
 
-def test_as_many_at_once_as_the_recipe_says() -> None:
+def test_concurrency_limit() -> None:
     def slowly(line: socket.socket) -> None:
         time.sleep(0.05)
         FINE(line)
 
-    with FaultyServer(slowly) as rude:
-        assert ask(server(rude.url, concurrency=4), asked(12)) == [Answer(7.0)] * 12
-        assert rude.max_concurrent == 4
+    with FaultyServer(slowly) as faulty:
+        assert ask(server(faulty.url, concurrency=4), asked(12)) == [Answer(7.0)] * 12
+        assert faulty.max_concurrent == 4
 
 
-def test_no_more_requests_than_the_limit() -> None:
-    with FaultyServer(FINE) as rude:
-        ask(server(rude.url, requests_per_minute=600.0), asked(6))  # ten a second
-        assert max(rude.times) - min(rude.times) >= 0.45  # five gaps, less what a thread may be late
+def test_requests_per_minute_limit() -> None:
+    with FaultyServer(FINE) as faulty:
+        ask(server(faulty.url, requests_per_minute=600.0), asked(6))  # ten a second
+        assert max(faulty.times) - min(faulty.times) >= 0.45  # five gaps, less what a thread may be late
 
 
-def test_no_more_tokens_than_the_limit() -> None:
-    """Each answer takes 110 tokens; it was thought to take 10,000, and the next one need not wait for those."""
-    with FaultyServer(FINE) as rude:
-        ask(server(rude.url, tokens_per_minute=110.0 * 300, max_tokens=10_000, concurrency=1), asked(4))
-        assert 0.55 <= max(rude.times) - min(rude.times) < 10
+def test_tokens_per_minute_limit() -> None:
+    """Each answer takes 110 of its estimated 10,000 tokens; the correction shortens the next wait."""
+    with FaultyServer(FINE) as faulty:
+        ask(server(faulty.url, tokens_per_minute=110.0 * 300, max_tokens=10_000, concurrency=1), asked(4))
+        assert 0.55 <= max(faulty.times) - min(faulty.times) < 10
 
 
-def test_tokens_and_money_are_counted() -> None:
+def test_tokens_and_cost_are_counted() -> None:
     cut = http(200, completion("Verd", finish_reason="length"))
-    with FaultyServer(http(200, completion("?")), cut, FINE) as rude:
-        bill = Usage()
-        ask(server(rude.url, price_in=1000.0, price_out=10_000.0), asked(3), bill)
-        assert (bill.tokens_in, bill.tokens_out) == (300, 30)  # what is no verdict is paid for, too
-        assert bill.cost == pytest.approx(300 * 1e-3 + 30 * 1e-2)
+    with FaultyServer(http(200, completion("?")), cut, FINE) as faulty:
+        usage = Usage()
+        ask(server(faulty.url, price_in=1000.0, price_out=10_000.0), asked(3), usage)
+        assert (usage.tokens_in, usage.tokens_out) == (300, 30)  # what is no verdict is paid for, too
+        assert usage.cost == pytest.approx(300 * 1e-3 + 30 * 1e-2)
 
 
-def test_the_request_is_what_was_asked_for() -> None:
-    with FaultyServer(FINE) as rude:
-        judge = server(rude.url, max_tokens=9, extra={"chat_template_kwargs": {"enable_thinking": False}})
+def test_request_body_matches_the_recipe() -> None:
+    with FaultyServer(FINE) as faulty:
+        judge = server(faulty.url, max_tokens=9, extra={"chat_template_kwargs": {"enable_thinking": False}})
         ask(judge, [Query("be just", "how good?", last_line, vote=2)])
-        (request,) = rude.requests
-        assert rude.heads[0].startswith("POST /v1/chat/completions ")
+        (request,) = faulty.requests
+        assert faulty.heads[0].startswith("POST /v1/chat/completions ")
         assert request == {
             "model": "m",
             "messages": [{"role": "system", "content": "be just"}, {"role": "user", "content": "how good?"}],
@@ -216,33 +214,33 @@ def test_the_request_is_what_was_asked_for() -> None:
             "seed": 2,
             "chat_template_kwargs": {"enable_thinking": False},
         }
-        assert "authorization" not in rude.heads[0].lower()
+        assert "authorization" not in faulty.heads[0].lower()
 
 
-def test_the_key_goes_to_the_server_and_nowhere_else(
+def test_key_is_sent_only_to_the_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("SOME_KEY", KEY)
-    told = http(400, json.dumps({"error": {"message": f"{'who' * 60} is {KEY}?"}}).encode())
+    quoting = http(400, json.dumps({"error": {"message": f"{'who' * 60} is {KEY}?"}}).encode())
     echo = http(200, completion(f"{KEY}\n7"))
     denied = http(401, json.dumps({"error": {"message": f"wrong key {KEY}"}}).encode())
     moved = http(302, b"", "Location: http://127.0.0.1:9/v1")
-    with FaultyServer(FINE, told, moved, echo, denied) as rude:
-        judge = server(rude.url, api_key_env="SOME_KEY", cache=str(tmp_path), concurrency=1)
+    with FaultyServer(FINE, quoting, moved, echo, denied) as faulty:
+        judge = server(faulty.url, api_key_env="SOME_KEY", cache=str(tmp_path), concurrency=1)
         ask(judge, asked(4))
         with pytest.raises(PartError, match=r"rejects every request: status 401.*•••") as denial:
             ask(judge, [Query("", "another", last_line)])
-        assert all(f"Bearer {KEY}" in head for head in rude.heads)
-        assert len(rude.heads) == 5
+        assert all(f"Bearer {KEY}" in head for head in faulty.heads)
+        assert len(faulty.heads) == 5
     written = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
     assert "7" in written
     assert KEY[:9] not in caplog.text + written + str(denial.value) + repr(judge.spec) + judge.spec.model_dump_json()
 
 
-def test_a_judge_who_is_gone_ends_the_run() -> None:
-    with FaultyServer(http(500, b""), FINE, http(500, b"on fire")) as rude:
-        judge = server(rude.url, retries=0, give_up=2)
+def test_unavailable_judge_ends_the_run() -> None:
+    with FaultyServer(http(500, b""), FINE, http(500, b"on fire")) as faulty:
+        judge = server(faulty.url, retries=0, give_up=2)
         assert ask(judge, asked()) == [Answer(None, "status 500")]
         assert ask(judge, asked()) == [Answer(7.0)]  # the count starts again
         assert ask(judge, asked()) == [Answer(None, "status 500")]

@@ -1,4 +1,4 @@
-"""Every input that breaks verifiers gets the score it deserves, in time. MISSED names those that do not."""
+"""Adversarial inputs get their correct score in time, except those in MISSED."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rlm_math.measured.adversarial_cases import CASES, Case, box
 from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 
 MISSED: set[str] = set()
-"""Right answers that score 0: a handful at most."""
+"""Correct answers that score 0."""
 
-MAX_LENGTH = 4.0
-"""Seconds one answer may take: the limit of 2.5, and what killing costs."""
+HANG = 120.0
+"""A hang guard only: the timeout of one answer is 2.5 s, and a verifier that ignores it never returns."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,49 +22,49 @@ def warm() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_it_gets_what_it_deserves_in_time(case: Case) -> None:
-    for attempt in range(3):  # a busy machine is late now and then, a verifier that hangs every time
-        start = time.perf_counter()
-        (score,) = math_accuracy([case.completion], [case.gold])
-        took = time.perf_counter() - start
-        assert score == (0.0 if case.name in MISSED else case.expected), attempt
-        if took < MAX_LENGTH:
-            break
-    assert took < MAX_LENGTH
+def test_adversarial_input_gets_its_score(case: Case) -> None:
+    start = time.monotonic()
+    (score,) = math_accuracy([case.completion], [case.gold])
+    assert score == (0.0 if case.name in MISSED else case.expected)
+    assert time.monotonic() - start < HANG
 
 
-def test_what_is_missed_is_a_handful_of_right_ones() -> None:
+def test_missed_inputs_are_few_and_correct() -> None:
     right = {case.name for case in CASES if case.expected}
     assert right >= MISSED
     assert len(MISSED) <= 5
 
 
-@pytest.mark.parametrize(("gold", "said"), RIGHT)
-def test_the_same(gold: str, said: str) -> None:
-    assert math_accuracy([box(said)], [gold]) == [1.0]
+@pytest.mark.parametrize(("gold", "answer_text"), RIGHT)
+def test_equal_pairs(gold: str, answer_text: str) -> None:
+    assert math_accuracy([box(answer_text)], [gold]) == [1.0]
 
 
-@pytest.mark.parametrize(("gold", "said"), WRONG)
-def test_not_the_same(gold: str, said: str) -> None:
-    assert math_accuracy([box(said)], [gold]) == [0.0]
+@pytest.mark.parametrize(("gold", "answer_text"), WRONG)
+def test_different_pairs(gold: str, answer_text: str) -> None:
+    assert math_accuracy([box(answer_text)], [gold]) == [0.0]
 
 
 @pytest.mark.parametrize(("gold", "text"), COMMITTED)
-def test_committed(gold: str, text: str) -> None:
+def test_final_answer_is_found(gold: str, text: str) -> None:
     assert math_accuracy([text], [gold]) == [1.0]
 
 
 @pytest.mark.parametrize(("gold", "text"), UNCOMMITTED)
-def test_not_committed(gold: str, text: str) -> None:
+def test_no_unambiguous_final_answer(gold: str, text: str) -> None:
     assert math_accuracy([text], [gold]) == [0.0]
 
 
-def test_white_space_and_sizes_change_nothing() -> None:
-    pairs = [(gold, said) for gold, said in RIGHT if " " not in said and "\\text" not in said and said.isascii()]
-    spaced = [box(f"\\displaystyle \\; {said} \\,") for _, said in pairs]
+def test_spacing_commands_are_ignored() -> None:
+    pairs = [
+        (gold, answer_text)
+        for gold, answer_text in RIGHT
+        if " " not in answer_text and "\\text" not in answer_text and answer_text.isascii()
+    ]
+    spaced = [box(f"\\displaystyle \\; {answer_text} \\,") for _, answer_text in pairs]
     assert math_accuracy(spaced, [gold for gold, _ in pairs]) == [1.0] * len(pairs)
 
 
-def test_an_answer_is_its_own_answer() -> None:
+def test_answer_equals_itself() -> None:
     references = sorted({gold for gold, _ in RIGHT + WRONG})
     assert math_accuracy([box(gold) for gold in references], references) == [1.0] * len(references)

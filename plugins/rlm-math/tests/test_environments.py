@@ -1,4 +1,4 @@
-"""Data sets: local files of the same shape as each preset's, read, checked and held out."""
+"""Data sets: local files in each preset's format are parsed, checked and split."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
 }
 
 
-def written(folder: Path, rows: list[dict[str, Any]]) -> str:
+def write_table(folder: Path, rows: list[dict[str, Any]]) -> str:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
 
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))
-def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
+def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
     rows, expected = SHAPES[name]
-    environment_spec = ENVIRONMENTS[name](path=written(tmp_path, rows))
+    environment_spec = ENVIRONMENTS[name](path=write_table(tmp_path, rows))
     assert [(row["problem"], row["answer"]) for row in environment_spec.train] == expected
     (message,) = environment_spec.train[0]["prompt"]
     assert message == {"role": "user", "content": f"{expected[0][0]}\n\n{INSTRUCTION}"}
@@ -92,9 +92,9 @@ def test_a_preset_reads_its_shape(name: str, tmp_path: Path) -> None:
     assert "generations" not in environment_spec.train[0]
 
 
-def test_the_processed_dapo_too(tmp_path: Path) -> None:
+def test_processed_dapo_format(tmp_path: Path) -> None:
     environment_spec = ENVIRONMENTS["dapo_17k"](
-        path=written(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}])
+        path=write_table(tmp_path, [{"prompt": "What is 17 + 17?", "solution": "34"}])
     )
     assert (environment_spec.train[0]["problem"], environment_spec.train[0]["answer"]) == ("What is 17 + 17?", "34")
 
@@ -102,8 +102,8 @@ def test_the_processed_dapo_too(tmp_path: Path) -> None:
 TABLE = [{"problem": f"What is {n}/7?", "answer": f"\\frac{{{n}}}{{7}}"} for n in range(1, 40)]
 
 
-def test_answers_that_cannot_be_read_are_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = written(tmp_path, [*TABLE, {"problem": "Broken?", "answer": r"\frac{1}{"}])
+def test_unparseable_answers_are_removed_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_table(tmp_path, [*TABLE, {"problem": "Broken?", "answer": r"\frac{1}{"}])
     assert len(ENVIRONMENTS["math_table"](path=path).train) == 39
     assert r"row 39: '\\frac{1}{'" in caplog.text
     assert len(ENVIRONMENTS["math_table"](path=path, check=False).train) == 40
@@ -111,26 +111,26 @@ def test_answers_that_cannot_be_read_are_left_out_and_named(tmp_path: Path, capl
         ENVIRONMENTS["math_table"](path=path, unreadable=0.0)
 
 
-def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
-    environment_spec = ENVIRONMENTS["math_table"](path=written(tmp_path, [*TABLE, *TABLE]), test_rows=9)
+def test_held_out_problems_are_not_in_training(tmp_path: Path) -> None:
+    environment_spec = ENVIRONMENTS["math_table"](path=write_table(tmp_path, [*TABLE, *TABLE]), test_rows=9)
     tested = {row["problem"] for row in environment_spec.test}
     assert (len(environment_spec.train), len(tested)) == (30, 9)
     assert not tested & {row["problem"] for row in environment_spec.train}
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "error_text"),
     [
         ({"question": "?", "answer": "1"}, "requires the column 'problem'"),
         ({"problem": "?", "answer": ""}, "has an answer"),
     ],
 )
-def test_another_shape_is_told(row: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=told):
-        ENVIRONMENTS["math_table"](path=written(tmp_path, [row]))
+def test_other_formats_are_recipe_errors(row: dict[str, Any], error_text: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=error_text):
+        ENVIRONMENTS["math_table"](path=write_table(tmp_path, [row]))
 
 
-def test_a_table_needs_a_path() -> None:
+def test_path_is_required() -> None:
     with pytest.raises(RecipeError, match="expected a data set"):
         ENVIRONMENTS["math_table"]()
 
@@ -138,7 +138,7 @@ def test_a_table_needs_a_path() -> None:
 test_laws_of_fraction_sums = conformance("rlm_environments", fraction_sums)
 
 
-def test_the_demonstrations_of_fraction_sums_are_as_right_as_they_should_be() -> None:
+def test_slip_sets_the_error_rate_of_demonstrations() -> None:
     for slip, least, most in ((0.0, 1.0, 1.0), (0.5, 0.4, 0.6)):
         rows = fraction_sums(train_rows=400, slip=slip).train
         scores = math_accuracy([row["demonstration"] for row in rows], [row["answer"] for row in rows])

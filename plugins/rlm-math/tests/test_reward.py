@@ -1,4 +1,4 @@
-"""math_accuracy: the laws of rewards, each knob by an example, and data sets' answers that cannot be read."""
+"""math_accuracy: contract, an example per knob, and unparseable references."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ KNOBS: list[tuple[dict[str, Any], str, str, float, float]] = [
 
 
 @pytest.mark.parametrize(("knobs", "gold", "text", "before", "after"), KNOBS)
-def test_a_knob(knobs: dict[str, Any], gold: str, text: str, before: float, after: float) -> None:
+def test_knob(knobs: dict[str, Any], gold: str, text: str, before: float, after: float) -> None:
     assert math_accuracy([text], [gold]) == [before]
     assert math_accuracy([text], [gold], **knobs) == [after]
 
 
 @pytest.mark.parametrize("gold", [None, float("nan"), "", "  ", "$$", r"\frac{1}{", "\u200b"])
-def test_a_row_whose_answer_cannot_be_read_is_not_scored(gold: object) -> None:
+def test_unparseable_reference_is_not_scored(gold: object) -> None:
     assert math_accuracy([r"\boxed{4}", "nothing", rf"\boxed{{{gold}}}"], [gold] * 3) == [None] * 3
 
 
-@pytest.mark.parametrize(("gold", "said"), [(4, "4"), (4.0, "4"), (0.5, r"\frac12"), (True, "True")])
-def test_an_answer_need_not_be_text(gold: object, said: str) -> None:
-    assert math_accuracy([f"\\boxed{{{said}}}"], [gold]) == [1.0]
+@pytest.mark.parametrize(("gold", "answer_text"), [(4, "4"), (4.0, "4"), (0.5, r"\frac12"), (True, "True")])
+def test_reference_may_be_a_number(gold: object, answer_text: str) -> None:
+    assert math_accuracy([f"\\boxed{{{answer_text}}}"], [gold]) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_an_answer_need_not_be_text(gold: object, said: str) -> None:
         ("2^{10}", "1024", "2"),
     ],
 )
-def test_bare_answers_are_not_cut_to_their_first_number(gold: str, right: str, wrong: str) -> None:
+def test_references_without_box_are_parsed_completely(gold: str, right: str, wrong: str) -> None:
     texts = [f"\\boxed{{{right}}}", f"\\boxed{{{wrong}}}"]
     assert math_accuracy(texts, [gold] * 2) == [1.0, 0.0]
 
 
-def test_what_came_too_late_is_counted() -> None:
+def test_late_answers_are_logged() -> None:
     logged: dict[str, float] = {}
     bomb = r"\boxed{((2^{1000})^{1000})^{1000}}"
     scores = math_accuracy([bomb, bomb, r"\boxed{\sqrt{1}}"], ["1"] * 3, logged.__setitem__, seconds=0.5)

@@ -1,6 +1,6 @@
-"""Functions that a recipe might name."""
+"""Functions whose addresses recipes use."""
 
 
-def as_long(said: list[str], wanted: int = 2) -> list[float]:
-    """1 for a step of so many characters."""
-    return [float(len(text) == wanted) for text in said]
+def as_long(texts: list[str], wanted: int = 2) -> list[float]:
+    """Return 1 for each step of `wanted` characters, else 0."""
+    return [float(len(text) == wanted) for text in texts]

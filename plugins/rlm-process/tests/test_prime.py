@@ -1,4 +1,4 @@
-"""PRIME by hand: what the second model says, what it learns, and what is made of it."""
+"""PRIME by hand: rewards, updates and advantages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlm_plugins.testing import toy_policy as bench
 PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
 COMPLETIONS = [[2, 3, 4], [5, 1], [6, 7], [8]]
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]]).bool()
-"""The last token of the second row is somebody else's; one more column is padding."""
+"""The last token of the second completion is an observation; the last column is padding."""
 OUTCOME = torch.tensor([1.0, 0.0, 0.25, torch.nan], dtype=torch.float64)
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A policy of its own for each test."""
+    """Return a new policy for each test."""
     made = bench.policy.__wrapped__()
     monkeypatch.setattr(bench, "policy", lambda: made)
     return made
@@ -36,14 +36,14 @@ def reference(host: Any) -> torch.Tensor:
         return torch.nn.functional.pad(bench.read(PROMPTS, COMPLETIONS), (0, 1))
 
 
-def met(host: Any, **knobs: Any) -> ImplicitReward:
+def set_up(host: Any, **knobs: Any) -> ImplicitReward:
     made = ImplicitReward(batch_size=2, **knobs)
     made.setup(host, {})
     return made
 
 
-def taught(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:
-    told: dict[str, float] = {}
+def update_logs(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:
+    logged: dict[str, float] = {}
     given = {
         "mask": MASK,
         "named_rewards": {"accuracy": OUTCOME},
@@ -53,18 +53,18 @@ def taught(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:
         "completion_ids": COMPLETIONS,
         "logprobs_of": bench.read,
         "step": 0,
-        "log": lambda name, x: told.update({name.removeprefix("implicit_reward/"): float(x)}),
+        "log": lambda name, x: logged.update({name.removeprefix("implicit_reward/"): float(x)}),
     }
     part.update(**given | changes)
-    return told
+    return logged
 
 
-def said(part: ImplicitReward, host: Any) -> torch.Tensor:
+def rewards_of(part: ImplicitReward, host: Any) -> torch.Tensor:
     return part(MASK, reference(host), PROMPTS, COMPLETIONS, bench.read)
 
 
-class Plain:
-    """The same model, cross-entropy and AdamW in plain PyTorch: LoRA written out, on a copy of the base."""
+class Reference:
+    """Reference implementation in plain PyTorch: explicit LoRA, cross-entropy and AdamW on a copy of the base."""
 
     def __init__(self, host: Any, part: ImplicitReward, beta: float, rate: float, most: float) -> None:
         self.host, self.beta, self.most = host, beta, most
@@ -92,38 +92,38 @@ class Plain:
         return loss.item(), norm.item()
 
 
-def test_it_says_and_learns_what_plain_pytorch_does(host: Any) -> None:
+def test_rewards_and_updates_match_plain_pytorch(host: Any) -> None:
     """Three steps, one of them clipped: rewards, loss, gradient and weights."""
-    part = met(host, beta=2.0, learning_rate=0.05, max_grad_norm=0.2)
-    plain = Plain(host, part, 2.0, 0.05, 0.2)
-    assert not said(part, host).any(), "a new one says what the base says"
+    part = set_up(host, beta=2.0, learning_rate=0.05, max_grad_norm=0.2)
+    plain = Reference(host, part, 2.0, 0.05, 0.2)
+    assert not rewards_of(part, host).any(), "a new one says what the base says"
     for _ in range(3):
-        told, (loss, norm) = taught(part, host), plain.learn()
-        assert told["loss"] == pytest.approx(loss, rel=1e-9)
-        assert told["norm"] == pytest.approx(norm, rel=1e-9)
-        torch.testing.assert_close(said(part, host), plain.rewards(), rtol=1e-9, atol=1e-12)
-    assert said(part, host).abs().max() > 1e-3
-    assert not said(part, host)[~MASK].any()
+        logged, (loss, norm) = update_logs(part, host), plain.learn()
+        assert logged["loss"] == pytest.approx(loss, rel=1e-9)
+        assert logged["norm"] == pytest.approx(norm, rel=1e-9)
+        torch.testing.assert_close(rewards_of(part, host), plain.rewards(), rtol=1e-9, atol=1e-12)
+    assert rewards_of(part, host).abs().max() > 1e-3
+    assert not rewards_of(part, host)[~MASK].any()
 
 
-def test_cross_entropy_before_anything_is_learned(host: Any) -> None:
-    assert taught(met(host), host)["loss"] == pytest.approx(math.log(2))
+def test_cross_entropy_of_a_new_adapter(host: Any) -> None:
+    assert update_logs(set_up(host), host)["loss"] == pytest.approx(math.log(2))
     beyond = {"accuracy": torch.tensor([7.0, -1.0, 0.0, 1.0], dtype=torch.float64)}
-    expected = met(host)
-    taught(expected, host, named_rewards={"accuracy": beyond["accuracy"].clamp(0, 1)})
-    found = met(host)
-    taught(found, host, named_rewards=beyond)
-    assert torch.equal(said(found, host), said(expected, host)), "labels lie between 0 and 1"
+    expected = set_up(host)
+    update_logs(expected, host, named_rewards={"accuracy": beyond["accuracy"].clamp(0, 1)})
+    found = set_up(host)
+    update_logs(found, host, named_rewards=beyond)
+    assert torch.equal(rewards_of(found, host), rewards_of(expected, host)), "labels lie between 0 and 1"
 
 
-def test_rows_that_teach_nothing(host: Any) -> None:
-    part = met(host, learning_rate=0.1)
-    assert taught(part, host, mask=torch.zeros_like(MASK)) == {}
-    assert not said(part, host).any()
-    whole, dropped = met(host, learning_rate=0.1), met(host, learning_rate=0.1)
+def test_uninformative_completions_are_not_trained_on(host: Any) -> None:
+    part = set_up(host, learning_rate=0.1)
+    assert update_logs(part, host, mask=torch.zeros_like(MASK)) == {}
+    assert not rewards_of(part, host).any()
+    whole, dropped = set_up(host, learning_rate=0.1), set_up(host, learning_rate=0.1)
     keep = [0, 1]
-    taught(dropped, host, mask=MASK & torch.tensor([1, 1, 0, 0]).bool().unsqueeze(1))
-    taught(
+    update_logs(dropped, host, mask=MASK & torch.tensor([1, 1, 0, 0]).bool().unsqueeze(1))
+    update_logs(
         whole,
         host,
         mask=MASK[keep],
@@ -133,26 +133,26 @@ def test_rows_that_teach_nothing(host: Any) -> None:
         prompt_ids=PROMPTS[:2],
         completion_ids=COMPLETIONS[:2],
     )
-    torch.testing.assert_close(said(whole, host), said(dropped, host), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(rewards_of(whole, host), rewards_of(dropped, host), rtol=1e-9, atol=1e-12)
 
 
-def test_it_learns_to_tell_right_from_wrong(host: Any) -> None:
-    """Pairs are told before they are learned from: half of them at first, since all sums are 0."""
-    part = met(host, beta=1.0, learning_rate=0.1, max_grad_norm=0.0)
-    told = [taught(part, host)["pairs"] for _ in range(12)]
-    assert told[0] == 0.5
-    assert told[-1] == 1.0
+def test_update_separates_correct_from_wrong(host: Any) -> None:
+    """`pairs` is measured before the update: ½ at first, since all sums are 0."""
+    part = set_up(host, beta=1.0, learning_rate=0.1, max_grad_norm=0.0)
+    logged = [update_logs(part, host)["pairs"] for _ in range(12)]
+    assert logged[0] == 0.5
+    assert logged[-1] == 1.0
 
 
-def test_who_has_met_nobody(host: Any) -> None:
+def test_policy_is_required(host: Any) -> None:
     part = ImplicitReward()
     assert part.state_dict() == {}
     part.load_state_dict({})
     with pytest.raises(PartError, match="requires a policy"):
-        said(part, host)
+        rewards_of(part, host)
 
 
-def test_pairs_by_hand() -> None:
+def test_ranking_accuracy_by_hand() -> None:
     x = torch.tensor([0.1, 0.2, 0.2, 0.9, 5.0])
     outcome, group = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]), torch.tensor([4, 4, 4, 4, 1])
     assert ranking_accuracy(x, outcome, group) == pytest.approx((1 + 0.5 + 1 + 1) / 4)
@@ -164,7 +164,7 @@ def test_pairs_by_hand() -> None:
 
 
 def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bool) -> list[list[float]]:
-    """The advantage of PRIME for one group, sum by sum."""
+    """Compute PRIME's advantage of one group with explicit loops."""
     n, mean_values = len(o), [sum(row) / len(row) for row in rho]
     found = []
     for i, row in enumerate(rho):
@@ -180,7 +180,7 @@ def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bo
 
 @pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_advantage_is_its_sums(gamma: float, stretched: bool) -> None:
+def test_advantage_matches_explicit_sums(gamma: float, stretched: bool) -> None:
     o, rho = [1.0, 0.0, 0.0, 1.0], [[0.3, -0.1, 0.2], [0.05], [-0.4, 0.25], [0.0, 0.1, 0.6]]
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).bool()  # a hole in the last row
     dense = torch.zeros(4, 4, dtype=torch.float64)
@@ -192,14 +192,14 @@ def test_the_advantage_is_its_sums(gamma: float, stretched: bool) -> None:
     assert not found[~mask].any()
 
 
-def test_nothing_dense_is_leave_one_out() -> None:
+def test_without_dense_rewards_it_is_leave_one_out() -> None:
     rewards, group = torch.tensor([1.0, 0.0, 0.5, 2.0, 9.0]), torch.tensor([0, 1, 0, 1, 2])
     mask = torch.ones(5, 2, dtype=torch.bool)
     found = outcome_and_process(rewards, group, mask)
     assert torch.equal(found, leave_one_out(rewards, group).unsqueeze(1).expand(5, 2))
 
 
-def test_a_row_without_tokens_is_no_baseline() -> None:
+def test_empty_completion_is_not_in_the_baseline() -> None:
     dense, group = torch.tensor([[0.5, 0.5], [0.25, 0.25], [0.0, 0.0]]), torch.zeros(3).long()
     mask = torch.tensor([[1, 1], [1, 1], [0, 0]]).bool()
     found = outcome_and_process(dense.sum(1), group, mask, dense)

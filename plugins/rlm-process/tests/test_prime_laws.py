@@ -1,4 +1,4 @@
-"""The laws of PRIME's parts, and of its row."""
+"""Contract tests of PRIME's parts and algorithm."""
 
 import pytest
 from rlm_process.implicit_reward import ImplicitReward

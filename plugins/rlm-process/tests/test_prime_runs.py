@@ -1,4 +1,4 @@
-"""PRIME as it is trained: killed and resumed, on two processes, and refused where it cannot stand."""
+"""Training with PRIME: resume, two processes, and rejected configurations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("registered")]
 
 
 def recipe(folder: Path, **changes: Any) -> Path:
-    """The second stage alone, tiny, on completions and rewards that no chance decides."""
+    """Write the second stage alone, tiny, with deterministic completions and rewards."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scores.py").write_text(SCORES)
     body = yaml.safe_load(RECIPE.read_text())
@@ -86,7 +86,7 @@ def torch_on_one_thread() -> None:
 
 
 @pytest.mark.usefixtures("torch_on_one_thread")
-def test_resumed_it_is_the_same_and_two_processes_learn_what_one_does(tmp_path: Path) -> None:
+def test_resume_is_exact_and_two_processes_match_one(tmp_path: Path) -> None:
     file = recipe(tmp_path)
     stage = train(file, tmp_path / "run")
     before, whole, said = (stage / "adapter/adapter_model.safetensors").read_bytes(), remembered(stage), logged(stage)
@@ -120,7 +120,7 @@ def _on_two(file: Path, folder: Path) -> Path:
     return folder / "01-prime"
 
 
-def test_without_an_adapter_it_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_full_fine_tuning_is_rejected_before_loading(tmp_path: Path) -> None:
     file = recipe(tmp_path, model={"name": "scratch"})
     done = CliRunner().invoke(app, ["check", str(file)])
     assert done.exit_code != 0
@@ -128,7 +128,7 @@ def test_without_an_adapter_it_is_refused_before_anything_is_loaded(tmp_path: Pa
     assert "shapers[0]" in done.output
 
 
-def test_the_recipe_is_checked_and_explained() -> None:
+def test_recipe_passes_check_and_explain() -> None:
     done = CliRunner().invoke(app, ["check", str(RECIPE)])
     assert done.exit_code == 0, done.output
     assert "ρᵢₜ = 0.05 (log π_φ(yₜ) − log π_ref(yₜ))" in done.output

@@ -1,4 +1,4 @@
-"""Process reward models of both kinds, made here: loaded from a folder, read step by step, aggregated."""
+"""Process reward models of both kinds: loading, scores per step, aggregation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @cache
 def folder(kind: str) -> str:
-    """A model with random weights, large enough that steps differ; in float64, so that no law fails by rounding."""
+    """Save a model with large random weights, in float64, so that no contract test fails by rounding."""
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_labels": 1 if kind == "one" else 2}
     with torch.random.fork_rng(devices=[]):
@@ -61,7 +61,7 @@ def folder(kind: str) -> str:
 
 
 def read(kind: str, text: str) -> torch.Tensor:
-    """Logits of every token, alone and without padding, by transformers itself."""
+    """Return the logits of every token of one unpadded text, by transformers."""
     model = KINDS[kind].from_pretrained(folder(kind), dtype="auto").eval()
     return model(input_ids=torch.tensor([tokenizer()(text)["input_ids"]])).logits[0].detach()
 
@@ -70,7 +70,7 @@ LINES = step_cutter("lines", tokenizer(), where="steps")
 
 
 @pytest.mark.parametrize("kind", ["labels", "words", "one"])
-def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
+def test_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
     scorer = StepScorer(*load_cached(folder(kind), "cpu"), separator="\n", words=("+", "-"), longest=60, batch_size=2)
     steps = ["1+1=2\n", "2+2=5\n\n", "9"]
     text = "1+1?" + "1+1=2\n2+2=5\n9\n"
@@ -93,7 +93,7 @@ def test_the_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
     assert len({round(x, 3) for x in found[0]}) > 1
 
 
-def test_what_is_too_long_is_not_read() -> None:
+def test_steps_beyond_the_limit_score_zero() -> None:
     scorer = StepScorer(
         *load_cached(folder("labels"), "cpu"), separator="\n", words=("+", "-"), longest=8, batch_size=2
     )
@@ -104,8 +104,8 @@ def test_what_is_too_long_is_not_read() -> None:
     assert scorer.scores([scorer.encode("1+1?" * 9, ["1"])]) == [[0.0]]
 
 
-def test_a_separator_that_can_be_seen() -> None:
-    """White space between steps stays, behind it."""
+def test_visible_separator() -> None:
+    """White space between steps follows the separator."""
     scorer = StepScorer(
         *load_cached(folder("words"), "cpu"), separator=" a", words=("+", "-"), longest=60, batch_size=2
     )
@@ -124,14 +124,14 @@ def test_steps_of_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("over", "expected"), [("min", 0.25), ("product", 0.1), ("last", 0.8), ("mean", 1.55 / 3)])
-def test_one_number_of_an_answer(over: Any, expected: float) -> None:
+def test_aggregation(over: Any, expected: float) -> None:
     assert aggregate([0.5, 0.25, 0.8], over) == pytest.approx(expected)
     assert aggregate([], over) == 0.0
 
 
 @pytest.mark.parametrize("kind", ["labels", "words"])
-def test_as_a_reward_and_step_by_step(kind: str) -> None:
-    """Both say the same of the same answer, whatever the policy's tokens are."""
+def test_reward_and_shaper_agree(kind: str) -> None:
+    """Both give the same scores for the same text, independent of the policy's tokenizer."""
     reward = ProcessReward(path=folder(kind), over="product")
     dense = ProcessRewards(path=folder(kind), weight=2.0)
     ids = [[*tokenizer()(text)["input_ids"], 1] for text in (SOLUTION, "5", "")]
@@ -146,8 +146,8 @@ def test_as_a_reward_and_step_by_step(kind: str) -> None:
     assert scores == pytest.approx([found[0][places].prod().item(), found[1].sum().item(), 0.0], abs=1e-6)
 
 
-def test_in_a_world_that_answers_it_reads_the_policys_words_alone() -> None:
-    """``1+1=2`` of the policy, a line of the world, ``5`` of the policy: two steps, the world in neither."""
+def test_observations_are_not_scored() -> None:
+    """``1+1=2`` of the policy, an observation, ``5`` of the policy: two steps, without the observation."""
     said, heard, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
     ids = [[*said, *heard, *more]]
     mask = torch.tensor([[True] * len(said) + [False] * len(heard) + [True] * len(more)])
@@ -159,7 +159,7 @@ def test_in_a_world_that_answers_it_reads_the_policys_words_alone() -> None:
     assert found.count_nonzero() == 2
 
 
-def test_what_is_no_process_reward_model(tmp_path: Path) -> None:
+def test_other_models_are_recipe_errors(tmp_path: Path) -> None:
     assert model_kind(folder("labels")) == "TokenClassification"
     with pytest.raises(RecipeError, match=r"not a process reward model(.|\n)*reward `reward_model`"):
         ProcessReward(path=folder("whole")).check()

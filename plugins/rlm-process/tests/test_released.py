@@ -40,18 +40,18 @@ def test_the_advantage_of_prime(case: dict[str, Any]):
 
 
 @pytest.mark.parametrize("case", SAID["prime"])
-def test_what_prime_learns_from(case: dict[str, Any]):
+def test_prime_loss(case: dict[str, Any]):
     outcome, dense, _, _ = rows(case)
     assert _cross_entropy(dense.sum(1), outcome.clamp(0, 1)).item() == pytest.approx(case["loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize("case", SAID["vine"])
-def test_the_credit_of_a_step(case: dict[str, Any]):
+def test_step_advantages(case: dict[str, Any]):
     values = case["values"][: len(case["step_rewards"])]
     assert step_advantages(case["step_rewards"], values) == pytest.approx(case["advantages"])
 
 
-def test_the_nodes_of_a_tree():
+def test_tree_nodes():
     x, y, z, leaf = 1, 2, 3, 9
     ids, rewards = [[x, leaf], [y, 4], [y, 5], [y, 6], [z, leaf]], torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0])
     found = tree(rewards, ids, torch.zeros(5).long(), torch.ones(5, 2).bool()).tolist()

@@ -1,4 +1,4 @@
-"""Sampled values: of a world in which every value can be counted out, they come as close as chance allows."""
+"""Sampled values against exact ones in an environment that can be enumerated."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CHANCE = {1: 0.5, 2: 0.3, 3: 0.2}
 
 
 def worth(row: Sequence[int]) -> float:
-    """Paid for three different tokens, half for a pair of ones at the end."""
+    """Return 1 for three different tokens, ½ for a final pair of ones."""
     return 1.0 if len({*row}) == 3 else 0.5 if row[-2:] == (1, 1) else 0.0
 
 
 @cache
 def exact(prefix: tuple[int, ...]) -> float:
-    """The value of a state by counting out: every ending, by its probability."""
+    """Return the exact value of a state: all continuations, weighted by probability."""
     total = 0.0
     for rest in product(CHANCE, repeat=LENGTH - len(prefix)):
         p = 1.0
@@ -37,7 +37,7 @@ def exact(prefix: tuple[int, ...]) -> float:
 
 
 class Policy:
-    """Draws tokens by their chances; counts what it was asked for."""
+    """A policy with fixed token probabilities that counts its calls."""
 
     def __init__(self, seed: int = 0) -> None:
         self._dice = random.Random(seed)
@@ -57,8 +57,8 @@ def answers(policy: Policy, count: int) -> tuple[list[tuple[int, ...]], list[lis
     return rows, step_states([0] * count, rows, [[*range(1, LENGTH + 1)]] * count)
 
 
-def test_values_come_to_what_they_are():
-    """Four standard errors, of every state that was met; and with sixteen times the samples a quarter of the error."""
+def test_sampled_values_converge():
+    """Within four standard errors for every state; sixteen times the samples give a quarter of the error."""
     policy = Policy()
     _, before = answers(policy, 40)
     errors = []
@@ -71,7 +71,7 @@ def test_values_come_to_what_they_are():
     assert errors[1] < errors[0] / 8
 
 
-def test_advantages_come_to_the_differences_of_values():
+def test_advantages_converge_to_value_differences():
     policy = Policy()
     rows, before = answers(policy, 12)
     values = mean_values(sample_continuations(before, policy, continuations=2500))
@@ -83,8 +83,8 @@ def test_advantages_come_to_the_differences_of_values():
         )
 
 
-def test_the_part_says_the_same():
-    """The advantage itself, asked as a trainer asks it: K of 2500, steps of one token."""
+def test_vine_matches_the_sampled_values():
+    """The advantage with the trainer's data: K of 2500, steps of one token."""
     policy = Policy()
     rows = [policy.write() for _ in range(6)]
 
@@ -114,8 +114,8 @@ def test_the_part_says_the_same():
     torch.testing.assert_close(found, torch.tensor(exactly).diff(dim=1), atol=0.06, rtol=0.0)
 
 
-def test_the_step_that_matters_is_the_one_that_is_paid():
-    """After 1, 1, 1 a last 2 forgoes half a point; after 1, 3 the 2 is what was missing, and the rest is idle."""
+def test_advantage_is_on_the_decisive_step():
+    """After 1, 1, 1 a last 2 loses half a point; after 1, 3 the 2 completes the set, and later tokens do not matter."""
     policy = Policy()
     fatal, lucky = (1, 1, 1, 2), (1, 3, 2, 2)
     before = step_states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
@@ -129,7 +129,7 @@ def test_the_step_that_matters_is_the_one_that_is_paid():
     assert b[3] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_shared_states_are_asked_once():
+def test_shared_states_are_sampled_once():
     policy = Policy()
     rows = [(1, 1, 2, 2), (1, 1, 3, 2), (1, 1, 2, 2)]
     before = step_states([7, 7, 7], rows, [[2, 4]] * 3)
@@ -140,7 +140,7 @@ def test_shared_states_are_asked_once():
     assert len(other) == 4  # another group asks something else
 
 
-def test_where_no_reward_applies_nothing_is_known():
+def test_states_without_scores_have_no_value():
     before = step_states([0], [(1, 2)], [[1, 2]])
     found = mean_values(
         sample_continuations(

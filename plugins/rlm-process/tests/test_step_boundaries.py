@@ -1,4 +1,4 @@
-"""Steps end at tokens: nothing is lost, nothing is cut, and what is blank is no step."""
+"""Step boundaries: they partition the tokens, and no step is blank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES = ("lines", "paragraphs", "sentences", Pattern(pattern=";"), Every(every=3
 
 @cache
 def byte_level() -> Any:
-    """A tokenizer of bytes with some merges, so that tokens cut characters and characters cut tokens."""
+    """Return a byte-level tokenizer whose tokens and characters overlap."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -41,7 +41,7 @@ def byte_level() -> Any:
 
 @cache
 def with_spaces() -> Any:
-    """A tokenizer that drops the space in front of a text when it decodes, as SentencePiece does."""
+    """Return a tokenizer that drops a leading space when it decodes, as SentencePiece does."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -65,7 +65,7 @@ def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
 @pytest.mark.parametrize("tokenizer", [byte_level, with_spaces])
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(text=TEXTS, ended=st.booleans(), steps=st.sampled_from(RULES))
-def test_the_tokens_are_cut_once_each_and_where_the_text_says(tokenizer: Any, text: str, ended: bool, steps: Any):
+def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, steps: Any):
     made = tokenizer()
     ids = ids_of(made, text, ended=ended)
     said = token_texts(ids, made)
@@ -80,8 +80,8 @@ def test_the_tokens_are_cut_once_each_and_where_the_text_says(tokenizer: Any, te
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(lines=st.lists(st.text(alphabet="ab .é語", min_size=1).filter(str.strip), min_size=1, max_size=5))
-def test_lines_are_lines(lines: list[str]):
-    """One token per byte or merge: a step is its line, the break included; a token that holds the break ends it."""
+def test_lines(lines: list[str]):
+    """A step is a line including its break; the token with the break ends it."""
     made = byte_level()
     ids = ids_of(made, "\n".join(lines))
     said = token_texts(ids, made)
@@ -92,7 +92,7 @@ def test_lines_are_lines(lines: list[str]):
     assert "".join(steps) == "\n".join(lines)
 
 
-def test_a_token_that_holds_the_separator_and_more_ends_the_step():
+def test_token_with_separator_and_more_ends_the_step():
     assert match_ends(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
 
 
@@ -107,8 +107,8 @@ def test_steps_of_a_sum():
     assert found.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
 
 
-def test_what_the_world_says_is_in_no_step():
-    """``a⏎b`` of the policy, ``?⏎`` of the world, ``c⏎`` of the policy: b and c are two steps, the world's is none."""
+def test_observations_belong_to_no_step():
+    """``a⏎b`` of the policy, ``?⏎`` observed, ``c⏎`` of the policy: b and c are two steps, the observation is none."""
     ids = [1, 0, 2, 9, 0, 3, 0]
     own = torch.tensor([[True, True, True, False, False, True, True], [False] * 7])
 
@@ -121,7 +121,7 @@ def test_what_the_world_says_is_in_no_step():
     assert step_spans([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
 
 
-def test_an_end_token_alone_and_blank_lines_are_no_steps():
+def test_blank_lines_and_end_token_are_no_steps():
     made = byte_level()
     ids = ids_of(made, "\n\na\n \n\nb\n")
     found = cut("lines", ids, made)
@@ -136,7 +136,7 @@ def too_far(said: list[str]) -> list[int]:
     return [len(said) + 1]
 
 
-def test_a_rule_of_ones_own():
+def test_custom_rule():
     made = byte_level()
     ids = ids_of(made, "a b c d e")
     assert cut(f"{__file__}:two_thirds", ids, made) == [2 * len(ids) // 3, len(ids)]
@@ -145,9 +145,9 @@ def test_a_rule_of_ones_own():
 
 
 @pytest.mark.parametrize("steps", ["line", "no.such:rule", f"{__file__}:no_such", {"every": 0}, {"pattern": "("}])
-def test_who_names_no_rule_is_told_which_there_are(steps: Any):
-    with pytest.raises(ValueError) as told:  # noqa: PT011
+def test_unknown_rule_is_a_validation_error(steps: Any):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
         TypeAdapter(Steps).validate_python(steps)
     if isinstance(steps, str):
-        assert "'lines', 'paragraphs', 'sentences', {pattern: …}, {every: …} or a function" in str(told.value)
-        assert str(told.value).count("paragraphs") == 1
+        assert "'lines', 'paragraphs', 'sentences', {pattern: …}, {every: …} or a function" in str(error.value)
+        assert str(error.value).count("paragraphs") == 1

@@ -1,4 +1,4 @@
-"""The credit of steps: by hand, and against the sum it telescopes to."""
+"""Step advantages: by hand, and against the telescoped sum."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def test_by_hand(rewards: list[float], values: list[float | None], expected: lis
 
 
 @given(values=VALUES, last=st.sampled_from([0.0, 1.0]), data=st.data())
-def test_the_steps_add_up_to_what_was_earned_beyond_the_first_value(
-    values: list[float], last: float, data: st.DataObject
-):
+def test_advantages_telescope_to_return_minus_first_value(values: list[float], last: float, data: st.DataObject):
     rewards = data.draw(st.lists(st.sampled_from([0.0, 0.5]), min_size=len(values), max_size=len(values)))
     rewards[-1] += last
     assert sum(step_advantages(rewards, values)) == pytest.approx(sum(rewards) - values[0])

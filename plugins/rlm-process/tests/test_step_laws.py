@@ -1,4 +1,4 @@
-"""The laws of the house, for the parts that look at steps, nodes and turns."""
+"""Contract tests of the parts for steps, nodes and turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that were paid for, against all steps of their group."""
+"""`step_relative` against an oracle."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float,
         assert not found[i, len(row) :].any()
 
 
-def test_in_a_world_that_answers_the_steps_are_the_policys():
-    """Two turns of two tokens with one of the world between them: by two tokens that is two steps, and not three."""
+def test_multi_turn_steps_exclude_observations():
+    """Two turns of two tokens with an observation between them: two steps of two tokens, not three."""
     mask = torch.tensor([[True, True, False, True, True]] * 2)
     paid = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
     rows, two = [[5, 6, 9, 7, 8]] * 2, Every(every=2)

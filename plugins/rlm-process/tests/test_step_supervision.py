@@ -1,4 +1,4 @@
-"""A process reward model is trained: what it learns from, its loss, how it is judged, from labels to pay."""
+"""Training of a process reward model: examples, loss, evaluation, and use as a reward."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = ["trainer.per_device_train_batch_size=8"]
 
 
-def test_a_row_as_tokens():
-    """The label stands at the line break after its step; a step without label, or without text, teaches nothing."""
+def test_tokenize_example():
+    """The label is at the line break after its step; steps without label or text have none."""
     tokenizer = scratch(characters="0123456789;\n").tokenizer()
     reader = PRMTokenizer(tokenizer, separator="\n", longest=99)
     row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
@@ -42,8 +42,8 @@ def test_a_row_as_tokens():
     assert tokenize_example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
 
 
-def test_labels_that_are_truths_do_not_make_truths_of_the_rest():
-    """A data set keeps the type of a column that it has, and −100 as a truth value is true."""
+def test_boolean_labels_keep_the_unlabelled_value():
+    """A data set keeps a column's type, and −100 as a boolean is true."""
     tokenizer = scratch(characters="0123456789;\n").tokenizer()
     rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
     found = tokenize_examples(PRMTokenizer(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
@@ -51,7 +51,7 @@ def test_labels_that_are_truths_do_not_make_truths_of_the_rest():
     assert found.column_names == ["input_ids", "targets"]
 
 
-def test_rows_as_a_batch():
+def test_pad_collator():
     rows = [{"input_ids": [7, 8], "targets": [UNLABELLED, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
     found = {name: x.tolist() for name, x in PadCollator(3)(rows).items()}
     assert found == {
@@ -62,7 +62,7 @@ def test_rows_as_a_batch():
 
 
 def test_the_loss_and_its_gradient():
-    """σ(s) − y at each labelled token over their number in the whole optimiser step, nothing elsewhere."""
+    """σ(s) − y at each labelled token over their number in the optimizer step, zero elsewhere."""
     logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([[1.0, UNLABELLED, 0.25]], dtype=torch.float64)
     said = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
@@ -77,8 +77,8 @@ def test_the_loss_and_its_gradient():
     torch.testing.assert_close(cross_entropy(SimpleNamespace(logits=logits), labels).double(), by_hand * 5 / 2)
 
 
-def test_steps_are_told_apart_place_by_place():
-    """Against all pairs, one by one; who knows which questions are hard, or which places, earns nothing."""
+def test_pairwise_wins_compare_equal_positions():
+    """Against all pairs; knowing hard prompts or positions gives no advantage."""
     draw = random.Random(0)
     samples: list[dict[str, Any]] = [
         {
@@ -103,8 +103,8 @@ def test_steps_are_told_apart_place_by_place():
     assert pairwise_wins(questions) == [[]] * 4
 
 
-def test_what_is_saved_reads_like_what_was_trained(tmp_path: Path):
-    """A head with weights, on a policy: the same scores from the folder, by transformers' own class."""
+def test_saved_model_gives_the_same_scores(tmp_path: Path):
+    """The saved folder gives the same scores by transformers' own class."""
     source = scratch(hidden=32, layers=1, heads=2, intermediate=64)
     tokenizer, judge = source.tokenizer(), with_head(source.load(), "TokenClassification")
     assert not judge.score.weight.any()
@@ -134,8 +134,8 @@ def log(run: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
-def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The recipes of the folder as they stand, smaller; each finds what the one before has left."""
+def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The recipes of the folder, shortened; each uses the output of the previous one."""
     monkeypatch.chdir(tmp_path)
     tiny = [
         "model.hidden=32",
@@ -174,7 +174,7 @@ def test_from_labels_to_a_model_to_pay(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("registered")
-def test_it_is_trained_with_all_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lora_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("labels.jsonl").write_text('{"prompt": "1", "steps": ["1"], "labels": [true]}\n')
     Path("recipe.yaml").write_text(

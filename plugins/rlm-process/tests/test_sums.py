@@ -1,4 +1,4 @@
-"""Sums in lines: what is asked, what is right, and that nothing is tested that was trained on."""
+"""Sums in lines: prompts, correct lines, and the split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def problems(prompt: str) -> list[Problem]:
     return [Problem(*map(int, pair)) for pair in re.findall(r"(\d+)\+(\d+)", prompt)]
 
 
-def test_right_lines_are_what_the_columns_add_up_to():
+def test_correct_lines_are_column_sums():
     environment_spec = sums(count=5, train_rows=50, test_rows=20)
     for row in (*environment_spec.train, *environment_spec.test):
         encode = problems(row["prompt"][0]["content"])
@@ -36,7 +36,7 @@ def test_right_lines_are_what_the_columns_add_up_to():
     )
 
 
-def test_the_carry_may_be_written_down():
+def test_carries_knob():
     bare, written = (
         sums(count=2, digits=3, train_rows=50, slip=0.5),
         sums(count=2, digits=3, train_rows=50, slip=0.5, carries=True),
@@ -49,13 +49,13 @@ def test_the_carry_may_be_written_down():
             ]
 
 
-def test_no_sum_is_on_both_sides():
+def test_held_out_sums_are_not_in_training():
     environment_spec = sums(count=3, train_rows=300, test_rows=50)
     assert all(p.held_out for row in environment_spec.test for p in problems(row["prompt"][0]["content"]))
     assert not any(p.held_out for row in environment_spec.train for p in problems(row["prompt"][0]["content"]))
 
 
-def test_a_sloppy_hand_forgets_carries_and_nothing_else():
+def test_slip_only_forgets_carries():
     clean, sloppy = sums(train_rows=400, test_rows=0), sums(train_rows=400, test_rows=0, slip=0.5)
     lines = [
         (good, said, int(good[:2]) > 9)
@@ -79,12 +79,12 @@ def test_a_sloppy_hand_forgets_carries_and_nothing_else():
         ("", 0.0, 0.0),
     ],
 )
-def test_answers_that_are_tried(said: str, right: float, share: float):
+def test_right_lines(said: str, right: float, share: float):
     gold = [["12,13", "11,05"]]
     assert right_lines([said], gold) == [right]
     assert right_lines([said], gold, pay="share") == pytest.approx([share])
 
 
-def test_a_line_is_judged_by_its_place():
+def test_each_line_compares_by_position():
     assert each_line(["12,13\n", "12,13", "11,05"], ["12,13", "11,05"]) == [1.0, 0.0, 0.0]
     assert each_line([], ["12,13"]) == []

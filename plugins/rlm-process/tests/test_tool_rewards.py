@@ -1,4 +1,4 @@
-"""The rewards of turns that call tools, against sums by hand."""
+"""Rewards of turns with tool calls, by hand."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ test_laws_of_form = conformance("rlm_rewards", tool_format, columns=ANSWERS)
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", -3.0),
     ],
 )
-def test_calls_by_hand(said: str, score: float):
+def test_tool_calls_by_hand(said: str, score: float):
     assert tool_calls([said], [GOLD]) == [pytest.approx(score)]
 
 
-def test_the_same_tool_twice_is_matched_once_each():
+def test_repeated_calls_are_matched_once_each():
     gold = call(("f", {"x": 1}), ("f", {"x": 2}))
     assert tool_calls([call(("f", {"x": 2}), ("f", {"x": 1}))], [gold]) == [3.0]
     # Names 1/2; the first call of the reference takes the only one there is: parameters 1, values 0, of 5 points.
     assert tool_calls([call(("f", {"x": 2}))], [gold]) == [pytest.approx(6 * (0.5 + 1) / 5 - 3)]
 
 
-def test_where_no_tool_is_called_the_calls_say_nothing():
+def test_reference_without_calls_is_not_scored():
     assert tool_calls(["<response>No.</response>"], ["<response>Yes.</response>"]) == [None]
 
 
-def test_a_reference_that_nobody_could_match_is_refused() -> None:
+def test_malformed_reference_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"`answer` as JSON.*f\(1\)"):
         tool_calls([GOLD], ["<tool_call>f(1)</tool_call>"])
 
@@ -74,11 +74,11 @@ def test_a_reference_that_nobody_could_match_is_refused() -> None:
         ("<think>a</think>", False),
     ],
 )
-def test_form(said: str, right: bool):
+def test_tool_format(said: str, right: bool):
     assert tool_format([said], [GOLD]) == [float(right)]
 
 
-def test_form_of_an_answer_without_calls():
+def test_tool_format_without_calls():
     gold = "<response>Yes.</response>"
     assert tool_format(["<think>a</think><response>b</response>", "<think>a</think>"], [gold, gold]) == [1.0, 0.0]
     assert tool_format(["<think>a</think>", gold], ["", ""]) == [1.0, 0.0]

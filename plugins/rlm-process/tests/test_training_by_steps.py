@@ -1,4 +1,4 @@
-"""The rows in a training, from a recipe: what they ask of the machine it gives, and what they cost is in the log."""
+"""The algorithms in training, from a recipe: required data, and logged costs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SUMS = "{name: addition, digits: 1, test_rows: 2}"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the package is installed as pip would, and a reward lies that a model without any training can earn."""
+    """Create a folder with the installed package and a reward that an untrained model can get."""
     info = tmp_path / "rlm_process-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-process\nVersion: 0.1.0\n")
@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trained(
     folder: Path, algorithm: str, *, environment_spec: str = SUMS, reward: str = "sevens"
 ) -> list[dict[str, Any]]:
-    """The log of two steps."""
+    """Train for two steps and return the log."""
     (folder / "recipe.yaml").write_text(
         RECIPE.format(environment_spec=environment_spec, reward=reward, algorithm=algorithm)
     )
@@ -93,7 +93,7 @@ def column(log: list[dict[str, Any]], name: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_steps_are_valued_by_going_on_from_them(folder: Path):
+def test_vine_trains(folder: Path):
     knobs = "{steps: {every: 5}, continuations: 2, whiten: false}"
     log = trained(
         folder, f"{{name: vine_ppo, advantage: {knobs}, shapers: [{{name: step_labels, steps: {{every: 5}}}}]}}"
@@ -110,7 +110,7 @@ def test_steps_are_valued_by_going_on_from_them(folder: Path):
 
 
 @pytest.mark.slow
-def test_a_group_is_written_as_a_tree(folder: Path):
+def test_tree_trains(folder: Path):
     log = trained(folder, "{name: tree, rollouts: [{name: tree, steps: {every: 3}}]}")
     assert column(log, "sources/tree/share") == [1.0, 1.0]
     assert max(column(log, "advantage/nonzero")) > 0.5
@@ -121,7 +121,7 @@ def test_a_group_is_written_as_a_tree(folder: Path):
 
 
 @pytest.mark.slow
-def test_turns_are_paid_by_the_world_and_by_a_function(folder: Path):
+def test_turn_rewards_train(folder: Path):
     shapers = f"[by_turn, {{name: per_turn, by: '{folder}/scores.py:digits'}}]"
     reward = "{name: episode_return, weight: 0}"
     log = trained(folder, f"{{name: gigpo, shapers: {shapers}}}", environment_spec="asked_thrice", reward=reward)
@@ -133,7 +133,7 @@ def test_turns_are_paid_by_the_world_and_by_a_function(folder: Path):
 
 
 @pytest.mark.parametrize("name", ["steps"])
-def test_the_recipes_are_sound(folder: Path, name: str):
+def test_recipes_pass_check(folder: Path, name: str):
     recipe = Path(__file__).parents[1] / "recipes" / f"{name}.yaml"
     result = CliRunner().invoke(app, ["check", str(recipe)], catch_exceptions=False)
     assert result.exit_code == 0, result.output

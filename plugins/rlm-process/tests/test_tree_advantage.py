@@ -1,4 +1,4 @@
-"""Trees: read from token ids, weighed as by hand, and written so that they can be read."""
+"""Trees: reconstruction from token ids, advantages by hand, and the rollout source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def live(rows: list[list[int]]) -> torch.Tensor:
 
 
 def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[list[float]]:
-    """The same formula, by asking of every token who else came this way; nodes are where fewer still do."""
+    """Compute the formula with explicit loops over prefixes."""
 
     def through(prefix: list[int]) -> list[int]:
         return [j for j, row in enumerate(rows) if row[: len(prefix)] == prefix]
@@ -53,7 +53,7 @@ def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[l
     return found
 
 
-def test_a_tree_of_two_branches_one_of_which_forks():
+def test_tree_by_hand():
     """root → a: ¼, b → (b1: 1, b2: 0, b3 → (b31: 1, b32: ½))."""
     rows = [[5, 5, 5], [6, 1, 1], [6, 2, 1], [6, 3, 1], [6, 3, 2]]
     rewards = torch.tensor([0.25, 1.0, 0.0, 1.0, 0.5])
@@ -72,7 +72,7 @@ def test_a_tree_of_two_branches_one_of_which_forks():
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(rows=ROWS, others=ROWS, power=st.sampled_from([0.0, 0.5, 1.0]))
-def test_every_token_of_every_tree(rows: Any, others: Any, power: float):
+def test_tree_matches_the_oracle(rows: Any, others: Any, power: float):
     drawn = [*rows, *others]
     ids = [row for row, _ in drawn]
     rewards = torch.tensor([reward for _, reward in drawn], dtype=torch.float64)
@@ -84,14 +84,14 @@ def test_every_token_of_every_tree(rows: Any, others: Any, power: float):
         assert not found[row, len(line) :].any()
 
 
-def test_rows_that_share_nothing_are_seen_from_the_mean_twice():
+def test_without_shared_tokens_it_is_twice_the_centered_reward():
     rows = [[1, 4], [2, 4], [3, 4]]
     rewards, group = torch.tensor([1.0, 0.0, 0.25]), torch.zeros(3).long()
     expected = 2 * group_relative(rewards, group, scale="none").unsqueeze(1).expand(3, 2)
     torch.testing.assert_close(tree(rewards, rows, group, live(rows)), expected)
 
 
-def test_what_the_world_says_parts_the_ways_and_is_paid_nothing():
+def test_observations_separate_nodes_and_get_no_advantage():
     rows = [[1, 8, 3], [1, 9, 3]]
     mask = live(rows)
     mask[:, 1] = False
@@ -99,7 +99,7 @@ def test_what_the_world_says_parts_the_ways_and_is_paid_nothing():
     assert found.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
 
 
-def test_a_value_is_the_mean_of_the_leaves_below():
+def test_value_is_the_mean_of_the_leaves():
     rows = [[1, 1], [1, 2], [2, 1], [1, 1]]
     ids = pad_ids(rows, live(rows))
     found = tree_nodes(torch.tensor([1.0, 0.0, 0.0, 0.5]), ids, torch.zeros(4).long())
@@ -111,8 +111,8 @@ def test_a_value_is_the_mean_of_the_leaves_below():
 # ------------------------------------------------------------------ who writes them
 
 
-class Scribe:
-    """Writes four steps of three tokens, each row with a letter of its own: a row tells by its letters who wrote it."""
+class LetterPolicy:
+    """A policy that generates four steps of three tokens, with a letter of its own per completion."""
 
     def __init__(self) -> None:
         self.tokenizer = scratch(characters=f"{ascii_letters}0123;").tokenizer()
@@ -128,7 +128,7 @@ class Scribe:
 
 
 def written(step: int = 0, **knobs: Any) -> list[str]:
-    scribe = Scribe()
+    scribe = LetterPolicy()
     source = Tree(steps=Pattern(pattern=";"), **knobs)
     found = source(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, scribe, scribe.tokenizer, 3, step)
     assert "mask" not in found
@@ -136,7 +136,7 @@ def written(step: int = 0, **knobs: Any) -> list[str]:
     return rows
 
 
-def test_forks_keep_whole_steps_of_a_row_that_was_there():
+def test_forks_keep_whole_steps():
     rows = written()
     for group in (rows[:8], rows[8:]):
         assert len({row[-3] for row in group}) == 8  # each ends in its own letter
@@ -149,7 +149,7 @@ def test_forks_keep_whole_steps_of_a_row_that_was_there():
             assert own < kept < 12 or (kept == own == 9)  # a last step has no end within: forked where it began
 
 
-def test_places_are_drawn_anew_at_every_step_and_never_otherwise():
+def test_fork_positions_depend_on_the_step_only():
     def kept(rows: list[str]) -> list[int]:
         return [row.index(row[-3]) for row in rows]
 
@@ -159,13 +159,13 @@ def test_places_are_drawn_anew_at_every_step_and_never_otherwise():
 
 
 @pytest.mark.parametrize(("knobs", "deepest"), [({}, 3), ({"forks": 7}, 1), ({"trunks": 4}, 1), ({"trunks": 8}, 0)])
-def test_how_deep_it_grows(knobs: dict[str, int], deepest: int):
-    """A row's letters are its ancestors' and its own."""
+def test_depth(knobs: dict[str, int], deepest: int):
+    """A completion has its own letter and those of its ancestors."""
     depths = [len({*row} & {*ascii_letters}) - 1 for step in range(8) for row in written(step, **knobs)]
     assert max(depths) == deepest
 
 
-def test_a_group_of_one_is_no_tree():
+def test_group_of_one():
     part = Part("rlm_advantages", "tree", "rlm_process", tree).bind({})
     assert least_group(part, 1, ["accuracy"]) == 2
     assert least_group(part, 2, ["accuracy"]) == 0

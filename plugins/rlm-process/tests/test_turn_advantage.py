@@ -1,4 +1,4 @@
-"""Turns: counted from the mask, paid, and compared with the turns that are like them."""
+"""Turns: numbering by the mask, returns, and comparable turns."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ROW = st.lists(st.tuples(st.booleans(), st.integers(1, 2), st.sampled_from([0.0,
 
 
 def by_hand(rows: list[Any], group: list[int], *, alike: str, gamma: float, scale: str) -> list[list[float]]:
-    """Walks each row: who spoke, what was heard before, what was paid; then compares turn by turn."""
-    told = []
+    """Compute the formula with explicit loops over turns."""
+    turns_of_rows = []
     for i, row in enumerate(rows):
         heard: list[int] = []
         speaking = False
@@ -35,10 +35,10 @@ def by_hand(rows: list[Any], group: list[int], *, alike: str, gamma: float, scal
             speaking = ours
         for u, each in enumerate(mine):
             each["return"] = sum(gamma ** (v - u) * later["paid"] for v, later in enumerate(mine) if v >= u)
-        told += mine
+        turns_of_rows += mine
     found = [[0.0] * len(row) for row in rows]
-    for each in told:
-        returns = [other["return"] for other in told if other["key"] == each["key"]]
+    for each in turns_of_rows:
+        returns = [other["return"] for other in turns_of_rows if other["key"] == each["key"]]
         if max(returns) == min(returns):
             continue
         mean = sum(returns) / len(returns)
@@ -62,7 +62,7 @@ def read(rows: list[Any]) -> tuple[torch.Tensor, list[list[int]], torch.Tensor]:
     gamma=st.sampled_from([1.0, 0.5, 0.0]),
     scale=st.sampled_from(["group", "none"]),
 )
-def test_every_turn_of_every_row(rows: Any, alike: Any, gamma: float, scale: Any):
+def test_turn_relative_matches_the_oracle(rows: Any, alike: Any, gamma: float, scale: Any):
     mask, ids, paid = read(rows)
     group = torch.tensor([i % 2 for i in range(len(rows))])
     found = turn_relative(paid.sum(1), paid, ids, group, mask, alike=alike, gamma=gamma, scale=scale)
@@ -70,7 +70,7 @@ def test_every_turn_of_every_row(rows: Any, alike: Any, gamma: float, scale: Any
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).where(mask, 0.0))
 
 
-def test_one_turn_is_group_relative():
+def test_single_turn_is_group_relative():
     mask = torch.tensor([[True, True, False]] * 4)
     rewards, group = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 0, 0])
     paid = torch.stack([torch.zeros(4), rewards, torch.zeros(4)], 1)
@@ -79,8 +79,8 @@ def test_one_turn_is_group_relative():
     assert torch.equal(found[:, 0], found[:, 1])
 
 
-def test_a_state_met_at_another_time_is_the_same_state():
-    """Two walks come to the observation 9, one at its second turn, one at its third: they are compared there."""
+def test_equal_observations_are_compared_across_turn_numbers():
+    """Two episodes reach observation 9, one at its second turn, one at its third; these turns are compared."""
     mask = torch.tensor([[True, False, True, False, False], [True, False, True, False, True]])
     ids = [[1, 9, 1], [1, 8, 1, 9, 1]]
     paid = torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
@@ -90,7 +90,7 @@ def test_a_state_met_at_another_time_is_the_same_state():
 
 
 @pytest.mark.parametrize("omega", [0.0, 1.0, 2.0])
-def test_the_episode_is_added(omega: float):
+def test_episode_term(omega: float):
     mask = torch.tensor([[True, False, True], [True, False, True]])
     paid = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
     given: Any = (paid.sum(1), paid, mask.long().tolist(), torch.tensor([0, 0]), mask)

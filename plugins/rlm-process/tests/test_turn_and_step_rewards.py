@@ -1,4 +1,4 @@
-"""A function of somebody's, turn by turn and step by step."""
+"""Rewards of turns and steps from a user's function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AS_LONG = f"{Path(__file__).parent}/judges.py:as_long"
 
 
 def right(texts: list[str], observations: list[str], answer: str) -> list[float | None]:
-    """1 for a turn that says the answer; who says nothing is not judged."""
+    """Return 1 for a turn with the answer, 0 for another, None for an empty one."""
     HEARD.append((texts, observations))
     return [float(text == answer) if text else None for text in texts]
 
@@ -42,7 +42,7 @@ async def as_a_tensor(texts: list[str]) -> torch.Tensor:
 
 
 def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]:
-    """Rows of texts, each the policy's (True) or not."""
+    """Return the rewards of turns given as (text, True if the policy's)."""
     marked = [[(i, own) for text, own in row for i in TOKENIZER(text)["input_ids"]] for row in turns]
     width = max(map(len, marked))
     mask = torch.tensor([[own for _, own in row] + [False] * (width - len(row)) for row in marked])
@@ -53,7 +53,7 @@ def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]
     return found
 
 
-def test_each_turn_is_paid_where_it_ends():
+def test_turn_reward_is_on_its_last_token():
     rows = [
         [("3", True), ("=?", False), ("12", True), ("+", False)],
         [("+", False), ("12<|end|>", True)],
@@ -65,11 +65,11 @@ def test_each_turn_is_paid_where_it_ends():
     assert observations == [(["3", "12"], ["", "=?"]), (["12"], ["+"])]
 
 
-def test_a_turn_that_is_not_judged_is_not_paid():
+def test_turn_without_a_score_gets_zero():
     assert paid([[("<|end|>", True), ("?", False), ("1", True)]]) == [[0.0, 0.0, 0.0]]
 
 
-def test_it_must_say_something_of_every_turn():
+def test_function_must_return_one_score_per_turn():
     with pytest.raises(
         PartError, match=r"one_too_few' returned \[\](.|\n)*1 finite numbers .* one per entry of `texts`"
     ):
@@ -78,18 +78,18 @@ def test_it_must_say_something_of_every_turn():
         paid([[("3", True)]], by=f"{__file__}:no_number")
 
 
-def test_it_may_be_asynchronous_and_answer_with_a_tensor():
+def test_function_may_be_async_and_return_a_tensor():
     assert paid([[("3", True)]], by=f"{__file__}:as_a_tensor") == [[1.0]]
 
 
 @pytest.mark.parametrize("name", ["per_turn", "per_step"])
-def test_a_function_that_is_not_there_is_refused_with_the_recipe(name: str):
+def test_missing_function_is_a_recipe_error(name: str):
     part = Part("rlm_shapers", name, "rlm_process", {"per_turn": PerTurn, "per_step": PerStep}[name])
     with pytest.raises(RecipeError, match=r"shapers\.by"):
         part.bind({"by": "nowhere:nothing"}, where="shapers")
 
 
-def test_what_a_function_is_never_told_is_refused_with_the_recipe():
+def test_unavailable_parameter_is_a_recipe_error():
     """`observations` exist for turns only; a parameter with a default is optional."""
     PerTurn(by=f"{__file__}:right").check(["prompt", "answer"])
     PerStep(by=AS_LONG).check(["prompt"])
@@ -102,7 +102,7 @@ def test_what_a_function_is_never_told_is_refused_with_the_recipe():
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(("column", "fits"), [("answer", True), ("solution", False)])
-def test_the_recipe_knows_the_columns(tmp_path: Path, column: str, fits: bool):
+def test_check_uses_the_columns(tmp_path: Path, column: str, fits: bool):
     (tmp_path / "scores.py").write_text(f"def right(texts, {column}):\n    return [0.0] * len(texts)\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -118,7 +118,7 @@ def test_the_recipe_knows_the_columns(tmp_path: Path, column: str, fits: bool):
     assert fits or "needs 'solution', which nobody tells it" in result.output
 
 
-def test_each_step_is_paid_where_it_ends():
+def test_step_reward_is_on_its_last_token():
     ids = [TOKENIZER(text)["input_ids"] for text in ("1;23", "4;5;6<|end|>", "")]
     mask = torch.tensor([[t < len(row) for t in range(6)] for row in ids])
     shaper = PerStep(by=AS_LONG, steps=Pattern(pattern=";"), weight=3.0)
@@ -126,8 +126,8 @@ def test_each_step_is_paid_where_it_ends():
     assert found.tolist() == [[0.0, 3.0, 0.0, 3.0, 0.0, 0.0], [0.0, 3.0, 0.0, 3.0, 0.0, 0.0], [0.0] * 6]
 
 
-def test_no_step_goes_on_beyond_a_turn():
-    """``1`` of the policy, ``;`` of the world, ``23`` of the policy: two steps; in a world of one turn they are one."""
+def test_steps_end_with_their_turn():
+    """``1`` of the policy, ``;`` observed, ``23`` of the policy: two steps; in a single turn they are one."""
     (ids,) = (TOKENIZER("1;23")["input_ids"],)
     mask, shaper = torch.tensor([[True, False, True, True]]), PerStep(by=AS_LONG, steps="lines")
     assert shaper([ids], mask, [{}], TOKENIZER, torch.zeros(1, 4)).tolist() == [[0.0, 0.0, 0.0, 1.0]]

@@ -1,4 +1,4 @@
-"""The filter, instruction by instruction, on both processors: what it allows, and that the numbers are the kernel's."""
+"""The seccomp filter on both processors: allowed calls, and call numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlm_sandbox.inside.syscalls import ALLOWED, MACHINES
 
 PID = 4242
 THREAD = 0x3D0F00
-"""The flags with which glibc makes a thread."""
+"""Flags with which glibc creates a thread."""
 EXECUTABLE, KILLED, UNKNOWN, REFUSED, FINE = 4, seccomp.KILL, seccomp.UNKNOWN, seccomp.REFUSE, seccomp.ALLOW
 
 
 def decided(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
-    """What the filter says of one call: its program, interpreted."""
+    """Interpret the filter's program for one call."""
     here = MACHINES[machine]
     fields = {0: number, 4: here.audit if audit is None else audit}
     for place, value in enumerate((*arguments, *[0] * (6 - len(arguments)))):
@@ -38,7 +38,7 @@ def decided(machine: str, number: int, *arguments: int, audit: int | None = None
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_it_allows(machine: str) -> None:
+def test_allowed_calls(machine: str) -> None:
     number = MACHINES[machine].numbers
     for name in ALLOWED:
         assert name not in number or decided(machine, number[name], 1, 2, 3) == FINE
@@ -60,14 +60,14 @@ def test_what_it_allows(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_everything_else_is_refused(machine: str) -> None:
+def test_other_calls_fail_with_eperm(machine: str) -> None:
     special = {"clone", "clone3", "mmap", "mprotect", "kill", "tgkill", "prlimit64"}
     known = {n for name, n in MACHINES[machine].numbers.items() if name in ALLOWED or name in special}
     assert {decided(machine, n) for n in range(700) if n not in known} == {REFUSED}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_another_table_of_numbers_kills(machine: str) -> None:
+def test_foreign_call_table_kills(machine: str) -> None:
     for audit in (0x40000003, 0x40000028, 0):
         assert decided(machine, 0, audit=audit) == KILLED
     assert decided(machine, 0x40000000) == KILLED
@@ -84,7 +84,7 @@ WANTED = [f"-D__ARCH_WANT_{name}" for name in ("NEW_STAT", "SYS_CLONE3", "SET_GE
 
 
 @pytest.mark.parametrize(("machine", "header"), [("x86_64", "asm/unistd_64.h"), ("aarch64", "asm-generic/unistd.h")])
-def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
+def test_numbers_match_the_kernel_headers(machine: str, header: str) -> None:
     compiler = shutil.which("cc") or pytest.skip("no compiler, so perhaps no kernel headers")
     done = subprocess.run(
         [compiler, "-E", "-dM", "-x", "c", *WANTED, "-"],

@@ -1,4 +1,4 @@
-"""Programs as people write them: every one comes to what it should."""
+"""Ordinary programs give their correct results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sandbox() -> Iterator[Local]:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_it_comes_to_what_it_should(name: str, sandbox: Local) -> None:
+def test_honest_program_gives_its_result(name: str, sandbox: Local) -> None:
     source, cases = HONEST[name]
     outputs = list(sandbox.run(Program(source), [given for given, _ in cases], PATIENT))
     for output, (given, expected) in zip(outputs, cases, strict=True):
@@ -32,5 +32,5 @@ def test_it_comes_to_what_it_should(name: str, sandbox: Local) -> None:
             assert fits(output.value, expected), output  # type: ignore[operator]
 
 
-def test_they_are_more_than_the_laboratory_had() -> None:
+def test_number_of_honest_programs() -> None:
     assert len(HONEST) >= 28

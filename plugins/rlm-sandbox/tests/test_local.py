@@ -1,4 +1,4 @@
-"""The sandbox of a machine: in order, replaced, shared by threads and forks, refused; and nothing is left behind."""
+"""The local sandbox: order of outputs, replacement, threads and forks, missing locks, and leaks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from rlm_sandbox import Call, Check, Limits, Local, Program, SandboxError, Stdin, local
 from rlm_sandbox.inside.syscalls import MACHINES
-from rlm_sandbox.keeper import PACKAGE, Zygote
-from rlm_sandbox.measured.siege import CHECK, HONEST
-from rlm_sandbox.measured.stress import left, stress
+from rlm_sandbox.measured.attack_suite import CHECK, HONEST
+from rlm_sandbox.measured.stress import resources_held, stress
+from rlm_sandbox.zygote_handle import PACKAGE, Zygote
 
 ECHO = Program("def echo(x): return x")
 PATIENT = Limits(seconds=30.0)
@@ -37,7 +37,7 @@ def test_outputs_come_in_order_one_per_input(sandbox: Local) -> None:
     assert values(sandbox, ECHO, *[Call("echo", (n,)) for n in range(50)]) == list(range(50))
 
 
-def test_what_comes_after_a_late_one_is_skipped_and_the_next_sample_is_well(sandbox: Local) -> None:
+def test_inputs_after_a_late_one_are_skipped(sandbox: Local) -> None:
     slow = Program("import time\ndef f(n):\n    time.sleep(n)\n    return n")
     limits = Limits(seconds=0.5)
     found = [o.status for o in sandbox.run(slow, [Call("f", (0,)), Call("f", (60,)), Call("f", (0,))], limits)]
@@ -45,7 +45,7 @@ def test_what_comes_after_a_late_one_is_skipped_and_the_next_sample_is_well(sand
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
 
 
-def test_who_has_seen_enough_may_go(sandbox: Local) -> None:
+def test_outputs_may_be_abandoned_early(sandbox: Local) -> None:
     for _ in range(20):
         outputs = sandbox.run(ECHO, [Call("echo", (n,)) for n in range(9)], PATIENT)
         assert next(outputs).value == 0
@@ -58,18 +58,18 @@ def test_a_program_that_does_not_load_fails_every_input(sandbox: Local) -> None:
     assert [output.error.split(":")[0] for output in outputs] == ["SyntaxError"] * 2
 
 
-def test_the_same_program_says_the_same(sandbox: Local) -> None:
+def test_programs_are_deterministic(sandbox: Local) -> None:
     program = Program("import random\nprint(random.random(), {chr(n) for n in range(99)}, hash('x'))")
     assert len({str(values(sandbox, program, Stdin())) for _ in range(6)}) == 1
 
 
-def test_one_sample_sees_nothing_of_another(sandbox: Local) -> None:
+def test_samples_are_isolated_from_each_other(sandbox: Local) -> None:
     values(sandbox, Program("import builtins, math\nbuiltins.mark = math.pi = 3\ndef f(): 0"), Call("f"))
     assert values(sandbox, Program("import math\ndef f(): return math.pi"), Call("f"))[0] != 3
     assert values(sandbox, Program("def f(): return mark"), Call("f")) == [None]
 
 
-def test_installed_modules_may_be_asked_for() -> None:
+def test_installed_modules_can_be_listed() -> None:
     pytest.importorskip("numpy")
     sandbox = Local(1, modules=["numpy"])
     program = Program("import numpy as np\ndef f(n): return float(np.linalg.norm(np.ones((n, n))))")
@@ -79,15 +79,15 @@ def test_installed_modules_may_be_asked_for() -> None:
         next(Local(1, modules=["no_such_module"]).run(ECHO, [Call("echo", (1,))]))
 
 
-def test_a_zygote_that_somebody_killed_is_replaced(sandbox: Local) -> None:
+def test_killed_zygote_is_replaced(sandbox: Local) -> None:
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
-    for zygote in list(sandbox._crew._idle):  # type: ignore[union-attr]
+    for zygote in list(sandbox._pool._idle):  # type: ignore[union-attr]
         os.kill(zygote._process.pid, signal.SIGKILL)
         zygote._process.wait()
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
 
 
-def test_more_threads_than_places(sandbox: Local) -> None:
+def test_more_threads_than_workers(sandbox: Local) -> None:
     found: list[object] = []
     threads = [
         threading.Thread(target=lambda n=n: found.extend(values(sandbox, ECHO, Call("echo", (n,))))) for n in range(12)
@@ -99,26 +99,26 @@ def test_more_threads_than_places(sandbox: Local) -> None:
     assert sorted(found) == list(range(12))  # type: ignore[type-var]
 
 
-def test_many_samples_leave_nothing_behind(sandbox: Local) -> None:
+def test_no_resource_leaks(sandbox: Local) -> None:
     stress(sandbox, 40)
-    before = left()
+    before = resources_held()
     wrong, _ = stress(sandbox, 250)
-    after = left()
+    after = resources_held()
     assert wrong == 0
     assert (after.children, after.descriptors) == (before.children, before.descriptors)
     assert after.megabytes < before.megabytes + 20
     sandbox.close()
-    assert left().children <= before.children - 3  # two places, and one zygote more
+    assert resources_held().children <= before.children - 3  # two places, and one zygote more
 
 
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from rlm_sandbox import Call, Program, shared
-from rlm_sandbox.measured.stress import _below
+from rlm_sandbox.measured.stress import _descendants
 run = lambda: next(shared(1).run(Program("def f(): return 7"), [Call("f")])).value
 assert run() == 7
-print(*_below(os.getpid()), flush=True)
+print(*_descendants(os.getpid()), flush=True)
 {}
 """
 BUSY = (
@@ -128,7 +128,7 @@ FORKED = "pid = os.fork()\nassert run() == 7\nif pid: assert os.wait()[1] == 0\n
 
 
 def _listens() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    """Restore SIGINT, which background processes of a shell ignore and pass on to their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -144,7 +144,7 @@ def _listens() -> None:
     ],
     ids=["end", "exit", "killed", "killed while busy", "interrupted while busy", "forked"],
 )
-def test_it_ends_with_its_trainer(ending: str, sent: int | None) -> None:
+def test_zygotes_end_with_the_trainer(ending: str, sent: int | None) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(ending)],
         stdout=subprocess.PIPE,
@@ -160,41 +160,39 @@ def test_it_ends_with_its_trainer(ending: str, sent: int | None) -> None:
     if sent is not None:
         time.sleep(0.5)
         os.killpg(process.pid, sent)
-    _, complaints = process.communicate(timeout=180)
-    assert sent or process.returncode in (0, 3), complaints
+    _, errors = process.communicate(timeout=180)
+    assert sent or process.returncode in (0, 3), errors
     end = time.monotonic() + 20
     while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in zygotes):
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_without_locks_it_refuses_and_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_locks_are_an_error_with_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MACHINES", {})
     with pytest.raises(SandboxError, match="no locks for linux") as error:
         next(Local(1).run(ECHO, [Call("echo", (1,))]))
     assert local.ALLOW in str(error.value)
 
 
-def test_a_canary_that_gets_through_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_successful_canary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "Zygote", lambda modules, jail, unlocked: Zygote(modules, jail, unlocked=True))
-    with pytest.raises(SandboxError, match=r"got through with .*a process"):
+    with pytest.raises(SandboxError, match=r"succeeded with .*a process"):
         next(Local(1).run(ECHO, [Call("echo", (1,))]))
 
 
-def test_a_person_may_run_without_and_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unsandboxed_mode_prints_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(local, "MACHINES", {})
     monkeypatch.setenv(local.ALLOW, "1")
     sandbox = Local(1)
     assert values(sandbox, ECHO, Call("echo", (1,))) == [1]
     assert not sandbox.sandboxed
-    assert sandbox.line.startswith("code sandbox: NONE")
-    assert sandbox.line in capsys.readouterr().err
+    assert sandbox.status_line.startswith("code sandbox: NONE")
+    assert sandbox.status_line in capsys.readouterr().err
     sandbox.close()
 
 
-def test_it_says_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_line_lists_the_locks(capsys: pytest.CaptureFixture[str]) -> None:
     sandbox = Local(1)
     values(sandbox, HONEST, CHECK)
     assert sandbox.sandboxed
@@ -202,5 +200,5 @@ def test_it_says_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
     sandbox.close()
 
 
-def test_the_table_of_this_machine_is_there() -> None:
+def test_this_machine_has_a_call_table() -> None:
     assert os.uname().machine in MACHINES

@@ -32,7 +32,7 @@ class Calculator(Environment):
 
         Returns:
             The value.
-        """
+        """  # the tool's description in the prompt, hence no change of its text
         return str(evaluate(expression))
 
 

@@ -34,7 +34,7 @@ class Interpreter(Environment):
 
         Returns:
             Its standard output, or the error that ended it.
-        """
+        """  # the tool's description in the prompt, hence no change of its text
         from rlm_sandbox import Program, Stdin, shared
 
         (output,) = shared().run(Program(code), [Stdin()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rlm_sandbox.inside.wire import decode, encode
+from rlm_sandbox.inside.protocol import decode, encode
 
 
 def serialize(entry: dict[str, Any]) -> str:

@@ -19,8 +19,8 @@ class Tree:
     The first `trunks` completions are generated from the prompt. Then, in rounds, each existing completion is forked
     `forks` times until the group is full: with 1 and 1 a group of 8 grows 1, 2, 4, 8. A fork keeps a completion up to
     the end of one of the steps generated in it, never all of it. The end is drawn at random, as a function of seed,
-    step and prompt. A completion without such an end is forked at its own start. EPTree, arXiv 2506.11902, forks where the policy is
-    least certain; AttnRL, 2509.26628, by attention. `steps` defines a step.
+    step and prompt. A completion without such an end is forked at its own start. EPTree, arXiv 2506.11902, forks where
+    the policy is least certain; AttnRL, 2509.26628, by attention. `steps` defines a step.
 
     Every token is trained on in every completion that keeps it; the advantage `tree` weights for that.
     """

@@ -1,11 +1,11 @@
-"""Runs Python that a model wrote: in processes that can compute, and do nothing else.
+"""Sandbox for Python from a model: processes that can compute and do nothing else.
 
 >>> from rlm_sandbox import Call, Program, shared
 >>> [output.value for output in shared().run(Program("def add(a, b): return a + b"), [Call("add", (2, 3))])]
 [5]
 """
 
-from rlm_sandbox.comparing import same, same_text
+from rlm_sandbox.comparison import same, same_text
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin
 from rlm_sandbox.local import Local
 from rlm_sandbox.shared import shared

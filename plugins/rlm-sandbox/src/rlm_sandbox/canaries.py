@@ -1,4 +1,4 @@
-"""Small attacks that every sandbox runs on itself when it starts. One that gets through is a reason to refuse."""
+"""Small attacks that every sandbox runs on itself when it starts; a successful one makes the start fail."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _EQUAL = "an answer equal to everything"
 CANARIES[_EQUAL] = (Program(_LIAR), [Check("assert f() == 5", names=("f",))])
 
 
-def caught(name: str, outputs: Iterator[Output]) -> bool:
-    """Whether a canary was run, and got nowhere."""
+def is_blocked(name: str, outputs: Iterator[Output]) -> bool:
+    """Return True if a canary ran and had no effect."""
     output = next(outputs)
     if name == _EQUAL:
         return output.status == "error" and output.error.startswith("AssertionError")

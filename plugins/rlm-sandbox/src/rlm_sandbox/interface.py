@@ -1,9 +1,9 @@
-"""What a sandbox is asked, and what it answers. Anything with this `run` is one: a machine elsewhere, too.
+"""The interface of a sandbox: inputs and outputs. Any object with this `run` is one, also on a remote machine.
 
     outputs = sandbox.run(Program(source), inputs, limits)
 
-Who writes one must keep its promise: the program never shares a process with a `Check`, and is never told what is
-expected of it; whoever asks compares.
+An implementation must guarantee that the program never shares a process with a `Check`, and never receives an
+expected value; the caller compares.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any, Literal, Protocol
 
 
 class SandboxError(Exception):
-    """No isolation, or none that could be started. The message says what is missing, and what the choices are."""
+    """Missing isolation, or a failure to start it. The message names what is missing and the options."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a model wrote. Its text is all the sandbox gets of it."""
+    """A program by a model, as source."""
 
     source: str
 
 
 @dataclass(frozen=True)
 class Stdin:
-    """Run the program as a script, from the start; the value is what it wrote to standard output."""
+    """Run the program as a script, from the start; the value is its standard output."""
 
     text: str = ""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Call one of its functions; the value is what it returned.
+    """Call one of its functions; the value is the return value.
 
     Args:
-        name: ``add``; ``Solution.add`` for the method of a class, which ``add`` finds in a class ``Solution``, too.
+        name: ``add``; ``Solution.add`` for the method of a class; ``add`` is also looked up in a class ``Solution``.
         args: Built-in values.
         kwargs: Built-in values.
     """
@@ -48,12 +48,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Check:
-    """Run tests, in a process of their own; the value is True when they came to their end.
+    """Run tests in a process of their own; the value is True if they finished.
 
     Args:
-        source: The tests: asserts, or calls of what `setup` defines.
-        setup: Run once before them. Checks that follow each other with the same setup share it.
-        names: The program's names. In the tests they stand for what answers from the program's process; module
+        source: The tests: asserts, or calls of functions that `setup` defines.
+        setup: Run once before them. Consecutive checks with the same setup share it.
+        names: The program's names. In the tests they are proxies of objects in the program's process; module
             ``solution`` has them, too.
     """
 
@@ -67,10 +67,10 @@ Input = Stdin | Call | Check
 
 @dataclass(frozen=True)
 class Limits:
-    """What each input may take.
+    """Limits per input.
 
     Args:
-        seconds: Of the clock, for each input; loading the program counts as one.
+        seconds: Wall time of each input; loading the program counts as one.
         memory: Bytes.
         output: Bytes of standard output, of a returned value, of one message.
     """
@@ -85,14 +85,14 @@ Status = Literal["ok", "error", "late", "died", "garbled", "skipped"]
 
 @dataclass(frozen=True)
 class Output:
-    """What came of one input.
+    """The outcome of one input.
 
     Args:
         status: ``ok``: there is a value. ``error``: the program raised, or a check failed. ``late``: no answer in
-            time. ``died``: its process ended (too much memory, a crash, `os._exit`). ``garbled``: it answered with
-            something that is no answer. ``skipped``: an input before this one was late, died or garbled.
-        value: Of exact built-in types.
-        error: What it raised: ``ValueError: …``.
+            time. ``died``: its process ended (too much memory, a crash, `os._exit`). ``garbled``: a malformed
+            answer. ``skipped``: an input before this one was late, died or garbled.
+        value: A value of exact built-in types.
+        error: The exception: ``ValueError: …``.
     """
 
     status: Status
@@ -101,8 +101,8 @@ class Output:
 
 
 class Sandbox(Protocol):
-    """Where programs run."""
+    """An environment that runs programs in isolation."""
 
     def run(self, program: Program, inputs: Sequence[Input], limits: Limits = ...) -> Iterator[Output]:
-        """One output per input, in order, as they come; who has seen enough closes the iterator."""
+        """Yield one output per input, in order, as they arrive; closing the iterator ends the program."""
         ...

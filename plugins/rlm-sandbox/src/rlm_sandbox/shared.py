@@ -1,4 +1,4 @@
-"""One sandbox per process and kind: whoever asks for the same gets the same, and it ends with the process."""
+"""One sandbox per process and configuration, shared by all callers; it ends with the process."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 from rlm_sandbox.local import Local, share_of_cores
 
-_kinds: dict[tuple[int, tuple[str, ...]], Local] = {}
-_asking = threading.Lock()
+_instances: dict[tuple[int, tuple[str, ...]], Local] = {}
+_lock = threading.Lock()
 
 
 def shared(size: int | None = None, modules: Sequence[str] = ()) -> Local:
-    """The sandbox of this process with these arguments, see `Local`. Not started before it is used."""
+    """Return the sandbox of this process with these arguments, see `Local`. It starts on first use."""
     key = (size or share_of_cores(), tuple(modules))
-    with _asking:
-        if key not in _kinds:
-            _kinds[key] = Local(*key)
-        return _kinds[key]
+    with _lock:
+        if key not in _instances:
+            _instances[key] = Local(*key)
+        return _instances[key]
 
 
 def _forked() -> None:
-    global _asking
-    _asking = threading.Lock()
+    global _lock
+    _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,1 +1,1 @@
-"""What runs beyond the wall: the zygote, its locks, and the two roles. Imports nothing of this package but itself."""
+"""Code that runs in the sandbox: the zygote, its locks, and the roles. It imports nothing else of this package."""

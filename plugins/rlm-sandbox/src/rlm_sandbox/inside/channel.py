@@ -1,43 +1,43 @@
-"""A sample's end of its only way out."""
+"""A sample's end of its only socket."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 
-from rlm_sandbox.inside.wire import Json, Message, pack, unpack
+from rlm_sandbox.inside.protocol import Json, Message, pack, unpack
 
 Answer = Callable[[Message], Mapping[str, Json]]
 
 
 class Channel:
-    """Messages to and from whoever is asking; ends the process where there is nobody left."""
+    """Message exchange with the trainer; the process exits when the other end closes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def send(self, message: Mapping[str, Json]) -> None:
-        """One message, whole."""
+        """Send one message completely."""
         data = pack(message)
         while data:
             data = data[os.write(self._descriptor, data) :]
 
     def receive(self) -> Message:
-        """The next message."""
+        """Return the next message."""
         return unpack(self._read(int.from_bytes(self._read(4), "big")))
 
     def _read(self, count: int) -> bytes:
         data = bytearray()
         while len(data) < count:
-            piece = os.read(self._descriptor, count - len(data))
-            if not piece:
+            chunk = os.read(self._descriptor, count - len(data))
+            if not chunk:
                 os._exit(0)
-            data += piece
+            data += chunk
         return bytes(data)
 
 
-def told(error: BaseException) -> Message:
-    """What went wrong, for whoever reads samples: a name, and the beginning of what it says."""
+def error_message(error: BaseException) -> Message:
+    """Return an exception as a message: its name, and the beginning of its text."""
     try:
         text = str(error)[:300]
     except BaseException:
@@ -46,17 +46,17 @@ def told(error: BaseException) -> Message:
 
 
 def serve(channel: Channel, load: Callable[[], Answer]) -> None:
-    """Loads what answers, says so, then answers until nobody asks. Whatever is raised on the way is told."""
+    """Load the responder, report it, then answer until the socket closes. Every exception is reported as an error."""
     try:
         answer = load()
         channel.send({"loaded": True})
     except BaseException as error:
-        channel.send(told(error))
+        channel.send(error_message(error))
         return
     while True:
         message = channel.receive()
         try:
             reply = answer(message)
         except BaseException as error:
-            reply = told(error)
+            reply = error_message(error)
         channel.send(reply)

@@ -1,4 +1,4 @@
-"""The few calls of the kernel that Python has no name for."""
+"""System calls without a Python function."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _CAP_VERSION = 0x20080522
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent ends, however it ends."""
+    """Have the kernel kill this process when its parent ends, for any reason."""
     _prctl("PR_SET_PDEATHSIG", _SET_PDEATHSIG, _SIGKILL)
 
 
 def closed_to_others() -> None:
-    """Nobody of the same user may look into this process."""
+    """Make this process non-dumpable, so that others of the same user cannot inspect it."""
     _prctl("PR_SET_DUMPABLE", _SET_DUMPABLE, 0)
 
 
 def no_new_privileges() -> None:
-    """No program it starts could gain rights; the kernel demands this before any filter."""
+    """Set no_new_privs; the kernel requires it before any filter."""
     _prctl("PR_SET_NO_NEW_PRIVS", _SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities(capset: int) -> None:
-    """Gives up root's powers one by one: what it may pass on, what it has. `capset` is the number of that call."""
+    """Drop all capabilities: bounding set, ambient set and current ones. `capset` is the number of that system call."""
     for capability in range(64):
         if _C.prctl(_DROP_BOUND, capability, 0, 0, 0) < 0:
-            break  # it has none, or there is no such one
+            break  # not permitted, or no further capability
     _C.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAP_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -40,21 +40,21 @@ def drop_capabilities(capset: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """seccomp: from here on every system call of this process, and of its threads, passes `program`."""
+    """Install a seccomp filter: from here on `program` decides every system call of this process and its threads."""
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
     buffer = ctypes.create_string_buffer(program, len(program))
-    whole = Program(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    _prctl("PR_SET_SECCOMP", _SET_SECCOMP, _FILTER, ctypes.byref(whole))
+    descriptor = Program(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    _prctl("PR_SET_SECCOMP", _SET_SECCOMP, _FILTER, ctypes.byref(descriptor))
 
 
 def system_call(name: str, number: int, *arguments: Any) -> int:
-    """Any call by its number.
+    """Make a system call by number.
 
     Raises:
-        OSError: The kernel refuses it.
+        OSError: The call failed.
     """
     return _checked(name, _C.syscall(number, *arguments))
 

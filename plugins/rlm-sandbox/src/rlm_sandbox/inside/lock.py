@@ -1,4 +1,4 @@
-"""The locks, in order. The zygote gives up what it can while it must still fork; each sample gives up the rest."""
+"""The locks, in order. The zygote gives up everything it does not need to fork; each sample gives up the rest."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _PAGE = resource.getpagesize()
 
 
 def machine() -> Machine | None:
-    """The system calls of this processor; None where there is no table of them."""
+    """Return the system calls of this processor; None if there is no table."""
     return MACHINES.get(os.uname().machine)
 
 
 def lock_zygote() -> dict[str, Any]:
-    """What lasts for all samples: nobody's user, no capabilities, no files. Returns what holds, for the status line."""
+    """Apply the locks of all samples: an unprivileged user, no capabilities, no files. Returns the active ones."""
     if os.getuid() == 0:
         _become_nobody()
     kernel.closed_to_others()
     kernel.no_new_privileges()
-    here = machine()
-    if here is not None:
-        kernel.drop_capabilities(here.numbers["capset"])
+    syscalls = machine()
+    if syscalls is not None:
+        kernel.drop_capabilities(syscalls.numbers["capset"])
     return {"landlock": landlock.give_up_files(), "uid": os.getuid()}
 
 
@@ -39,45 +39,45 @@ def _become_nobody() -> None:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
     except OSError:
-        return  # a container that is root in name only: the other locks do not need it
+        return  # a container without real root: the other locks do not need it
 
 
 def prepare() -> None:
-    """Makes what all samples share of their filters."""
-    here = machine()
-    if here is not None:
-        seccomp.of_process(here, 0)
+    """Build the part of the filters that all samples share."""
+    syscalls = machine()
+    if syscalls is not None:
+        seccomp.of_process(syscalls, 0)
 
 
 def lock_sample(limits: Mapping[str, Any], parent: int) -> None:
-    """What each sample adds: it dies with its zygote, has a session of its own and limits, and calls little.
+    """Apply a sample's own locks: it dies with its zygote, has its own session, limits, and a system-call filter.
 
     Raises:
-        OSError: The kernel refuses a lock.
+        OSError: The kernel rejected a lock.
     """
     kernel.die_with_parent()
     if os.getppid() != parent:
-        os._exit(1)  # it died before we asked to die with it
+        os._exit(1)  # the zygote died before the request took effect
     os.setsid()
     _limit(limits)
-    here = machine()
-    if here is not None and not limits["open"]:
-        kernel.install_filter(seccomp.of_process(here, os.getpid()))
+    syscalls = machine()
+    if syscalls is not None and not limits["open"]:
+        kernel.install_filter(seccomp.of_process(syscalls, os.getpid()))
     elif not limits["open"]:
         raise OSError(f"no table of system calls for {os.uname().machine}")
 
 
 def address_space() -> int:
-    """Bytes this process has mapped already."""
+    """Return the bytes that this process has mapped."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * _PAGE
-    except OSError:  # bubblewrap shows no /proc
+    except OSError:  # there is no /proc under bubblewrap
         return 256 << 20
 
 
 def _limit(limits: Mapping[str, Any]) -> None:
-    for name, most in (
+    for name, limit in (
         ("AS", limits["base"] + limits["memory"]),
         ("CPU", limits["cpu"]),
         ("FSIZE", limits["output"]),
@@ -89,6 +89,6 @@ def _limit(limits: Mapping[str, Any]) -> None:
         ("MSGQUEUE", 0),
     ):
         kind = getattr(resource, f"RLIMIT_{name}")
-        highest = resource.getrlimit(kind)[1]
-        value = most if highest == resource.RLIM_INFINITY else min(most, highest)
+        hard_limit = resource.getrlimit(kind)[1]
+        value = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
         resource.setrlimit(kind, (value, value))

@@ -1,4 +1,4 @@
-"""What programs import: loaded once, in the zygote. Beyond the lock no file can be read, so nothing else can be."""
+"""Modules that programs import: loaded once, in the zygote. The locks forbid reading files, hence later imports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ token tokenize traceback types typing unicodedata unittest uuid warnings weakref
 encodings.latin_1 encodings.utf_16 encodings.idna encodings.hex_codec
 """
 MODULES = tuple(_MODULES.split())
-"""Each costs every sample a little: what a process has in memory, its copy has to map."""
+"""Each adds to the cost of every fork, which has to map the memory."""
 
 
 def load(wanted: Sequence[str], paths: Sequence[str]) -> list[str]:
-    """Imports the usual modules and the `wanted` ones, which may lie under `paths`; then forgets where files are.
+    """Import the usual modules and the `wanted` ones, which may be under `paths`; then remove all import paths.
 
     Returns:
-        What of `MODULES` this Python does not have.
+        The names in `MODULES` that this Python does not have.
 
     Raises:
         ImportError: A wanted module cannot be imported.
@@ -38,7 +38,7 @@ def load(wanted: Sequence[str], paths: Sequence[str]) -> list[str]:
     sys.path.extend(paths)
     for name in wanted:
         importlib.import_module(name)
-    vars(builtins).update(exit=sys.exit, quit=sys.exit)  # what `site` would have done
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)  # as `site` would have done
     sys.path.clear()
     sys.path_importer_cache.clear()
     sys.argv[:] = [""]

@@ -1,4 +1,4 @@
-"""The words of pytest that the tests of data sets use: raises, approx, mark.parametrize. Files are read nowhere."""
+"""The parts of pytest that the tests of data sets use: raises, approx, mark.parametrize. It reads no files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class raises:
-    """``with raises(ValueError, match=…)``."""
+    """Check that a block raises: ``with raises(ValueError, match=…)``."""
 
     def __init__(self, expected: Any, match: str | None = None) -> None:
         self._expected, self._match = expected, match
@@ -27,7 +27,7 @@ class raises:
 
 
 class approx:
-    """Equal up to rounding: of numbers, and of lists, tuples and dicts of numbers."""
+    """Equal up to rounding: numbers, and lists, tuples and dicts of numbers."""
 
     def __init__(self, expected: Any, rel: float = 1e-6, abs: float = 1e-12) -> None:
         self._expected, self._rel, self._abs = expected, rel, abs
@@ -47,7 +47,7 @@ class approx:
 
 class _Mark:
     def parametrize(self, names: str | list[str], values: Iterable[Any], **_: Any) -> Callable[[Any], Any]:
-        """The test runs once per value; those of several decorators are crossed."""
+        """Run the test once per value; several decorators form a product."""
         words = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
         rows = [(row,) if len(words) == 1 else tuple(row) for row in values]
 
@@ -61,7 +61,7 @@ class _Mark:
         return wrap
 
     def __getattr__(self, name: str) -> Any:
-        """Any other mark changes nothing, with or without arguments."""
+        """Return a mark without effect, with or without arguments."""
 
         def plain(*args: Any, **kwargs: Any) -> Any:
             return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else lambda test: test
@@ -73,5 +73,5 @@ mark = _Mark()
 
 
 def fail(reason: str = "") -> None:
-    """The test has failed."""
+    """Fail the test."""
     raise AssertionError(reason)

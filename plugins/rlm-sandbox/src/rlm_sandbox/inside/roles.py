@@ -1,4 +1,4 @@
-"""What a sample does once it is locked: run a script, answer calls, or examine; one role per process."""
+"""The roles of a locked sample: run a script, answer calls, or examine; one role per process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_sandbox.inside.script import prepare, run_script
 
 
 def play(descriptor: int, limits: dict[str, int], parent: int) -> None:
-    """Hears the role, takes the files it needs, locks itself, and plays."""
+    """Receive the role, open the files it needs, lock the process, and run it."""
     channel = Channel(descriptor)
     job = channel.receive()
     limits |= job["limits"]

@@ -1,4 +1,4 @@
-"""The role of a script: a program that reads its standard input and writes its standard output."""
+"""The role of a script: a program that reads standard input and writes standard output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import threading
 import types
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel, told
+from rlm_sandbox.inside.channel import Channel, error_message
 
 _STREAMS = ((0, "r"), (1, "w"))
 
 
 def prepare(text: str) -> None:
-    """Descriptor 0 holds `text`, descriptor 1 nothing yet. Both are memory; what 1 may hold is limited by FSIZE."""
+    """Put `text` into descriptor 0 and an empty file into 1. Both are in memory; RLIMIT_FSIZE limits 1."""
     for descriptor, data in ((0, text.encode("utf-8", "surrogatepass")), (1, b"")):
         memory = os.memfd_create("sample")
         os.dup2(memory, descriptor)
@@ -27,11 +27,11 @@ def prepare(text: str) -> None:
 
 
 def run_script(channel: Channel, job: dict[str, Any]) -> None:
-    """Runs the program as ``__main__`` and sends what it wrote, or why it failed."""
+    """Run the program as ``__main__`` and send its output, or its error."""
     _connect()
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    flush, join, last_words = sys.stdout.flush, _join, atexit._run_exitfuncs
+    flush, join, run_exit_functions = sys.stdout.flush, _join, atexit._run_exitfuncs
     try:
         try:
             exec(compile(job["source"], "<program>", "exec"), vars(main))
@@ -39,32 +39,32 @@ def run_script(channel: Channel, job: dict[str, Any]) -> None:
             if error.code not in (None, 0):
                 raise
         join()
-        last_words()
+        run_exit_functions()
         flush()
-        if sys.stdout is not sys.__stdout__:  # it may have put its own in place
+        if sys.stdout is not sys.__stdout__:  # the program may have replaced it
             sys.stdout.flush()
     except BaseException as error:
-        channel.send(told(error))
+        channel.send(error_message(error))
         return
-    channel.send({"value": _written()})
+    channel.send({"value": _output()})
 
 
 def _connect() -> None:
-    """The standard streams of Python, on the descriptors that `prepare` made."""
+    """Open Python's standard streams on the descriptors of `prepare`."""
     atexit._clear()
-    reads, writes = (
+    stdin, stdout = (
         os.fdopen(n, mode, encoding="utf-8", errors="surrogateescape", closefd=False) for n, mode in _STREAMS
     )
-    sys.stdin = sys.__stdin__ = reads  # type: ignore[misc,assignment]
-    sys.stdout = sys.__stdout__ = writes  # type: ignore[misc,assignment]
+    sys.stdin = sys.__stdin__ = stdin  # type: ignore[misc,assignment]
+    sys.stdout = sys.__stdout__ = stdout  # type: ignore[misc,assignment]
     os.fstat = _size_only  # type: ignore[assignment]
 
 
 def _size_only(descriptor: int) -> os.stat_result:
-    """What fast readers ask `os.fstat` for; the C library's own would name a path, which is not allowed."""
-    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    """Return the size, which fast readers need from `os.fstat`; the real call may use a path, which is forbidden."""
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
     size = os.lseek(descriptor, 0, os.SEEK_END)
-    os.lseek(descriptor, place, os.SEEK_SET)
+    os.lseek(descriptor, position, os.SEEK_SET)
     return os.stat_result((stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0))
 
 
@@ -74,10 +74,10 @@ def _join() -> None:
             thread.join()
 
 
-def _written() -> str:
+def _output() -> str:
     size = os.lseek(1, 0, os.SEEK_END)
     os.lseek(1, 0, os.SEEK_SET)
     data = b""
-    while len(data) < size and (piece := os.read(1, size - len(data))):
-        data += piece
+    while len(data) < size and (chunk := os.read(1, size - len(data))):
+        data += chunk
     return data.decode("utf-8", "replace")

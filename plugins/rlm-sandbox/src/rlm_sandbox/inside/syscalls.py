@@ -1,11 +1,11 @@
-"""The calls a sample may make of the kernel, by number: none takes a path, opens a socket or makes a process."""
+"""System calls that a sample may make, by number: none takes a path, opens a socket or creates a process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _ALLOWED = (
-    "read write readv writev pread64 pwrite64 lseek fstat close dup poll ppoll select pselect6 "  # on what it was given
+    "read write readv writev pread64 pwrite64 lseek fstat close dup poll ppoll select pselect6 "  # on open descriptors
     "munmap mremap madvise brk "  # memory
     "futex sched_yield set_robust_list set_tid_address rseq membarrier gettid "  # threads
     "rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack restart_syscall "  # signals
@@ -13,21 +13,21 @@ _ALLOWED = (
     "getpid getuid geteuid getgid getegid getrusage sched_getaffinity getrandom exit exit_group"
 )
 ALLOWED = tuple(_ALLOWED.split())
-"""Whatever the arguments. `fcntl` is not among them: F_SETOWN and F_SETSIG would send SIGKILL to anyone of its user."""
+"""Allowed with any arguments. `fcntl` is excluded: F_SETOWN and F_SETSIG could send SIGKILL to the user's processes."""
 
 NEVER_EXECUTABLE = ("mmap", "mprotect")
-"""Memory, but not such as could be executed: no machine code of one's own."""
+"""Allowed for memory that is not executable, which excludes generated machine code."""
 ONLY_SELF = ("kill", "tgkill")
-"""Only with its own process id as first argument."""
+"""Allowed with the own process id as first argument."""
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """One kind of processor.
+    """System calls of one kind of processor.
 
     Args:
-        audit: How seccomp names it.
-        numbers: System call → number, where it has one.
+        audit: Its identifier in seccomp.
+        numbers: System call → number, where it exists.
     """
 
     audit: int

@@ -1,1 +1,1 @@
-"""What the sandbox is measured with: attacks, honest programs, and thousands of both."""
+"""Measurements of the sandbox: attacks, honest programs, and thousands of both."""

@@ -1,7 +1,7 @@
-"""Attacks on files, processes, the network and the kernel. Each is a wrong `add` that says BREACH where it got through.
+"""Attacks on files, processes, network and kernel. Each is a wrong `add` that returns BREACH if it succeeds.
 
-Words in capitals stand for what `measured.target` has planted: SECRET_FILE, HOME, MODULE, DROP (a folder all may write
-to), TCP, UDP, UNIX, TRAINER (a process id).
+Capitalized words are placeholders for objects of `measured.target`: SECRET_FILE, HOME, MODULE, DROP (a world-writable
+folder), TCP, UDP, UNIX, TRAINER (a process id).
 """
 
 # ruff: noqa: E501  (programs, one to a line)

@@ -1,4 +1,4 @@
-"""Attacks on the grading and on whoever waits for it: forged answers, liars, bombs."""
+"""Attacks on the grading and on the waiting trainer: forged answers, objects with false comparisons, bombs."""
 
 # ruff: noqa: E501  (programs, one to a line)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs as people write them, each with what it must come to: none may fail because of a lock."""
+"""Ordinary programs with their correct results: no lock may make one fail."""
 
 # ruff: noqa: E501  (programs, one to a line)
 from __future__ import annotations
@@ -65,7 +65,7 @@ CALLED: dict[str, Honest] = {
         names=("double",)), True)]),
     "a_wrong_one_fails": ("def f(x): return x", [(Check("assert f(1) == 1", names=("f",)), True), (Check("assert f(1) == 2", names=("f",)), "AssertionError")]),
 }  # fmt: skip
-"""Name → program, and of each input the value or the name of the error."""
+"""Name → program, and for each input the value or the name of the error."""
 
 SCRIPTS: dict[str, tuple[str, str, str]] = {
     "sum": ("print(sum(map(int, input().split())))", "1 2 3\n", "6\n"),

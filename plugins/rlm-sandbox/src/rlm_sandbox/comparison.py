@@ -1,0 +1,53 @@
+"""Comparison of answers with expected values. Both are exact built-in values here, so no user-defined `__eq__` runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
+    """Return True if equal as the tests of data sets mean it: a tuple equals a list, floats are close, True is not 1.
+
+    Args:
+        found: A value that `protocol.decode` returned.
+        expected: A value of the same types.
+        tolerance: Tolerance of floats, absolute and relative.
+
+    >>> same([1, 2.0], (1, 2)), same(0.1 + 0.2, 0.3), same(True, 1), same({"a": [1]}, {"a": [1.0]}), same("1", 1)
+    (True, True, False, True, False)
+    """
+    if type(found) is bool or type(expected) is bool:
+        return type(found) is type(expected) and found == expected
+    if type(found) in (int, float) and type(expected) in (int, float):
+        return _is_close(found, expected, tolerance)
+    if type(found) in (list, tuple) and type(expected) in (list, tuple):
+        return len(found) == len(expected) and all(
+            same(first, second, tolerance) for first, second in zip(found, expected, strict=True)
+        )
+    if type(found) is dict and type(expected) is dict:
+        return found.keys() == expected.keys() and all(same(found[key], expected[key], tolerance) for key in expected)
+    return type(found) is type(expected) and bool(found == expected)
+
+
+def _is_close(found: float, expected: float, tolerance: float) -> bool:
+    if found == expected or (found != found and expected != expected):
+        return True
+    if type(found) is int and type(expected) is int:
+        return False
+    try:
+        return abs(found - expected) <= tolerance * max(1.0, abs(expected)) < float("inf")
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+def same_text(found: str, expected: str) -> bool:
+    """Return True if equal up to white space at the ends of lines and of the text, as in programming contests.
+
+    >>> same_text("1 \\n2\\n\\n", "1\\n2"), same_text("1 2", "1\\n2")
+    (True, False)
+    """
+    return _lines(found) == _lines(expected)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]

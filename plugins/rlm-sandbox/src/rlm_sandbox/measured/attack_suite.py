@@ -1,0 +1,113 @@
+"""Run of every attack in every way that programs are graded: as functions under test, by calls, as a script.
+
+    python -m rlm_sandbox.measured.attack_suite [tests] [calls] [script] [machine]
+
+``machine``: only attacks on files, processes, network and kernel, which depend on the user.
+
+An attack has succeeded if its wrong answer passes, if it returns BREACH or the secret, or if it reached a planted
+object. It has also succeeded if it delayed the trainer, or if the next, honest sample is graded wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+from rlm_sandbox.comparison import same
+from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Stdin
+from rlm_sandbox.local import Local
+from rlm_sandbox.measured.attacks_on_the_machine import ON_THE_MACHINE
+from rlm_sandbox.measured.attacks_on_the_verdict import ON_THE_VERDICT
+from rlm_sandbox.measured.target import TOKEN, Target
+
+ATTACKS = {**ON_THE_MACHINE, **ON_THE_VERDICT}
+SECONDS = 0.3
+PATIENCE = 10.0
+"""Seconds beyond its limits after which an attack has delayed the trainer."""
+
+TESTS = (
+    "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(10, -4) == 6\n"
+    "    assert candidate([1], [2]) == [1, 2]\n    assert candidate('a', 'b') == 'ab'\n"
+)
+CHECK = Check("check(add)", setup=TESTS, names=("add",))
+CALLS: list[tuple[Input, object]] = [(Call("add", (2, 3)), 5), (Call("add", ([1], [2])), [1, 2])]
+SCRIPT = "\nprint(add(*map(int, input().split())))\n"
+HONEST = Program("def add(a, b):\n    return sum([a, b]) if type(a) is int else a + b\n")
+LIMITS = Limits(seconds=SECONDS, memory=512 << 20)
+
+
+WAYS: dict[str, tuple[str, list[Input], list[object]]] = {
+    "tests": ("", [CHECK], [True]),
+    "calls": ("", [given for given, _ in CALLS], [right for _, right in CALLS]),
+    "script": (SCRIPT, [Stdin("2 3\n")], ["5\n"]),
+}
+"""Way of grading → (source appended to the program, inputs, values of a correct program)."""
+
+
+def run_attacks(sandbox: Local, names: Iterable[str] = ATTACKS, ways: Iterable[str] = WAYS) -> list[str]:
+    """Return the attacks that succeeded, each with its way and effect."""
+    target, successes, ways = Target(), [], list(ways)
+    try:
+        for name in names:
+            successes += [
+                f"{name} by {way}: {effect}" for way, effect in _successes(sandbox, target, ATTACKS[name], ways)
+            ]
+    finally:
+        target.close()
+    return successes
+
+
+def _successes(sandbox: Local, target: Target, attack: str, ways: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for way in ways:
+        suffix, inputs, expected = WAYS[way]
+        program, start = Program(target.fill_placeholders(attack) + suffix), time.monotonic()
+        outputs = list(sandbox.run(program, inputs, LIMITS))
+        elapsed = time.monotonic() - start
+        effect = _effect(outputs, expected) or target.touched()
+        if effect:
+            yield way, effect
+        if elapsed > PATIENCE + SECONDS * (len(inputs) + 2):
+            yield way, f"delayed the trainer by {elapsed:.1f} s"
+        (next_output,) = sandbox.run(HONEST, [CHECK], Limits(seconds=10))
+        if next_output.status != "ok":
+            yield way, f"the next sample: {next_output}"
+
+
+def _effect(outputs: list[Output], expected: list[object]) -> str:
+    text = " ".join(f"{_limited_repr(output.value)} {output.error}" for output in outputs)
+    if "BREACH" in text or TOKEN in text:
+        return text[:300]
+    passed = all(
+        output.status == "ok" and same(output.value, value) for output, value in zip(outputs, expected, strict=True)
+    )
+    return "passed" if passed else ""
+
+
+def _limited_repr(value: object) -> str:
+    try:
+        return repr(value)[:100_000]
+    except ValueError:  # an integer beyond Python's limit of digits
+        return "a huge integer"
+
+
+def main() -> None:
+    """Print the successful attacks, as JSON."""
+    start = time.monotonic()
+    sandbox = Local(1)
+    ways = [word for word in sys.argv[1:] if word in WAYS] or list(WAYS)
+    names = list(ON_THE_MACHINE if "machine" in sys.argv else ATTACKS)
+    report = {"succeeded": run_attacks(sandbox, names, ways), "attacks": len(names), "ways": ways, "user": os.getuid()}
+    report |= {
+        "line": sandbox.status_line,
+        "sandboxed": sandbox.sandboxed,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    print(json.dumps(report))
+    sandbox.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Collaborators of the trainer: what a stage configures, and one object that builds them in one direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rlm_plugins import stage
+from rlm_plugins.packing.features import Features
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.episodes import EpisodeRunner
+from rlm_plugins.rollout.prompt_sampler import Order
+from rlm_plugins.rollout.prompt_source import PromptSource
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.step import Equation
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.critic_update import CriticUpdate
+from rlm_plugins.trainer.generation import PolicyGeneration
+from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.loss import Loss
+from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.part_state import CRITIC, PartStates
+from rlm_plugins.trainer.part_tools import PartTools
+from rlm_plugins.trainer.policy_drift import PolicyDrift
+from rlm_plugins.trainer.prompts import Prompts, PromptTokens
+from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
+from rlm_plugins.trainer.rewards import Note, Rewards
+from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.scoring import Observer, Scoring
+from rlm_plugins.trainer.target_kl import TargetKL
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """What a stage adds to the arguments of GRPOTrainer.
+
+    Args:
+        equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
+        rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
+        order: (size, epoch, seed) → order in which an epoch visits the prompts.
+        prompt_source: Chooses the prompts of each generation batch; None: the data loader does.
+        collector: Assigns each completion to a rollout source; None: the policy generates all of them.
+        environment_spec: Environment and tools; None: completions have one turn.
+        generator: Decodes; None: `transformers.generate`.
+        critic: ``critic:`` of the recipe; None: no part names values.
+        speed: Optimizations that are switched on.
+        schedules: Name → schedule of a knob, to be logged.
+        faults: Failures that the rewards report; None: they raise.
+        note: Called with the samples on which rewards failed, of every process.
+        observer: Called with the scored completions of this process: (step, prompts, completions, batch).
+    """
+
+    equation: Equation
+    rewards: Sequence[stage.Reward]
+    order: Order
+    prompt_source: PromptSource | None = None
+    collector: RolloutCollector | None = None
+    environment_spec: EnvironmentSpec | None = None
+    generator: Bound | None = None
+    critic: stage.Critic | None = None
+    speed: stage.Speed = stage.NO_SPEED
+    schedules: Mapping[str, Schedule] | None = None
+    faults: FaultLog | None = None
+    note: Note | None = None
+    observer: Observer | None = None
+
+
+class Collaborators:
+    """Builds the collaborators of one trainer; each is handed those before it.
+
+    Args:
+        trainer: The trainer, whose `__init__` TRL has run.
+        trl: ``super()`` of the trainer: TRL's own methods.
+        options: What the stage configures.
+        trunk: Copy of the policy for a separate critic.
+    """
+
+    def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
+        source, collector, args = options.prompt_source, options.collector, trainer.args
+        sources, sampler = collector.sources if collector else (), source.sampler if source else None
+        learners = [*(reward.part for reward in options.rewards), *options.equation.parts(), *sources]
+        stateful = [*learners, *([sampler] if sampler else [])]
+        features = Features(
+            options.speed,
+            options.equation,
+            args,
+            sharded=bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled),
+            load_balancing=trainer.aux_loss_enabled,
+            critic=options.critic is not None,
+            learners=stateful,
+        )
+        shared = options.equation, options.rewards, features, learners, sampler
+        self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
+        self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
+
+        ends, processor = trainer.eos_token_ids, trainer.processing_class
+        template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
+        template |= trainer.chat_template_kwargs
+        self.tokens = PromptTokens(trainer._tokenize_prompts, trainer._tokenizer, processor, ends, template)
+        decoding = trainer.vllm_generation if args.use_vllm else trainer.generation_config
+        turn = partial(_call, trainer, "_generate_single_turn")  # looked up at each call
+        self.generation = generation = PolicyGeneration(
+            context, prompts, self.tokens, options.generator, decoding, turn
+        )
+        runner = _episode_runner(trainer, options.environment_spec)
+        self.rollout = rollout = Rollout(context, prompts, generation, ends, collector, runner)
+
+        is_single_turn = collector is None and not trainer.tools
+        self.logprobs = logprobs = LogProbs(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
+        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
+        self.drift = PolicyDrift(context, logprobs)
+        self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
+
+        self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.note)
+        calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
+        loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
+        self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
+        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
+        stages = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.scoring = Scoring(context, *stages, trainer._logs, options.observer)
+
+        self.target_kl = TargetKL(context)
+        labels = collector.labels if collector else []
+        aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
+        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
+        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
+        self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
+        others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer}
+        self.states = PartStates(stateful, others)
+
+
+def _call(owner: Any, method: str, *args: Any, **options: Any) -> Any:
+    return getattr(owner, method)(*args, **options)
+
+
+def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
+    if spec is None or not spec.multi_turn:
+        return None
+    return EpisodeRunner(
+        spec,
+        trainer._tokenizer,
+        end_token_ids=trainer.eos_token_ids,
+        max_completion_length=trainer.max_completion_length,
+        max_length=getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None),
+        options=trainer.chat_template_kwargs,
+    )
+
+
+def _reward_arguments(trainer: Any) -> dict[str, Any]:
+    """Return what TRL calls rewards with beside columns."""
+    logs = {"log_extra": trainer._log_completion_extra, "log_metric": trainer._log_metric}
+    arguments = {"trainer_state": trainer.state, **logs}
+    return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}

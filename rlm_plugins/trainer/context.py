@@ -1,0 +1,98 @@
+"""Context that the collaborators of one trainer share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.packing.features import Features
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
+from rlm_plugins.stage import Reward
+from rlm_plugins.step import Equation
+
+
+@dataclass(frozen=True)
+class TrainerContext:
+    """Everything that more than one collaborator uses.
+
+    No collaborator touches TRL's trainer: what is not listed here is handed to the one collaborator that needs it.
+
+    Args:
+        trainer: TRL's trainer; the properties below read what changes while it trains.
+        args: Its configuration.
+        accelerator: Its accelerator.
+        tokenizer: Tokenizer of the policy, also where a processor wraps it.
+        equation: Parts of the algorithm.
+        rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
+        features: Fast paths, and why the others are off.
+        learners: Every part that may have a state, except the sampler, which is updated every sampling round.
+        sampler: Prompt sampler that chooses every generation batch, or None.
+    """
+
+    trainer: Any = field(repr=False)
+    args: Any
+    accelerator: Any
+    tokenizer: Any
+    equation: Equation
+    rewards: Sequence[Reward]
+    features: Features
+    learners: Sequence[Bound]
+    sampler: Bound | None
+
+    # -- attributes of the trainer that change
+
+    model = property(attrgetter("trainer.model"), doc="Policy, as the trainer holds it.")
+    is_training = property(attrgetter("trainer.model.training"), doc="False during evaluation.")
+    temperature = property(attrgetter("trainer.temperature"), doc="Sampling temperature; divides all logits.")
+    step = property(attrgetter("trainer.state.global_step"), doc="Optimizer steps done.")
+    micro_step = property(attrgetter("trainer._step"), doc="Micro-batches done.")
+    buffered_inputs = property(attrgetter("trainer._buffered_inputs"), doc="Micro-batches of the generation batch.")
+
+    @property
+    def micro_steps_per_generation(self) -> int:
+        """Micro-batches that one generation batch serves."""
+        return int(self.args.steps_per_generation * self.args.num_iterations)
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of one process in this optimizer step."""
+        return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1
+
+    def log(self, name: str, value: float) -> None:
+        """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""
+        self.trainer._metrics["train" if self.is_training else "eval"][name].append(value)
+
+    # -- processes
+
+    def local_rows(self, count: int) -> slice:
+        """Return where the `count` completions of this process stand among those of all processes."""
+        first = self.accelerator.process_index * count
+        return slice(first, first + count)
+
+    def gather_rows(self, x: torch.Tensor | None, name: str = "") -> Any:
+        """Gather a tensor over all processes, padded to the longest sequence as TRL pads `name`."""
+        if x is None or self.accelerator.num_processes == 1:
+            return x
+        if x.dim() == 2:
+            filling = self.tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
+            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT_PADDED)
+        return self.accelerator.gather(x)
+
+    def refuse_sharding(self, problem: str, where: str) -> None:
+        """Raise if the trainer cannot share, clip or drop gradients itself.
+
+        Raises:
+            RlmError: FSDP, DeepSpeed or fp16 is on.
+        """
+        trainer = self.trainer
+        modes = {"FSDP": trainer.is_fsdp_enabled, "DeepSpeed": trainer.is_deepspeed_enabled, "fp16": self.args.fp16}
+        enabled = [name for name, on in modes.items() if on]
+        if enabled:
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
+            raise RlmError(f"{problem} with {enabled[0]}", where=where, hint=hint)

@@ -1,0 +1,188 @@
+"""Trainer of the equation: every override of TRL's GRPOTrainer, in the order in which TRL calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+
+from rlm_plugins.models.adapters import without_auxiliary
+from rlm_plugins.models.critic import Critic
+from rlm_plugins.rollout.prompt_sampler import PromptSampler
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+from rlm_plugins.trainer.collaborators import Collaborators, TrainerOptions
+from rlm_plugins.trainer.critic_update import trunk_of
+from rlm_plugins.trainer.generation import Completions
+from rlm_plugins.trainer.logprobs import LogpsAndEntropies, temperature_cell
+
+
+class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.step.Equation`.
+
+    Args:
+        options: What the stage adds to the arguments of GRPOTrainer.
+        **trl: Everything GRPOTrainer takes.
+
+    Attributes:
+        parts: The collaborators that the overrides call.
+        equation: Parts of the algorithm.
+    """
+
+    _name = "rlm"
+    _tag_names = ("trl", "rlm-plugins")
+    _buffered_inputs: Any
+
+    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
+        trunk = trunk_of(options.critic, trl["model"])  # before TRL puts an adapter into it
+        super().__init__(**trl, rollout_func=None if options.collector is None else _collect)
+        self.equation = options.equation
+        self.parts = Collaborators(self, super(), options, trunk)
+
+    # -- a run
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train from the start of a generation batch, even if an earlier call was interrupted within one."""
+        if self.args.save_strategy != "no":
+            self.parts.states.check()  # now, and not at the first save
+        self._step, self._buffered_inputs = 0, None
+        self.parts.states.forget_snapshot()
+        self.parts.loss.reset()
+        self.parts.target_kl.reset()
+        return super().train(*args, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint:
+            self.parts.states.load(checkpoint)
+
+    def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
+        return self.parts.prompts.sampler(dataset)
+
+    # -- a micro-batch
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Run TRL's step, then that of the critic; skip a micro-batch that is empty or stopped by `target_kl`."""
+        if self.parts.micro_batches.is_empty() or self.parts.target_kl.is_reached():
+            self._step += 1
+            self.parts.target_kl.log_skipped()
+            return torch.zeros((), device=self.accelerator.device)
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        self.parts.critic.step()
+        self.parts.target_kl.end_step()
+        return loss
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        is_new = self.model.training and self.parts.micro_batches.is_generation_due()
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if is_new:
+            self._buffered_inputs = self.parts.micro_batches.build(self._buffered_inputs)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
+
+    # -- generation and scoring, once per generation batch
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        if self.model.training:
+            self.parts.states.take_snapshot(self.state.global_step)
+        return self.parts.scoring.run(inputs, super()._generate_and_score_completions)
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        with self.parts.prefetch.during_generation(prompts):
+            self.parts.rollout.start_batch()
+            generated = super()._generate(prompts)
+        self.parts.prefetch.begin_batch(prompts, *generated)
+        return generated
+
+    def _generate_single_turn(self, *args: Any, **options: Any) -> Completions:
+        recording, on_finished = self.parts.old_logprobs.are_recorded, self.parts.prefetch.on_finished()
+        return self.parts.generation.run(super()._generate_single_turn, recording, on_finished, *args, **options)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> LogpsAndEntropies:
+        return self.parts.old_logprobs.compute(*args, **options)
+
+    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
+        return self.parts.rewards.compute(super()._calculate_rewards, *args)
+
+    # -- loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        return self.parts.loss.of_micro_batch(model, inputs)
+
+    # -- checkpoints
+
+    def _write_extras(self, folder: Path) -> None:
+        self.parts.states.save(folder)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if hasattr(self.model, "peft_config"):  # the policy's adapter alone: a critic has files of its own
+            state_dict = without_auxiliary(self.model, self.model.state_dict() if state_dict is None else state_dict)
+        super()._save(output_dir, state_dict)
+
+    def keep(self) -> None:
+        """Save the last optimizer step, with RNG and parts as they were at its end."""
+        self.parts.states.restore_snapshot(self.state.global_step)
+        super().keep()
+
+    # -- for rollout sources, parts and the stage
+
+    @property
+    def critic(self) -> Critic | None:
+        """Critic, None without one."""
+        return self.parts.critic.critic
+
+    def save_critic(self, folder: Path) -> None:
+        """Save the critic, if there is one, into a folder of its own."""
+        if self.critic is not None and self.args.should_save:
+            self.critic.save(folder)
+        self.accelerator.wait_for_everyone()
+
+    @property
+    def tokenizer(self) -> Any:
+        """Tokenizer, also where a processor wraps it."""
+        return self._tokenizer
+
+    def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of prompts."""
+        return self.parts.tokens.prompt_ids(prompts)
+
+    def answer_ids(self, prompt: Any, text: str) -> list[int]:
+        """Return `text` as the policy would generate it after `prompt`: token ids up to the end token."""
+        return self.parts.tokens.answer_ids(prompt, text)
+
+    def generate(
+        self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
+    ) -> Completions:
+        """Generate with the policy.
+
+        Args:
+            prompts: One per completion; may be empty.
+            prefixes: Per completion, token ids that it starts with; they are not returned.
+            greedy: Take the most likely token each time.
+
+        Returns:
+            Token ids per completion, and their log-probs if the inference engine reports them (vLLM).
+        """
+        return self.parts.generation.generate(prompts, prefixes, greedy=greedy)
+
+    def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+        """Play one episode per prompt in the environment, as a rollout source returns it."""
+        return self.parts.rollout.play(prompts, inputs)
+
+    def set_temperature(self, temperature: float) -> None:
+        """Sample at this temperature from now on, and divide the logits of every forward pass by it."""
+        self.temperature = temperature
+        if self.use_vllm:
+            self.vllm_generation.temperature = temperature
+        else:
+            self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                temperature_cell(self.accelerator.unwrap_model(model)).cell_contents = temperature
+
+
+def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
+    """Return the completions of all rollout sources; TRL's `rollout_func`."""
+    return trainer.parts.rollout.collect(prompts, trainer)

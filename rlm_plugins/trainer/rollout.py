@@ -1,0 +1,155 @@
+"""Completions of a generation batch: by the policy, by rollout sources and in multi-turn environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
+from rlm_plugins.rollout.group_layout import POLICY
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.generation import PolicyGeneration
+from rlm_plugins.trainer.prompts import Prompts
+
+
+@dataclass
+class CompletionView:
+    """Completions of this process as rewards and readers see them.
+
+    Args:
+        prompts: Prompts as the policy was given them.
+        completions: Text of the policy; of a chat, all messages after the prompt.
+        completion_ids: Token ids that the policy generated.
+        truncated: Per completion, True if it ended at the length limit.
+        shown: Completions as readers see them.
+    """
+
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    completion_ids: list[list[int]]
+    truncated: list[bool]
+    shown: Sequence[Any]
+
+
+@dataclass
+class Rollout:
+    """Generates the completions of a batch and marks which source each comes from.
+
+    Attributes:
+        episodes: Episodes of the current generation batch, None without a multi-turn environment.
+    """
+
+    context: TrainerContext
+    prompts: Prompts
+    generation: PolicyGeneration
+    eos_token_ids: Sequence[int]
+    collector: RolloutCollector | None
+    runner: EpisodeRunner | None
+    collected: CollectedBatch | None = field(default=None, init=False)
+    episodes: list[EpisodeTokens] | None = field(default=None, init=False)
+
+    def start_batch(self) -> None:
+        """Discard the completions of the last batch."""
+        self.collected = self.episodes = None
+
+    def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+        """Play one episode per prompt; tokens of the environment are masked out of the loss."""
+        assert self.runner is not None
+        rows = self.episodes = self.runner.play(prompts, inputs, self.generation.continue_ids, self._any_left)
+        end = self.context.tokenizer.eos_token_id
+        return {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids or [end] for row in rows],  # TRL requires one token at least
+            "mask": [row.mask or [False] for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "episodes": [row.episode for row in rows],
+            "environments": [row.episode.environment for row in rows],
+        }
+
+    def _any_left(self, count: int) -> bool:
+        return count + self.generation.unused_rows(count) > 0
+
+    def collect(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """Return the completions of all sources, as TRL's `rollout_func` does."""
+        assert self.collector is not None
+        first = self.context.local_rows(len(prompts)).start
+        rows = self.collected = self.collector(prompts, self.prompts.inputs, first, trainer)
+        logprobs: Any = rows.logprobs
+        if all(row is None for row in logprobs):
+            logprobs = None
+        else:  # TRL takes None for an unknown log-prob, and weighs its token by 1
+            ids = rows.completion_ids
+            logprobs = [[None] * len(ids[i]) if row is None else row for i, row in enumerate(logprobs)]
+        env_mask = {"env_mask": rows.mask} if "episodes" in rows.columns else {}  # TRL then logs lengths of the policy
+        known = {"prompt_ids": rows.prompt_ids, "completion_ids": rows.completion_ids, "logprobs": logprobs}
+        return {**known, **env_mask, **rows.columns}
+
+    def view(self, prompts: Any, completions: Any, completion_ids: list[list[int]]) -> CompletionView:
+        """Return what TRL generated, or what happened in the episodes."""
+        if self.episodes is None:
+            ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
+            truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
+            return CompletionView(prompts, completions, completion_ids, truncated, completions)
+        return CompletionView(**reward_inputs(self.episodes), truncated=[row.episode.truncated for row in self.episodes])
+
+    def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""
+        if self.collected is None:
+            return {}
+        trained = torch.ones_like(completion_ids)
+        for i, mask in enumerate(self.collected.mask):
+            if mask is not None:
+                trained[i, : len(mask)] = torch.tensor(mask, device=trained.device).to(trained.dtype)
+        columns = {"source": torch.tensor(self.collected.source, device=trained.device), "trained": trained}
+        if self.episodes is not None:
+            turn_rewards = torch.zeros(completion_ids.shape, device=completion_ids.device)
+            for i, episode in enumerate(row.episode for row in self.episodes):
+                turn_rewards[i, episode.turn_ends] = torch.tensor(episode.turn_rewards, device=turn_rewards.device)
+            columns["turn_rewards"] = turn_rewards
+            self._log_episodes(self.episodes)
+        return columns
+
+    def by_source(self, source: torch.Tensor | None, count: int) -> dict[str, torch.Tensor]:
+        """Return label of a source → (B,) True for its completions."""
+        if source is None or self.collector is None:
+            return {POLICY: torch.ones(count, dtype=torch.bool, device=self.context.accelerator.device)}
+        return {label: source == number for number, label in enumerate(self.collector.labels)}
+
+    def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
+        counts = [
+            [
+                len(e.turn_ends),
+                sum(e.turn_rewards),
+                float(e.done),
+                float(e.fault is not None),
+                e.tool_calls,
+                e.tool_failures,
+            ]
+            for e in (row.episode for row in rows)
+        ]
+        local = torch.tensor(counts, dtype=torch.float32, device=self.context.accelerator.device)
+        turns, paid, done, failed, calls, failures = self.context.accelerator.gather(local).mean(0).tolist()
+        means = {"episodes/turns": turns, "episodes/return": paid, "episodes/done": done, "episodes/failed": failed}
+        if calls:
+            means |= {"tools/call_frequency": calls, "tools/failure_frequency": failures / calls}
+        for name, value in means.items():
+            self.context.log(name, value)
+
+    def log_sources(self, batch: Batch) -> None:
+        """Log each source's share of all completions and of those assigned to it, mean reward and truncations."""
+        if self.collector is None:
+            return
+        for label, own in batch.sources.items():
+            share = own.float().mean().item()
+            self.context.log(f"sources/{label}/share", share)
+            if assigned := self.collector.share(label):
+                self.context.log(f"sources/{label}/filled", share / assigned)
+            if own.any():
+                self.context.log(f"sources/{label}/reward", batch.rewards[own].nanmean().item())
+                self.context.log(f"sources/{label}/truncated", batch.truncated[own].float().mean().item())
