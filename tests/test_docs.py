@@ -18,7 +18,7 @@ from test_rows_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import environment, recipe, renamed, specs, step
-from rlm_plugins.cli import algorithms as table
+from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hookspecs import HOOKS
