@@ -35,10 +35,10 @@ test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-packages: $(READY)
-	$(BIN)/python tests/alone.py
+	$(BIN)/python tests/run_plugin_packages.py
 
 test-guests: $(READY)
-	$(BIN)/python tests/with_guests.py
+	$(BIN)/python tests/run_third_party.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py

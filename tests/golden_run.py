@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CANNED = ROOT / "tests" / "canned.py"
+CANNED = ROOT / "tests" / "fake_rollouts.py"
 PAPERS = sorted((ROOT / "recipes" / "papers").glob("*.yaml"))
 OTHERS = sorted(path for folder in ("lessons", "pipelines") for path in (ROOT / "recipes" / folder).rglob("*.yaml"))
 SEEDS = (11, 12)

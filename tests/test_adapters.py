@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from critical import LORA
+from fixtures_critic import LORA
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
@@ -51,7 +51,7 @@ def test_the_files_of_a_critic_are_pefts_own_and_load_again(tmp_path: Path) -> N
     assert all(torch.equal(x, again.trunk_weights()[name]) for name, x in made.trunk_weights().items())
 
 
-def test_a_guest_says_what_the_critic_said_and_learns_nothing(tmp_path: Path) -> None:
+def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) -> None:
     made = moved_critic()
     made.save(tmp_path)
     host = policy()
@@ -81,7 +81,7 @@ def test_one_that_learns_has_a_gradient_while_it_reads_and_the_policy_has_none()
     assert trained <= {name for name, x in host.named_parameters() if x.requires_grad}
 
 
-def test_a_guest_of_another_base_is_refused(tmp_path: Path) -> None:
+def test_adapter_of_another_base_is_rejected(tmp_path: Path) -> None:
     moved_critic().save(tmp_path)
     saved = load_file(tmp_path / FILE)
     save_file({name.replace("layers.1", "layers.7"): x for name, x in saved.items()}, tmp_path / FILE)

@@ -19,7 +19,7 @@ def carries(problem: Problem) -> int:
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])
-def test_count_is_what_enumeration_finds(digits: int) -> None:
+def test_count_equals_enumeration(digits: int) -> None:
     numbers = range(10 ** (digits - 1), 10**digits)
     found = Counter(carries(Problem(a, b)) for a, b in product(numbers, numbers))
     for low, high in product(range(digits + 2), range(digits + 2)):
@@ -27,7 +27,7 @@ def test_count_is_what_enumeration_finds(digits: int) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 5), (0, 0), (5, 5), (2, 3)])
-def test_draw_keeps_length_and_carries(low: int, high: int) -> None:
+def test_sample_has_the_requested_length_and_carries(low: int, high: int) -> None:
     rng = random.Random(0)
     for _ in range(300):
         problem = draw(rng, 5, low, high)
@@ -35,7 +35,7 @@ def test_draw_keeps_length_and_carries(low: int, high: int) -> None:
         assert low <= carries(problem) <= high
 
 
-def test_draw_gives_every_problem_the_same_chance() -> None:
+def test_samples_are_uniform() -> None:
     rng, times = random.Random(0), 40_000
     drawn = Counter(draw(rng, 2, 1, 1) for _ in range(times))
     every = count(2, 1, 1)
@@ -62,7 +62,7 @@ def test_forgotten_carries_carry_through_to_the_result() -> None:
     assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
 
 
-def test_forget_is_asked_only_when_a_carry_is_due() -> None:
+def test_forget_is_called_only_when_a_carry_is_due() -> None:
     asked: list[int] = []
 
     def forget() -> bool:
@@ -75,7 +75,7 @@ def test_forget_is_asked_only_when_a_carry_is_due() -> None:
     assert len(asked) == 3  # the last carry is written down in front
 
 
-def test_one_problem_in_eight_is_held_out() -> None:
+def test_one_prompt_in_eight_is_held_out() -> None:
     held = [Problem(a, b).held_out for a in range(100, 400) for b in range(a, 400)]
     assert sum(held) / len(held) == pytest.approx(1 / 8, abs=0.005)
 
@@ -87,7 +87,7 @@ def test_the_split_never_moves() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind(range(3, 4), 0, 3), Kind(range(1, 4), 0, 3), Kind(range(2, 3), 1, 1)])
-def test_no_seed_trains_on_a_test_problem(kind: Kind) -> None:
+def test_no_seed_trains_on_a_test_prompt(kind: Kind) -> None:
     tests = {tuple(sorted(problem)) for problem in kind.tests(50)}
     assert len(tests) == 50
     for seed in range(40):
@@ -101,7 +101,7 @@ def test_more_tests_begin_with_the_fewer() -> None:
     assert kind.tests(0) == []
 
 
-def test_the_usual_tests_are_as_hard_as_all_problems() -> None:
+def test_default_test_set_is_as_hard_as_all_prompts() -> None:
     """A model that forgets every carry scores 30.2 % on all 3-digit sums, and about that on our 256."""
 
     def survives(problem: Problem) -> bool:
@@ -114,13 +114,13 @@ def test_the_usual_tests_are_as_hard_as_all_problems() -> None:
     assert sum(map(survives, tests)) / 256 == pytest.approx(0.55 * 0.55, abs=0.01)
 
 
-def test_seeds_draw_different_problems_and_one_seed_the_same() -> None:
+def test_seeds_sample_different_prompts_reproducibly() -> None:
     kind = Kind(range(3, 4), 0, 3)
     first, again, other = (list(islice(kind.training(seed), 20)) for seed in (0, 0, 1))
     assert first == again != other
 
 
-def test_every_length_is_drawn() -> None:
+def test_every_length_is_sampled() -> None:
     lengths = Counter(len(str(p.a)) for p in islice(Kind(range(2, 5), 0, 9).training(0), 600))
     assert set(lengths) == {2, 3, 4}
     assert min(lengths.values()) > 150

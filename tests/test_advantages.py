@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable
 
 import pytest
-import stock
 import torch
+import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from rlm_plugins.builtin.advantages import Scale, batch_whitened, gae, group_rel
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-SCALES: tuple[Scale, ...] = ("group", "batch", "centred_batch", "none")
+SCALES: tuple[Scale, ...] = ("group", "batch", "centered_batch", "none")
 Tensor = torch.Tensor
 
 
@@ -76,9 +76,9 @@ def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
 def test_centred_batch_scale_forgets_how_prompts_differ(batch: Batch) -> None:
     centred = by_group(batch, lambda r, g: r - statistics.mean(g))
     spread = statistics.stdev(centred.tolist()) if len(centred) > 1 else 0.0
-    found = group_relative(batch.rewards, batch.group, scale="centred_batch", eps=0.01)
+    found = group_relative(batch.rewards, batch.group, scale="centered_batch", eps=0.01)
     torch.testing.assert_close(found, centred / (spread + 0.01))
-    moved = group_relative(batch.rewards + batch.group, batch.group, scale="centred_batch", eps=0.01)
+    moved = group_relative(batch.rewards + batch.group, batch.group, scale="centered_batch", eps=0.01)
     torch.testing.assert_close(found, moved)
 
 
@@ -111,7 +111,7 @@ def test_conventions_of_one_name() -> None:
 def test_leave_one_out_is_trls_bit_by_bit() -> None:
     for seed in range(20):
         rewards = torch.rand(64, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(leave_one_out(rewards, torch.arange(64) // 8), stock.rloo(rewards, 8))
+        assert torch.equal(leave_one_out(rewards, torch.arange(64) // 8), trl_formulas.rloo(rewards, 8))
 
 
 @pytest.mark.parametrize("level", [0.3, 0.1 + 0.2, 1 / 3, 1e6 + 0.1, -0.7])
@@ -146,7 +146,7 @@ def test_a_group_of_one_learns_nothing() -> None:
         assert advantages[1:].any()
 
 
-def test_one_row_alone_learns_nothing() -> None:
+def test_singleton_group_has_no_advantage() -> None:
     for scale in SCALES:
         assert group_relative(torch.tensor([2.0]), torch.tensor([0]), scale=scale).tolist() == [0.0]
 
@@ -154,7 +154,7 @@ def test_one_row_alone_learns_nothing() -> None:
 # ---- whitened over the batch
 
 
-def test_a_long_row_counts_once_per_token() -> None:
+def test_long_completion_counts_once_per_token() -> None:
     mask = torch.tensor([[True, True, True], [True, False, False]])
     rewards = torch.tensor([0.0, 4.0], dtype=torch.float64)
     spread = torch.tensor([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]], dtype=torch.float64)
@@ -163,7 +163,7 @@ def test_a_long_row_counts_once_per_token() -> None:
     torch.testing.assert_close(found[mask], torch.tensor([-1, -1, -1, 3], dtype=torch.float64) / std)
 
 
-def test_whitening_sums_up_what_is_still_to_come() -> None:
+def test_whitening_uses_returns() -> None:
     """REINFORCE++ with KL in the reward: early tokens answer for all that follows, each step discounted."""
     mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
     dense = torch.tensor([[0.0, 2.0, 9.0, 4.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
@@ -179,8 +179,8 @@ def test_the_baseline_variant_forgets_how_hard_a_prompt_is(batch: Batch) -> None
     """Adding a constant to the rewards of a group changes nothing."""
     bonus = batch.group.double()
     last = batch.token_rewards + bonus.unsqueeze(1) * _last(batch.mask)
-    now = batch_whitened(batch.rewards, batch.token_rewards, batch.group, batch.mask, centre_by_group=True)
-    then = batch_whitened(batch.rewards + bonus, last, batch.group, batch.mask, centre_by_group=True)
+    now = batch_whitened(batch.rewards, batch.token_rewards, batch.group, batch.mask, center_by_group=True)
+    then = batch_whitened(batch.rewards + bonus, last, batch.group, batch.mask, center_by_group=True)
     torch.testing.assert_close(now, then)
 
 
@@ -222,7 +222,7 @@ def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: floa
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.95]))
 def test_through_holes_gae_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
     """Masked tokens discount, with reward and value 0; padding after the end adds nothing."""
-    knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "through"}
+    knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "discount"}
     advantages, _ = gae(batch.returns, batch.values, batch.mask, **knobs)
     quiet = [x.where(batch.mask, 0.0) for x in (batch.returns, batch.values)]
     for row, mask in enumerate(batch.mask):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import part
+from fixtures_equations import part
 from hypothesis import given, settings
 
 from rlm_plugins.batch import Batch
@@ -57,7 +57,7 @@ def own_counts(batch: Batch) -> Batch:
 
 @quick
 @given(batches())
-def test_of_rows_of_one_length_the_means_agree(batch: Batch) -> None:
+def test_means_agree_for_equal_lengths(batch: Batch) -> None:
     batch = own_counts(replace(batch, mask=torch.ones_like(batch.mask)))
     width = batch.mask.shape[1]
     torch.testing.assert_close(total("token_mean", batch), total("sequence_mean", batch))

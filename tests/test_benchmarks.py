@@ -11,8 +11,8 @@ import row_report
 import rows as benchmark
 import torch
 from eight_bits import logprobs, rounded
+from fixtures_benchmark import lesson
 from row_settings import LEFT_OUT, NOTES, OWN
-from small_lesson import lesson
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.registry import BUILTIN, Registry
@@ -27,7 +27,7 @@ def run(folder: Path, *more: str) -> list[dict[str, Any]]:
     return benchmark.read(folder / "out")
 
 
-def test_each_row_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sft,) = run(tmp_path, "--rows", "sft", "--seeds", "0")
     with (tmp_path / "out/rows.jsonl").open("a") as file:
         file.write('{"row": "grpo", "se')  # killed while it wrote
@@ -63,7 +63,7 @@ def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     assert [again[name] for name in same] == [once[name] for name in same], "earlier runs of the process leave no trace"
 
 
-def test_a_row_that_fails_is_named_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_algorithm_is_named_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lesson.yaml").write_text(LESSON)
     where = ["--lesson", str(tmp_path / "lesson.yaml"), "--out", str(tmp_path / "out"), "--workers", "1"]
     assert benchmark.main([*where, "--steps", "1", "--seeds", "0", "--rows", "nonsense,grpo"]) == 1
@@ -71,7 +71,7 @@ def test_a_row_that_fails_is_named_and_stops_no_other(tmp_path: Path, capsys: py
     assert "failed: nonsense-0" in capsys.readouterr().err
 
 
-def test_a_row_that_replays_draws_from_an_earlier_run_of_its_seed(tmp_path: Path) -> None:
+def test_replay_uses_an_earlier_run_of_its_seed(tmp_path: Path) -> None:
     ends = ("--set", "trainer.max_completion_length=64")
     pays_for_any_end = ("--set", "rewards=[{name: accuracy}, {name: length, limit: 1, weight: -1}]")
     (record,) = run(tmp_path, "--rows", "rlep", "--seeds", "0", *ends, *pays_for_any_end)
@@ -85,7 +85,7 @@ def test_a_row_that_replays_draws_from_an_earlier_run_of_its_seed(tmp_path: Path
     assert prompts / 8 <= share <= 2 * prompts / 8, "8 rows: it met the same problems, and each had one or two to draw"
 
 
-def test_the_second_engine_reports_what_its_rounded_weights_think() -> None:
+def test_inference_engine_reports_logprobs_of_rounded_weights() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=11, initializer_range=1.0, **sizes)).eval()
@@ -104,14 +104,14 @@ def test_the_second_engine_reports_what_its_rounded_weights_think() -> None:
     assert all(weight.equal(before[name]) for name, weight in model.state_dict().items()), "and then itself again"
 
 
-def test_every_row_of_the_registry_is_measured_or_left_out_for_a_reason() -> None:
+def test_every_algorithm_is_measured_or_excluded_for_a_reason() -> None:
     known = [p.name for p in Registry() if p.hook == "rlm_algorithms" and p.plugin == BUILTIN and "@" not in p.name]
     assert benchmark.rows_of(Registry()) == [name for name in known if name not in LEFT_OUT]
     for name in (*OWN, *LEFT_OUT, *NOTES):
         assert name in known, name
 
 
-def test_the_table_tells_means_over_seeds() -> None:
+def test_table_shows_means_over_seeds() -> None:
     figures = {"before": 0.25, "length": 30.0, "entropy": 0.5}
     first = {**figures, "after": 0.9, "seconds": 10.0, "curve": [[0, 0.25], [2, 0.7], [4, 1.0], [5, 0.9]]}
     second = {**figures, "after": 1.0, "seconds": 13.0, "curve": [[0, 0.25], [2, 1.0], [4, 0.8], [5, 1.0]]}

@@ -35,7 +35,7 @@ def test_every_plugin_package_has_its_line(catalog: Any, packages: Any) -> None:
     assert plugins == {name for name in plugins if f"]({name})" in lines}
 
 
-def test_a_page_without_markers_is_an_error(catalog: Any, packages: Any, tmp_path: Path) -> None:
+def test_markdown_without_markers_is_an_error(catalog: Any, packages: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("no markers")
     with pytest.raises(SystemExit, match=r"page.md: expected one `<!-- table: overview -->` … `<!-- end -->`, got 0"):

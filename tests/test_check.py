@@ -92,7 +92,7 @@ def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
     assert "log" not in grpo
 
 
-def test_what_is_welcome_but_not_there_is_not_listed(tmp_path: Path) -> None:
+def test_missing_optional_data_are_not_listed(tmp_path: Path) -> None:
     found, registry = stages(tmp_path, "stages.1.algorithm.importance=none", "stages.1.algorithm.policy_loss=reinforce")
     data = {d["name"] for d in examine(found[1], registry)["data"]}
     assert "ref_logp" in data
@@ -135,7 +135,7 @@ def test_the_load(tmp_path: Path) -> None:
     assert not second.reference, "with an adapter the reference is the base"
 
 
-def test_a_tokenizer_that_cannot_write_the_rows_is_found(tmp_path: Path) -> None:
+def test_tokenizer_that_cannot_encode_the_data_is_reported(tmp_path: Path) -> None:
     (sft, _), registry = stages(tmp_path, "stages.0.model.characters='+=abc'")
     with pytest.raises(RecipeError, match="the tokenizer has no token for"):
         examine(sft, registry)
@@ -161,7 +161,7 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
 
 
-def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
+def test_batch_size_is_reported(tmp_path: Path) -> None:
     """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
     none = (
         "stages.1.speed={padding_free: false, group_micro_batches: false, merge_micro_batches: false, "
@@ -192,7 +192,7 @@ def test_what_is_learned_from_at_once(tmp_path: Path) -> None:
     assert found(dealt, budget) == (8, 0)
 
 
-def test_who_writes(tmp_path: Path) -> None:
+def test_generator_is_reported(tmp_path: Path) -> None:
     """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
     (_, grpo), registry = stages(tmp_path)
 
@@ -218,7 +218,7 @@ def test_who_writes(tmp_path: Path) -> None:
     )
 
 
-def test_vllm_writes_elsewhere(tmp_path: Path) -> None:
+def test_vllm_is_reported_as_the_generator(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     args = arguments(grpo)
     args.use_vllm = True
@@ -242,7 +242,7 @@ def test_the_weights_are_counted_as_they_will_be_held(tmp_path: Path) -> None:
     assert held["bfloat16"] == held["float32"] / 2
 
 
-def test_a_model_nobody_has_thought_of_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_model_does_not_fail_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (_, grpo), registry = stages(tmp_path)
 
     def fail(*_: object) -> None:
@@ -276,7 +276,7 @@ def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("said", "some"), [("1024\n", 1024), ("max\n", None), (None, None)])
-def test_a_container_has_what_it_may_take(
+def test_memory_limit_of_a_container_is_used(
     said: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

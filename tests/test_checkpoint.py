@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
+from fixtures_trainer import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
@@ -107,9 +107,7 @@ def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
         PartState(part).check()
 
 
-def test_a_memory_that_cannot_be_kept_is_told_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsaveable_state_is_reported_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
     made = remembering(tmp_path)
     with pytest.raises(PartError, match="test/running"):
@@ -172,7 +170,9 @@ def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["by row", "looks at the whole step"])
-def test_a_run_that_was_broken_off_is_begun_anew(looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_without_checkpoint_restarts(
+    looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a notebook, say: after Ctrl-C in the middle of a step no row of that step is learned from any more."""
     term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}

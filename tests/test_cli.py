@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from guests import Installer, reward
+from fake_plugins import Installer, reward
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__
@@ -64,7 +64,7 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 # ------------------------------------------------------------------ finding one's way
 
 
-def test_every_command_says_what_it_does() -> None:
+def test_every_command_has_a_help_text() -> None:
     commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "reward", "new")
     for command in commands:
         assert command in told("--help")
@@ -86,7 +86,7 @@ def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]
     assert not {name.partition(".")[0] for name in imported} & heavy
 
 
-def test_a_terminal_that_knows_no_unicode(tmp_path: Path) -> None:
+def test_ascii_terminal_gets_ascii(tmp_path: Path) -> None:
     result = process("-m", "rlm_plugins", "explain", "clip", cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 0, result.stderr
     assert "epsilon_high" in result.stdout
@@ -278,7 +278,7 @@ def test_eval_for_people(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_never_written_over(recipe: Path) -> None:
+def test_run_is_never_overwritten(recipe: Path) -> None:
     told("train", recipe)
     before = (recipe.parent / "runs" / "mine" / "metrics.jsonl").read_text()
     told("train", recipe)
@@ -309,7 +309,7 @@ def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resume_refuses_another_recipe_and_says_what_is_different(recipe: Path) -> None:
+def test_resume_rejects_another_recipe_with_its_differences(recipe: Path) -> None:
     folder = interrupted(recipe)
     changed = ("stages.1.algorithm.policy_loss.epsilon=0.3", "rewards.1.weight=0.2")
     result = rlm("train", recipe, "--resume", *changed)
@@ -347,7 +347,7 @@ def test_a_run_folder_stands_for_its_recipe(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_interrupting_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_prints_the_resume_command(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -429,7 +429,7 @@ AGREE = """
 import os, time
 from pathlib import Path
 from rlm_plugins.cli.launch import from_main_process
-from rlm_plugins.distributed import leave
+from rlm_plugins.distributed import shutdown
 from rlm_plugins.run.folder import fresh_folder
 
 rank = int(os.environ["RANK"])
@@ -439,7 +439,7 @@ if rank == 0:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").touch()
 Path(f"process{rank}").write_text(str(folder))
-leave()
+shutdown()
 """
 
 

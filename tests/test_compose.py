@@ -34,7 +34,7 @@ stages:
   - {name: warm-up, model: scratch, algorithm: sft}
   - {model: {lora: {r: 4}}, algorithm: {name: dapo, sampler: in_order}, evaluation: null}
 """
-ODD_PARTS = Path(__file__).parent / "odd_parts.py"
+ODD_PARTS = Path(__file__).parent / "invalid_parts.py"
 
 
 def run(folder: Path, text: str, *overrides: str, build_environment: bool = True) -> tuple[list[Stage], Recipe]:
@@ -67,7 +67,7 @@ def test_a_recipe_becomes_a_stage(tmp_path: Path) -> None:
     assert list(stage.body["algorithm"]) == ["name", *SLOTS]
 
 
-def test_stages_share_a_world_and_start_from_the_first_source(tmp_path: Path) -> None:
+def test_stages_share_an_environment_and_start_from_the_first_model(tmp_path: Path) -> None:
     (first, second), _ = run(tmp_path, TWO_STAGES)
     assert (first.name, second.name) == ("01-warm-up", "02-dapo")
     assert first.environment_spec is second.environment_spec
@@ -170,7 +170,7 @@ SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
 
 
 @pytest.mark.parametrize(("overrides", "slot", "expected"), [c[1:] for c in SLOT_CASES], ids=[c[0] for c in SLOT_CASES])
-def test_a_row_is_overridden_slot_by_slot(overrides: list[str], slot: str, expected: Any, tmp_path: Path) -> None:
+def test_algorithm_is_overridden_slot_by_slot(overrides: list[str], slot: str, expected: Any, tmp_path: Path) -> None:
     found = body(tmp_path, BASE, *overrides)["algorithm"][slot]
     listed = (found, expected) if isinstance(expected, list) else ([found], [expected])
     assert len(listed[0]) == len(listed[1])
@@ -447,7 +447,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(o) for o, _, _ in WRONG])
-def test_a_wrong_recipe_is_told_where_and_what(
+def test_invalid_recipe_is_reported_with_place_and_fix(
     overrides: list[str], place: str, words: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError) as caught:
@@ -457,7 +457,7 @@ def test_a_wrong_recipe_is_told_where_and_what(
         assert part in str(caught.value)
 
 
-def test_in_a_stage_the_address_says_which(tmp_path: Path) -> None:
+def test_error_in_a_stage_names_the_stage(tmp_path: Path) -> None:
     cases = {
         "stages.1.algorithm.advantage=gae": "stages[1].algorithm.advantage (command line)",
         "stages.1.environment.digit=3": "stages[1].environment.digit (command line)",
@@ -498,7 +498,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("overrides", RIGHT, ids=" ".join)
-def test_what_is_right_passes_and_means_the_same_when_it_is_said_in_full(overrides: list[str], tmp_path: Path) -> None:
+def test_valid_recipe_equals_its_resolved_form(overrides: list[str], tmp_path: Path) -> None:
     stages, found = run(tmp_path, BASE, *overrides)
     again, document = reloaded(stages, found, tmp_path)
     assert [stage.body for stage in again] == [stage.body for stage in stages]
@@ -563,7 +563,7 @@ def reloaded(stages: list[Stage], found: Recipe, folder: Path) -> tuple[list[Sta
 @pytest.mark.parametrize(
     "algorithm", ["reinforce", "rloo", "grpo", "dr_grpo", "bnpo", "dapo", "gspo", "cispo", "two_kl"]
 )
-def test_every_row_survives_being_said_in_full(algorithm: str, tmp_path: Path) -> None:
+def test_every_algorithm_equals_its_resolved_form(algorithm: str, tmp_path: Path) -> None:
     stages, found = run(tmp_path, BASE, f"algorithm={algorithm}")
     again, document = reloaded(stages, found, tmp_path)
     assert again[0].equation == stages[0].equation or algorithm == "two_kl"  # a file is loaded anew: another function
@@ -581,7 +581,7 @@ def test_stages_survive_too(tmp_path: Path) -> None:
     assert document["plugins"] == {"load": [str(ODD_PARTS)]}
 
 
-def test_the_lessons_of_the_repository_compose_and_survive(tmp_path: Path) -> None:
+def test_repository_recipes_equal_their_resolved_form(tmp_path: Path) -> None:
     lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").rglob("*.yaml"))
     assert lessons
     for lesson in lessons:
@@ -619,7 +619,7 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     assert not [address for address, (_, origin) in told.items() if not origin]
 
 
-def test_what_an_override_replaces_is_forgotten(tmp_path: Path) -> None:
+def test_override_replaces_the_earlier_value(tmp_path: Path) -> None:
     stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_environment=False)
     told = {address: origin for address, _, origin in explain_origins(found, stages)}
     assert told["environment.train_rows"] == "default of addition"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import learning
+from fixtures_equations import learning
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
@@ -30,7 +30,7 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
         (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 rows have a reward
     ],
 )
-def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, given: Any, lone: float) -> None:
+def test_singleton_group_keeps_its_reward_and_others_are_unchanged(part: Any, given: Any, lone: float) -> None:
     spread_only = 4 / 3 if part is a.gpg and "counted" not in given else 1.0
     kept, zero = part(REWARDS, group=GROUP, singleton="reward", **given), part(REWARDS, group=GROUP, **given)
     assert kept[0].item() == pytest.approx(lone * spread_only)
@@ -38,7 +38,7 @@ def test_a_group_of_one_keeps_its_reward_and_nobody_else_is_moved(part: Any, giv
     torch.testing.assert_close(kept[1:], zero[1:])
 
 
-def test_equal_rewards_are_no_lesson_in_any_convention() -> None:
+def test_equal_rewards_have_no_advantage_in_any_convention() -> None:
     same = torch.full((4,), 0.3)
     for part in (a.group_relative, a.leave_one_out, a.gpg):
         assert part(same, torch.tensor([0, 0, 1, 1]), singleton="reward").tolist() == [0.0] * 4  # type: ignore[operator]
@@ -52,12 +52,12 @@ def test_a_lone_reward_is_whitened_with_the_rest() -> None:
     live = to_come[MASK]
     spread = torch.zeros(4, 2).where(~torch.tensor([[False, True], [True, False], [False, True], [False, True]]), 1.0)
     found = a.batch_whitened(
-        REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, centre_by_group=True, singleton="reward"
+        REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, center_by_group=True, singleton="reward"
     )
     torch.testing.assert_close(found[MASK], (live - live.mean()) / live.std())
 
 
-@pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("through", 0.25 * 8), ("forget", 0.0)])
+@pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("discount", 0.25 * 8), ("reset", 0.0)])
 def test_rewards_to_come_meet_a_masked_token(masked_tokens: Any, first: float) -> None:
     """γ = ½, reward 8 at the last of three tokens, the second a tool's; a second row of one token without reward."""
     mask = torch.tensor([[True, False, True], [True, False, False]])
@@ -80,13 +80,13 @@ def test_leave_one_out_over_the_batch() -> None:
     ("rewards", "expected"),
     [([1.0, 0.0, 0.5], [0.5, 0.0, 0.0]), ([1.0, 1.0, 0.0], [0.0] * 3), ([-3.0, -1.0, -2.0], [0.0, 1.0, 0.0])],
 )
-def test_the_lead_of_the_best_row(rewards: list[float], expected: list[float]) -> None:
+def test_best_margin_of_a_group(rewards: list[float], expected: list[float]) -> None:
     group, given = torch.zeros(3, dtype=torch.long), torch.tensor(rewards)
     assert a.best_margin(given, group, scale="none").tolist() == expected
     torch.testing.assert_close(a.best_margin(given, group), torch.tensor(expected) / (given.std() + 1e-6))
 
 
-def test_a_lone_row_leads_nobody() -> None:
+def test_best_margin_of_a_singleton_is_zero() -> None:
     assert a.best_margin(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
 
 
@@ -118,16 +118,18 @@ LIVE = torch.tensor([[True, True], [True, False], [False, False]])
     ("aggregator", "given", "left_out"),
     [(z.sequence_mean, {}, 4.0), (z.sequence_sum, {}, 6.0), (z.fixed_length, {"max_completion_length": 4}, 1.5)],
 )
-def test_rows_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
+def test_completions_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
     """Two rows with tokens of three: a sum over 2, or over 3."""
     loss = LOSS.clone().requires_grad_()
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(3.0)}
-    found = {kind: aggregator(loss, LIVE, **counts, **given, empty_rows=kind) for kind in ("left_out", "counted")}
+    found = {
+        kind: aggregator(loss, LIVE, **counts, **given, empty_completions=kind) for kind in ("excluded", "included")
+    }
     assert [x.item() for x in found.values()] == pytest.approx([left_out / 2, left_out / 3])
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())
     torch.testing.assert_close(counted, out * 2 / 3)
     with pytest.raises(PartError, match="requires `num_sequences_all`"):
-        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_rows="counted")
+        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_completions="included")
 
 
 def test_the_sum_of_a_batch_over_a_length() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_the_engine import trained
+from fixtures_trainer_steps import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
@@ -21,7 +21,7 @@ from rlm_plugins.cli.convention_card import card
 from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import folded, render
 from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.plugins_report import tell_plugins
+from rlm_plugins.cli.plugins_report import render as render_plugins
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
@@ -89,7 +89,7 @@ def learnt(made: Equation, case: Case, args: Args) -> Out:
 @pytest.mark.parametrize(
     ("name", "record", "setting"), PAIRS, ids=[f"{name}-{record['id'].split(':')[-1]}" for name, record, _ in PAIRS]
 )
-def test_a_row_gives_its_library_s_numbers(name: str, record: Args, setting: Setting) -> None:
+def test_convention_equals_the_numbers_of_its_library(name: str, record: Args, setting: Setting) -> None:
     inline = record["case"] == "inline"
     case = CASES["A" if inline else record["case"]]
     found = said(setting(ROWS[name], record["args"], case), record, case)
@@ -107,7 +107,7 @@ def test_a_row_gives_its_library_s_numbers(name: str, record: Args, setting: Set
 
 
 @pytest.mark.parametrize("name", sorted(set(CONVENTIONS) - BY_HAND))
-def test_every_row_is_held_to_advantages_and_to_a_loss(name: str) -> None:
+def test_every_convention_has_records_of_advantages_and_loss(name: str) -> None:
     held = {key for row, record, _ in PAIRS if row == name for key in record["out"]}
     wanted = {"gfpo@trl": {"advantages"}, "flash_rl@trl": {"advantages"}}.get(name, {"advantages", "loss", "grad_logp"})
     assert wanted <= held
@@ -182,13 +182,13 @@ EXPECTED = {
     "grpo@oat": by_group(lambda group: standard(group, less=1, eps=1e-8)),
     "grpo@roll": by_group(lambda group: standard(group, less=1, eps=1e-6)),
     "grpo@population": by_group(lambda group: standard(group, less=0, eps=0.0)),
-    "grpo@centred": by_group(lambda group: [r - sum(group) / len(group) for r in group]),
+    "grpo@centered": by_group(lambda group: [r - sum(group) / len(group) for r in group]),
     "lite_ppo@roll": centred_over_batch(),
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_advantage_of_a_row(name: str) -> None:
+def test_advantages_equal_the_record(name: str) -> None:
     found = score(example(), equation(ROWS[name])).advantages.squeeze(1)
     torch.testing.assert_close(found, torch.tensor(EXPECTED[name], dtype=torch.float64))
 
@@ -201,12 +201,12 @@ def whitened(to_come: torch.Tensor, mask: torch.Tensor, *, less: int) -> torch.T
 
 def test_nemo_whitens_as_a_population() -> None:
     batch = example()
-    centred = torch.tensor(EXPECTED["grpo@centred"], dtype=torch.float64).unsqueeze(1).expand(batch.mask.shape)
+    centred = torch.tensor(EXPECTED["grpo@centered"], dtype=torch.float64).unsqueeze(1).expand(batch.mask.shape)
     found = score(batch, equation(ROWS["reinforce_pp_baseline@nemo"])).advantages
     torch.testing.assert_close(found, whitened(centred, batch.mask, less=0), atol=1e-6, rtol=1e-6)
 
 
-def test_skyrl_forgets_what_comes_after_tool_output() -> None:
+def test_skyrl_drops_credit_after_tool_output() -> None:
     batch = replace(example(), ref_logp=example().old_logp)
     to_come = batch.rewards.unsqueeze(1).expand(batch.mask.shape).clone()
     to_come[0, 0] = 0.0  # before the tool's token
@@ -230,7 +230,7 @@ SCALED = {
     "grpo@roll": ("grpo", 9 / 10),  # nine of ten rows have tokens
     "grpo@oat": ("grpo", 1.0),
     "grpo@population": ("grpo", 1.0),
-    "grpo@centred": ("grpo", 1.0),
+    "grpo@centered": ("grpo", 1.0),
     "grpo@trl": ("grpo", 9 / 10),
     "dr_grpo@trl": ("dr_grpo", 9 / 10),
     "dr_grpo@roll": ("dr_grpo", 9.0),  # a sum over rows
@@ -242,7 +242,7 @@ SCALED = {
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_the_loss_of_a_row(name: str) -> None:
+def test_loss_equals_the_record(name: str) -> None:
     plain, factor = SCALED[name]
     loss, gradient = value_and_gradient(plain)
     torch.testing.assert_close(value_and_gradient(name), (loss * factor, gradient * factor))
@@ -264,7 +264,7 @@ def test_dual_clip_of_the_authors(name: str) -> None:
     torch.testing.assert_close(bound, (free[0] - over, free[1].where(~runaway, 0.0)))
 
 
-def test_every_row_without_records_is_held_to_a_formula() -> None:
+def test_every_convention_without_records_has_a_formula() -> None:
     assert {*EXPECTED, *SCALED, "gppo@klear", "ce_gppo@klear"} >= BY_HAND
 
 
@@ -287,18 +287,18 @@ def test_the_winner_s_advantage_in_every_convention() -> None:
         "grpo@roll": 2.475,
         "grpo@population": 2.646,
         "grpo@nemo": 1.0,
-        "grpo@centred": 0.875,
+        "grpo@centered": 0.875,
     }
 
 
 @pytest.mark.parametrize("name", ["grpo", "grpo@verl", "builtin/grpo@verl", "algorithm/grpo@verl"])
-def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
+def test_card_shows_differences_and_the_active_convention(name: str) -> None:
     card = explained(name)["card"]
     assert card["running"] == name.rpartition("/")[2]
     plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
     assert plain["differs"] == []
     assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
-        ("sequence_mean", None): ("sequence_mean(empty_rows=left_out)", "token_mean"),
+        ("sequence_mean", None): ("sequence_mean(empty_completions=excluded)", "token_mean"),
         ("clip", "delta"): ("null (∞)", 3.0),
         ("kl", "bound"): (None, 10.0),
         ("group_relative", "eps"): (1e-4, 1e-6),
@@ -307,12 +307,12 @@ def test_the_card_says_what_differs_and_which_one_is_running(name: str) -> None:
     told = render(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
     assert marked == [card["running"]]
-    assert "sequence_mean(empty_rows=left_out) → token_mean" in told
+    assert "sequence_mean(empty_completions=excluded) → token_mean" in told
     assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)
-def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> None:
+def test_every_convention_changes_a_number_or_declares_otherwise(name: str) -> None:
     """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
     plain, this = lines[base_name(name)], lines[name]
@@ -322,13 +322,13 @@ def test_what_a_convention_changes_changes_a_number_or_is_said(name: str) -> Non
     assert same == (name == "cispo@trl")
 
 
-def test_a_row_without_conventions_has_no_card() -> None:
+def test_algorithm_without_conventions_has_no_card() -> None:
     assert explained("opo")["card"]
     assert explained("bnpo")["card"] == {}
     assert "conventions" not in render(explained("bnpo"))
 
 
-def test_a_card_with_a_row_that_needs_what_the_examples_lack() -> None:
+def test_card_skips_conventions_that_lack_data() -> None:
     registry = Registry()
     odd = replace(ROWS["grpo"], advantage="gae")
     registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
@@ -365,7 +365,7 @@ def test_a_recipe_names_a_convention_and_turns_its_knobs(tmp_path: Path) -> None
     assert written(tmp_path, "grpo", "algorithm=grpo@trl").body["algorithm"]["name"] == "grpo@trl"
 
 
-def test_an_unknown_convention_is_told_the_nearest(tmp_path: Path) -> None:
+def test_unknown_convention_suggests_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="did you mean 'grpo@trl'"):
         written(tmp_path, "grpo@tlr")
     with pytest.raises(RecipeError) as unknown:
@@ -383,7 +383,7 @@ def test_an_unknown_convention_is_told_the_nearest(tmp_path: Path) -> None:
         ("rlm_rewards", "accuracy@trl", False),
     ],
 )
-def test_only_rows_have_conventions(hook: str, name: str, sound: bool) -> None:
+def test_only_algorithms_have_conventions(hook: str, name: str, sound: bool) -> None:
     if sound:
         assert offers_of("acme", hook, "acme.py", {name: None})
         return
@@ -391,8 +391,8 @@ def test_only_rows_have_conventions(hook: str, name: str, sound: bool) -> None:
         offers_of("acme", hook, "acme.py", {name: None})
 
 
-def test_a_list_of_plugins_keeps_conventions_below_their_row() -> None:
-    told = tell_plugins(listing.plugins(REGISTRY)).splitlines()
+def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:
+    told = render_plugins(listing.plugins(REGISTRY)).splitlines()
     at = next(n for n, line in enumerate(told) if line.split()[:1] == ["grpo"])
     assert told[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]
@@ -400,7 +400,7 @@ def test_a_list_of_plugins_keeps_conventions_below_their_row() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
-def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
+def test_trainer_runs_a_convention(name: str, tmp_path: Path) -> None:
     """Micro-batches of half a group, two passes over each generation."""
     steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2
@@ -409,13 +409,13 @@ def test_the_engine_runs_a_convention(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_engine_counts_rows_without_tokens(tmp_path: Path) -> None:
+def test_trainer_counts_completions_without_tokens(tmp_path: Path) -> None:
     """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
     norms = {}
-    for name in ("left_out", "counted"):
+    for name in ("excluded", "included"):
         row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "
-        row += f"aggregator: {{empty_rows: {name}}}}}"
+        row += f"aggregator: {{empty_completions: {name}}}}}"
         folder = tmp_path / name
         folder.mkdir()
         norms[name] = trained(row, folder)[0]["grad_norm"]
-    assert norms["counted"] == pytest.approx(norms["left_out"] * 3 / 4, rel=1e-4)
+    assert norms["included"] == pytest.approx(norms["excluded"] * 3 / 4, rel=1e-4)

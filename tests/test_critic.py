@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import tiny
 import torch
-from critical import KINDS, critic, equation, part, rows, trainer, weights
-from trainers import OFTEN, interrupted, logged
+from fixtures_critic import KINDS, critic, equation, part, rows, trainer, weights
+from fixtures_trainer import OFTEN, interrupted, logged
 
 from rlm_plugins.errors import RlmError
 

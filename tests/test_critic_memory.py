@@ -10,7 +10,7 @@ import ppo_memory
 import pytest
 import tiny
 import torch
-from critical import KINDS, LORA, critic, trainer
+from fixtures_critic import KINDS, LORA, critic, trainer
 from ppo_memory_arm import bytes_of, size
 from ppo_memory_four import four_models
 from ppo_memory_report import report
@@ -34,9 +34,7 @@ def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> No
     always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
     optimizer = made.parts.critic.optimizer
     move, seen = optimizer.step, []
-    optimizer.step = lambda step: (
-        seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
-    )
+    optimizer.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
     made.train()
     moments = (x for state in optimizer._optimizer.state.values() for name, x in state.items() if name != "step")
     assert always["critic weights"] == size(made.critic.parameters())
@@ -67,7 +65,7 @@ def test_a_critic_takes_turns_with_the_policy() -> None:
     assert shared.peak - alone.peak == sum(shared.always.values()) - sum(alone.always.values())
 
 
-def test_the_page_of_models_is_what_the_estimate_says() -> None:
+def test_model_page_equals_the_estimate() -> None:
     """Nobody writes its tables by hand. (The smallest model stands for the others.)"""
     page = (Path(__file__).parents[1] / "benchmarks/results/model_memory.md").read_text()
     assert page.startswith(model_memory.HEADING)
@@ -79,7 +77,7 @@ def test_the_page_of_models_is_what_the_estimate_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
-def test_a_step_of_ppo_takes_what_was_estimated(arm: str, checkpointing: bool, close: float) -> None:
+def test_memory_of_a_ppo_step_equals_the_estimate(arm: str, checkpointing: bool, close: float) -> None:
     """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
     found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
     expected = found["expected"]
@@ -105,7 +103,7 @@ def test_four_models_are_counted_once_each() -> None:
     assert sum(shared.values()) < sum(copies.values()) < sum(full.values())
 
 
-def test_the_page_is_made_of_the_numbers() -> None:
+def test_page_is_rendered_from_the_results() -> None:
     arm = {"parameters": 2**22, "gradients": 2**21, "optimizer": 2**22, "peak": 2**30, "rss": 2**30}
     arms = {name: {**arm, "expected": arm} for name in ppo_memory.ARMS}
     arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}

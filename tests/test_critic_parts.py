@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, part, scoring
+from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_advantages import double_sum
@@ -45,7 +45,7 @@ def test_the_critic_has_a_lambda_of_its_own(batch: Batch, gamma: float, lam_crit
 
 @quick
 @given(batches())
-def test_with_a_lambda_of_one_it_learns_what_really_came(batch: Batch) -> None:
+def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
     """Monte Carlo: the rewards from here on, whatever was expected."""
     for values in (batch.values, torch.zeros_like(batch.values)):
         _, returns = gae(batch.token_rewards, values, batch.mask, lam=0.3, lam_critic=1.0)
@@ -56,8 +56,8 @@ def test_with_a_lambda_of_one_it_learns_what_really_came(batch: Batch) -> None:
 
 
 @quick
-@given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "through"]))
-def test_lambda_grows_with_the_row(batch: Batch, alpha: float, masked_tokens: Any) -> None:
+@given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "discount"]))
+def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_tokens: Any) -> None:
     """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` says nothing then."""
     knobs = {"gamma": 0.9, "by_length": alpha, "whitened": False, "masked_tokens": masked_tokens}
     advantages, _ = gae(batch.token_rewards, batch.values, batch.mask, lam=0.123, **knobs)
@@ -73,7 +73,7 @@ def test_lambda_grows_with_the_row(batch: Batch, alpha: float, masked_tokens: An
         assert advantages[row, mask].tolist() == pytest.approx(kept, abs=1e-9)
 
 
-def test_a_row_of_a_hundred_tokens_at_the_papers_alpha() -> None:
+def test_lambda_of_a_hundred_tokens_at_the_papers_alpha() -> None:
     """λ = 1 − 1/(0.05 · 100) = 0.8: a reward of 1 at the end is felt by 0.8⁹⁹ at the beginning, by 1 at the end."""
     rewards, zeros = torch.zeros(1, 100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.float64)
     rewards[0, -1] = 1.0
@@ -85,7 +85,7 @@ def test_a_row_of_a_hundred_tokens_at_the_papers_alpha() -> None:
 
 
 @quick
-@given(batches(), st.booleans(), st.sampled_from(["skip", "through"]))
+@given(batches(), st.booleans(), st.sampled_from(["skip", "discount"]))
 def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbiased: bool, masked_tokens: Any) -> None:
     """Masked tokens, inside a row too, are in neither, and stay 0."""
     knobs = {"masked_tokens": masked_tokens, "unbiased": unbiased}
@@ -124,7 +124,7 @@ def test_the_value_loss_and_its_slope(value: float, old: float, target: float, e
 # ---- KL in the reward
 
 
-def test_what_is_paid_for_drift_is_foreseen_and_taught() -> None:
+def test_kl_penalty_is_part_of_the_value_target() -> None:
     """r = (−β d₁, R − β d₂), V = (v₁, v₂), γ = 1: Â and R by hand, with λ = ½ for the policy and 1 for the critic."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])  # d = (1, 2)
     values = torch.tensor([[0.25, 0.5]])
@@ -139,7 +139,7 @@ def test_what_is_paid_for_drift_is_foreseen_and_taught() -> None:
     torch.testing.assert_close(found.returns, torch.tensor([[-0.1 + 0.8, 0.8]]))
 
 
-def test_a_coefficient_that_adapts_changes_what_the_critic_is_taught() -> None:
+def test_adaptive_coefficient_changes_the_value_target() -> None:
     """KL 3 per row, target 1: the factor is 1.02 from the second generation on."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])
     paid = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward).bind({"beta": 0.1, "target": 1.0})

@@ -83,13 +83,13 @@ def test_without_an_adapter_it_is_a_model_of_its_own(tmp_path: Path) -> None:
     assert stage(tmp_path, "model.lora=null", "critic.kind=head").critic == Critic("head")
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
+def test_every_key_is_accepted(tmp_path: Path) -> None:
     said = "critic={kind: shared, lora: {r: 4}, learning_rate: {from: 1e-3, to: 0.0, over: 9}, max_grad_norm: 0.5}"
     found = stage(tmp_path, said, "critic.warmup_steps=7").critic
     assert found == Critic("shared", {"r": 4}, Schedule(1e-3, 0.0, 9), 0.5, 7)
 
 
-def test_resolved_loads_again_and_says_the_same(tmp_path: Path) -> None:
+def test_resolved_recipe_round_trips(tmp_path: Path) -> None:
     first = read(tmp_path, "critic.learning_rate={from: 1e-3, to: 0.0, over: 9}")
     stages = compose(first, REGISTRY)
     again = read(tmp_path, text=yaml.safe_dump(resolved(stages, first)))
@@ -142,9 +142,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
-def test_what_is_wrong_is_told_with_its_place(
-    tmp_path: Path, overrides: list[str], place: str, words: list[str]
-) -> None:
+def test_errors_name_their_place(tmp_path: Path, overrides: list[str], place: str, words: list[str]) -> None:
     with pytest.raises(RecipeError) as told:
         stage(tmp_path, *overrides)
     assert str(told.value).startswith(place), told.value
@@ -162,6 +160,6 @@ def test_what_is_wrong_is_told_with_its_place(
         ({"warmup": 2}, False),
     ],
 )
-def test_the_schema_knows_it(section: dict[str, Any], right: bool) -> None:
+def test_schema_contains_the_section(section: dict[str, Any], right: bool) -> None:
     text = yaml.safe_dump({**yaml.safe_load(SMALL), "critic": section})
     assert accepts(recipe_schema(REGISTRY), text) == right

@@ -1,6 +1,6 @@
 """Two processes on the CPU: the same numbers as one on the same global batch, and a run that goes through.
 
-The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`several.py`).
+The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`train_several.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from launching import ROOT, launch, logged, python, reinforcement, supervised
+from launch_runs import ROOT, launch, logged, python, reinforcement, supervised
 from safetensors.torch import load_file
-from several import train_all
+from train_several import train_all
 
 REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
 HALVES = ("trainer.per_device_train_batch_size=32",)
@@ -130,7 +130,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
     own = str(reinforcement(folder / "own", start, canned=False))
     two += [(own, str(folder / "two" / name), [f"generator={said}", *HALVES]) for name, said in GENERATORS.items()]
     (folder / "two.json").write_text(json.dumps(two))
-    python(2, str(ROOT / "tests" / "several.py"), str(folder / "two.json"), cwd=folder)
+    python(2, str(ROOT / "tests" / "train_several.py"), str(folder / "two.json"), cwd=folder)
     return folder
 
 
@@ -142,7 +142,7 @@ def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further
         assert two[what] == pytest.approx(one[what], rel=rel, abs=absolute), (step, what)
 
 
-def test_two_processes_write_the_same_with_either_generator(runs: Path) -> None:
+def test_two_processes_generate_the_same_with_either_generator(runs: Path) -> None:
     """Each has its own stream of random numbers, and its model is wrapped."""
     usual, found, other = (runs / "two" / name for name in GENERATORS)
     samples = [(run / "samples.jsonl").read_text() for run in (usual, found, other)]
@@ -169,7 +169,7 @@ def test_short_cuts_change_nothing_on_two_processes(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["refilled", "not-full", "refilled-cut"])
-def test_draws_are_those_of_one_process(runs: Path, name: str) -> None:
+def test_samples_equal_those_of_one_process(runs: Path, name: str) -> None:
     """Several until the batch is full, and on from there in the next step; also where a group lies on both."""
     for step in (1, 2):
         one, two = (logged(runs / side / name, step) for side in ("one", "two"))
@@ -186,12 +186,12 @@ def test_statistics_of_the_step_are_those_of_all(runs: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["spo", "adaptive"])
-def test_what_is_remembered_equals_one_process(runs: Path, name: str) -> None:
+def test_state_equals_that_of_one_process(runs: Path, name: str) -> None:
     for step in (1, 2):
         same(runs, name, step, 2e-4, 1e-6, "reward", "advantage/abs_mean")
 
 
-def test_what_adapts_measures_all_processes(runs: Path) -> None:
+def test_adaptive_parts_gather_over_processes(runs: Path) -> None:
     """What is paid in each step, on all processes, and what the checkpoint remembers."""
     one, two = ([logged(runs / side / "adaptive", step) for step in (1, 2, 3)] for side in ("one", "two"))
     for what in ("penalties/kl_factor", "penalties/entropy_coefficient"):
@@ -243,7 +243,7 @@ def test_a_generation_is_left_alone_by_all_processes(runs: Path) -> None:
     assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
 
 
-def test_the_lesson_runs_on_two(tmp_path: Path, start: Path) -> None:
+def test_tutorial_runs_on_two_processes(tmp_path: Path, start: Path) -> None:
     """By the front door."""
     folder = launch(reinforcement(tmp_path, start, canned=False), tmp_path / "run", 2, *HALVES)
     summary = json.loads((folder / "summary.json").read_text())

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import row_of, taught
-from test_rows_by_advantage import example
+from fixtures_equations import row_of, taught
+from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import environment, recipe, renamed, specs, step
@@ -149,7 +149,7 @@ def test_the_recipe_of_readme_composes(tmp_path: Path) -> None:
     assert stage.settings["learning_rate"] == 1e-6
 
 
-def test_the_variant_of_readme_is_lesson_two(tmp_path: Path) -> None:
+def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
     def code(text: str) -> list[str]:
         return [line for line in text.splitlines() if line and not line.startswith(("#", '"""Lesson'))]
 
@@ -190,7 +190,7 @@ def test_the_step_of_the_architecture_is_the_step() -> None:
 # ---- docs/writing-parts.md: a multi-turn environment, and an algorithm in fifteen lines
 
 
-def test_the_environment_of_the_page_runs() -> None:
+def test_documented_environment_runs() -> None:
     (block,) = (text for text in blocks("python", WRITING_PARTS) if "Halving" in text)
     namespace = {"Environment": environment.Environment, "EnvironmentSpec": specs.EnvironmentSpec}
     exec(block, namespace)

@@ -24,7 +24,7 @@ ROWS = [{"question": f"What is {n} + {n}?", "solution": str(2 * n), "level": n %
 # ---- addition
 
 
-def test_addition_rows() -> None:
+def test_addition_examples() -> None:
     environment_spec = addition(train_rows=50, test_rows=20)
     assert (len(environment_spec.train), len(environment_spec.test)) == (50, 20)
     for row in [*environment_spec.train, *environment_spec.test]:
@@ -67,7 +67,7 @@ def test_addition_slips_in_training_only_and_only_where_a_carry_is_due() -> None
     assert forgotten / due == pytest.approx(0.75, abs=0.05)
 
 
-def test_addition_holds_out_the_same_problems_for_every_seed() -> None:
+def test_addition_holds_out_the_same_prompts_for_every_seed() -> None:
     worlds = [addition(seed=seed, train_rows=3000, slip=0.5) for seed in range(5)]
     assert all(list(environment_spec.test) == list(worlds[0].test) for environment_spec in worlds)
     tested = {row["prompt"][0]["content"] for row in worlds[0].test}
@@ -193,7 +193,7 @@ def test_a_large_set_is_streamed_lazily(path: str) -> None:
 # ---- dataset: what is asked
 
 
-def test_a_template_asks_with_several_columns(path: str) -> None:
+def test_template_uses_several_columns(path: str) -> None:
     environment_spec = dataset(path=path, template="Level {level}: {question} Use \\boxed{{}}.", chat=False)
     assert environment_spec.train[1]["prompt"] == "Level 1: What is 1 + 1? Use \\boxed{}."
 
@@ -231,13 +231,13 @@ def test_a_column_of_conversations_stays_one(tmp_path: Path) -> None:
         dataset(path=str(tmp_path / "a.parquet"), chat=False)
 
 
-def test_columns_whose_names_the_machine_uses_are_left_behind(tmp_path: Path) -> None:
+def test_reserved_columns_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompts": "2+2?", "completions": "4", "x": 1}))
     environment_spec = dataset(path=str(tmp_path / "a.jsonl"), prompt="prompts", columns={"answer": "completions"})
     assert environment_spec.train[0] == {"prompt": [{"role": "user", "content": "2+2?"}], "answer": "4", "x": 1}
 
 
-def test_max_rows(path: str) -> None:
+def test_max_examples(path: str) -> None:
     for streaming in (False, True):
         assert len(list(dataset(path=path, prompt="question", max_rows=7, streaming=streaming).train)) == 7
     assert len(dataset(path=path, prompt="question", max_rows=99).train) == 20
@@ -246,7 +246,7 @@ def test_max_rows(path: str) -> None:
 # ---- dataset: what is held out
 
 
-def test_held_out_rows_are_drawn_by_seed_and_not_trained_on(path: str) -> None:
+def test_held_out_examples_depend_on_the_seed_and_are_not_trained_on(path: str) -> None:
     def asked(rows: Any) -> list[str]:
         return [row["question"] for row in rows]
 
@@ -312,13 +312,13 @@ def test_mistakes_in_the_recipe(path: str, knobs: dict[str, Any], message: str) 
 
 @pytest.mark.parametrize("value", [None, "", "  \n"])
 @pytest.mark.parametrize("ask", [{"prompt": "q"}, {"template": "Solve {q}"}])
-def test_an_empty_question_is_named_by_its_row(tmp_path: Path, value: str | None, ask: dict[str, Any]) -> None:
+def test_empty_prompt_names_its_example(tmp_path: Path, value: str | None, ask: dict[str, Any]) -> None:
     datasets.Dataset.from_list([{"q": "1+1"}, {"q": "2+2"}, {"q": value}]).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(RecipeError, match=r"row 2 \(counted from 0\): column 'q' is empty"):
         dataset(path=str(tmp_path / "a.parquet"), **ask)
 
 
-def test_an_empty_conversation_is_named_by_its_row(tmp_path: Path) -> None:
+def test_empty_conversation_names_its_example(tmp_path: Path) -> None:
     talks = [[{"role": "user", "content": "1+1"}], []]
     datasets.Dataset.from_list([{"prompt": talk} for talk in talks]).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(RecipeError, match=r"row 1 \(counted from 0\): column 'prompt' is empty"):
@@ -359,7 +359,7 @@ def test_a_saved_set_without_that_split(tmp_path: Path) -> None:
         dataset(path=_saved_splits(tmp_path), prompt="question", split="tests")
 
 
-def test_a_hub_that_gives_no_answer_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)

@@ -108,7 +108,7 @@ def test_nothing_is_loaded() -> None:
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_activations_are_what_autograd_saves(
+def test_activations_equal_what_autograd_saves(
     family: type, dtype: torch.dtype, lora: Mapping[str, Any] | None, half: bool
 ) -> None:
     rows, width = 2, 24
@@ -144,7 +144,7 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("lora", [None, LORA])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_layer_that_reads_packed_rows(
+def test_activations_of_a_packed_layer(
     family: type, dtype: torch.dtype, lora: Any, trees: int, prompt: int, group: int, completion: int
 ) -> None:
     rows = trees * group
@@ -320,7 +320,7 @@ def _peak_inside(record: Any, name: str) -> int:
     return max(level for time, level in levels if operator.start_ns() <= time <= operator.end_ns()) - before
 
 
-def test_an_adapter_that_fits_nowhere_is_told_with_the_layers_there_are() -> None:
+def test_unmatched_adapter_error_lists_the_layers() -> None:
     with pytest.raises(
         RecipeError, match=r"model.lora: PEFT rejects the adapter: .*nope(.|\n)*allowed: .*o_proj, q_proj"
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import Installer, reward
+from fake_plugins import Installer, reward
 
 from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
 from rlm_plugins.cli.explain import explain, known

@@ -93,7 +93,7 @@ def test_stopped_and_resumed_equals_left_alone(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_what_is_skipped_teaches_nothing_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_completions_have_no_gradient_and_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOUCHY", "1")
     run = launch(recipe(tmp_path), ["rewards.0.on_error=skip", "trainer.max_steps=2"], out=tmp_path / "run")
     lines = [record for record in run.records() if "grad_norm" in record]
@@ -107,7 +107,7 @@ def test_what_is_skipped_teaches_nothing_and_is_counted(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_what_fails_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path) -> None:
+def test_fault_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path) -> None:
     options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
     options += ["--dynamo_backend", "no", "--main_process_port", "0", "-m", "rlm_plugins", "train"]
     command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(recipe(tmp_path))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from by_hand import equation, part, scoring
+from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 
 @quick
 @given(batches())
-def test_a_group_teaches_when_two_of_its_rewards_differ(batch: Batch) -> None:
+def test_group_with_different_rewards_is_kept(batch: Batch) -> None:
     found = nonzero_std(batch.rewards, batch.named_rewards, batch.group)
     for row, label in enumerate(batch.group):
         assert found[row] == (len(batch.rewards[batch.group == label].unique()) > 1)
@@ -28,7 +28,7 @@ def test_a_group_teaches_when_two_of_its_rewards_differ(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_rows_without_the_named_reward_are_not_looked_at(batch: Batch) -> None:
+def test_completions_without_the_named_reward_are_ignored(batch: Batch) -> None:
     found = nonzero_std(batch.rewards, batch.named_rewards, batch.group, reward="format")
     for row, label in enumerate(batch.group):
         scores = batch.named_rewards["format"][batch.group == label]
@@ -42,7 +42,7 @@ def test_equal_rewards_are_no_spread_however_they_round() -> None:
     assert not nonzero_std(rewards, {}, torch.zeros(8, dtype=torch.long)).any()
 
 
-def test_judged_by_accuracy_a_group_of_wrong_rows_of_different_lengths_is_dropped() -> None:
+def test_filter_by_accuracy_drops_groups_of_wrong_completions() -> None:
     """DAPO filters before the length is punished; on the shaped sum such a group would stay."""
     named = {"accuracy": torch.tensor([0.0, 0.0, 1.0, 0.0])}
     batch = scoring([0.0, 0.0, 1.0, 0.0], group=[0, 0, 1, 1], lengths=[1, 4, 4, 4], named_rewards=named)
@@ -55,7 +55,7 @@ def test_judged_by_accuracy_a_group_of_wrong_rows_of_different_lengths_is_droppe
     assert kept["accuracy"].mask.any(1).tolist() == [False, False, True, True]
 
 
-def test_a_reward_nobody_gives_is_refused_by_its_name() -> None:
+def test_unknown_reward_is_rejected_by_name() -> None:
     with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
         nonzero_std(torch.ones(2), {"accuracy": torch.ones(2)}, torch.tensor([0, 0]), reward="accurcy")
 
@@ -65,7 +65,7 @@ def test_a_reward_nobody_gives_is_refused_by_its_name() -> None:
 
 @quick
 @given(batches(), st.sampled_from(["accuracy", "format"]))
-def test_a_group_teaches_when_its_mean_is_within_the_band(batch: Batch, reward: str) -> None:
+def test_group_with_mean_in_the_band_is_kept(batch: Batch, reward: str) -> None:
     found = accuracy_band(batch.named_rewards, batch.group, reward=reward, low=0.25, high=0.75)
     for row, label in enumerate(batch.group):
         scores = [s for s in batch.named_rewards[reward][batch.group == label].tolist() if s == s]
@@ -78,7 +78,7 @@ def test_the_band_includes_its_ends() -> None:
     assert accuracy_band(scores, torch.arange(15) // 5).tolist() == [True] * 10 + [False] * 5
 
 
-def test_a_band_of_a_reward_nobody_gives_is_refused() -> None:
+def test_band_of_an_unknown_reward_is_rejected() -> None:
     with pytest.raises(RecipeError, match=r"accuracy_band\.reward: no reward is called 'accuracy'"):
         accuracy_band({"digits": torch.ones(2)}, torch.tensor([0, 0]))
 
@@ -88,7 +88,7 @@ def test_a_band_of_a_reward_nobody_gives_is_refused() -> None:
 
 @quick
 @given(batches(), st.integers(1, 5))
-def test_the_k_shortest_or_most_efficient_rows_are_kept(batch: Batch, k: int) -> None:
+def test_k_shortest_or_most_efficient_completions_are_kept(batch: Batch, k: int) -> None:
     lengths, rewards = batch.mask.sum(1).tolist(), batch.rewards.tolist()
     merits = {
         "length": [-n for n in lengths],
@@ -102,7 +102,7 @@ def test_the_k_shortest_or_most_efficient_rows_are_kept(batch: Batch, k: int) ->
             assert [i for i in rows if found[i]] == sorted(best)
 
 
-def test_rows_that_are_left_out_are_compared_with_nobody() -> None:
+def test_excluded_completions_are_not_compared() -> None:
     """GFPO: the long right row is not there when the others are compared, and is in no count."""
     batch = scoring([1.0, 0.0, 1.0, 1.0], lengths=[4, 1, 2, 3])
     found = score(batch, equation(filters=[part("rlm_filters", keep_k, k=2)]))
@@ -115,7 +115,7 @@ def test_rows_that_are_left_out_are_compared_with_nobody() -> None:
 
 @quick
 @given(batches())
-def test_one_row_that_was_cut_off_spoils_its_group(batch: Batch) -> None:
+def test_truncated_completion_drops_its_group(batch: Batch) -> None:
     found = no_truncated_groups(batch.truncated, batch.group)
     for row, label in enumerate(batch.group):
         assert found[row] == (not batch.truncated[batch.group == label].any())

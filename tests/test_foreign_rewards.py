@@ -1,11 +1,11 @@
-"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_real_guests.py: theirs)."""
+"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_third_party.py: theirs)."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from foreign import said
+from fixtures_third_party import said
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry

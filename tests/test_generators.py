@@ -13,8 +13,8 @@ import tiny
 import torch
 import yaml
 from datasets import Dataset
-from test_speed import weights
-from trainers import REGISTRY, clipped, trainer
+from fixtures_trainer import REGISTRY, clipped, trainer
+from test_fast_paths import weights
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
@@ -80,7 +80,7 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> 
     assert "generate" not in vars(fast.model)
 
 
-def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) -> None:
+def test_generate_of_the_model_is_restored(tmp_path: Path) -> None:
     made = trainer(tmp_path, pieces={"generator": PORTABLE}, max_steps=1)
     usual = made.model.generate
     made.model.generate = own = lambda **asked: usual(**asked)
@@ -88,7 +88,7 @@ def test_a_model_keeps_the_way_to_write_that_it_brought_along(tmp_path: Path) ->
     assert made.model.generate is own
 
 
-def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]) -> None:
+def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]) -> None:
     greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"num_completions": 1})]
     slow, fast = (
         trained(tmp_path, generator, max_steps=1, pieces={"collector": RolloutCollector(greedy, 4)})
@@ -98,7 +98,7 @@ def test_rollout_sources_write_with_it_too(tmp_path: Path, calls: dict[str, int]
     assert torch.equal(weights(slow), weights(fast))
 
 
-def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, calls: dict[str, int]) -> None:
+def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, int]) -> None:
     """A generation of two optimiser steps: no pass of its own, and no other weights."""
     settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
@@ -112,7 +112,7 @@ def test_old_log_probabilities_are_those_it_was_written_with(tmp_path: Path, cal
     assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved
 
 
-def test_the_entropy_that_scoring_asks_for_was_told(tmp_path: Path, calls: dict[str, int]) -> None:
+def test_recorded_entropy_is_used_for_scoring(tmp_path: Path, calls: dict[str, int]) -> None:
     seen: list[torch.Tensor] = []
 
     def certain(rewards: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
@@ -143,7 +143,7 @@ def with_learned_positions() -> Any:
     ],
     ids=["learned positions", "another temperature", "greedy"],
 )
-def test_what_a_pass_would_read_otherwise_is_not_taken(
+def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
     tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
@@ -158,7 +158,7 @@ def test_what_a_pass_would_read_otherwise_is_not_taken(
     assert torch.equal(weights(slow), weights(fast))
 
 
-def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, int]) -> None:
+def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dict[str, int]) -> None:
     """There what was thought while writing is not what a pass reads."""
     settings: dict[str, Any] = {
         "steps_per_generation": 4,
@@ -172,7 +172,7 @@ def test_in_other_precisions_nothing_is_told(tmp_path: Path, calls: dict[str, in
     assert not made.parts.generation.recorded
 
 
-def test_who_wrote_other_rows_has_told_nothing_of_these() -> None:
+def test_recorded_logprobs_belong_to_their_completions() -> None:
     made = PolicyGeneration.__new__(PolicyGeneration)
     made.recorded = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
     ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
@@ -187,7 +187,7 @@ def test_who_wrote_other_rows_has_told_nothing_of_these() -> None:
 # ------------------------------------------------------------------ judging
 
 
-def test_a_model_is_judged_with_it(calls: dict[str, int]) -> None:
+def test_evaluation_uses_the_generator(calls: dict[str, int]) -> None:
     rows = [dict(row) for row in tiny.problems(9)]
     reward = Reward("length", Part("rlm_rewards", "length", "test", length).bind({}))
     reports = [
@@ -226,7 +226,7 @@ def length(completions: list[str]) -> list[float]:
         (lambda ids: ids / 0 + {}, "failed: TypeError"),
     ],
 )
-def test_what_is_no_continuation_is_refused(answer: Any, problem: str) -> None:
+def test_outputs_that_do_not_continue_the_prompt_are_rejected(answer: Any, problem: str) -> None:
     def guest(inputs: Any) -> Any:
         return answer(inputs["input_ids"])
 
@@ -258,7 +258,7 @@ def test_a_recipe_names_it(tmp_path: Path) -> None:
     assert resolved([stage], loaded)["generator"] == {"name": "fast", "sampling": "inverse_cdf", "merge": True}
 
 
-def test_the_loop_writes_where_nothing_is_said(tmp_path: Path) -> None:
+def test_fast_generator_is_the_default(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {
         "name": "fast",
@@ -283,7 +283,7 @@ def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
 
 
 @pytest.mark.parametrize(("generator", "told"), [("fast", "recorded during decoding"), ("transformers", "own")])
-def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator: str, told: str) -> None:
+def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str, told: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
     loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
     assert told in old_logprobs_line(loaded)
@@ -301,29 +301,27 @@ def test_a_check_says_where_the_old_policy_comes_from(tmp_path: Path, generator:
         ),
     ],
 )
-def test_a_check_knows_who_scores_by_the_old_policy(tmp_path: Path, said: dict[str, Any], told: str) -> None:
+def test_check_reports_parts_that_score_with_old_logprobs(tmp_path: Path, said: dict[str, Any], told: str) -> None:
     """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **said})
     assert told in old_logprobs_line(loaded)
 
 
-def test_a_check_promises_nothing_of_what_vllm_wrote(tmp_path: Path) -> None:
+def test_check_does_not_reuse_logprobs_of_vllm(tmp_path: Path) -> None:
     """Whoever asks TRL for it."""
     trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
     loaded, _ = composed(tmp_path, trainer=trainer)
     assert "a pass of their own (log-probs of vLLM" in old_logprobs_line(loaded, use_vllm=True)
 
 
-def test_vllm_is_told_to_trl(tmp_path: Path) -> None:
+def test_vllm_settings_reach_trl(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator="vllm", trainer={"vllm_mode": "colocate"})
     assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True}
     assert loaded.origins["trainer.use_vllm"] == "generator vllm"
 
 
 @pytest.mark.parametrize("said", [{"generator": "vllm"}, {"trainer": {"use_vllm": True}}])
-def test_who_has_no_vllm_is_told_how_to_look_at_the_rest(
-    tmp_path: Path, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_vllm_error_has_a_hint(tmp_path: Path, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match="not installed") as caught:
         check_installed(SimpleNamespace(use_vllm=True), "trainer")
@@ -342,7 +340,7 @@ def test_who_has_no_vllm_is_told_how_to_look_at_the_rest(
         ({"generator": "fast", "algorithm": "reward_model", "rewards": []}, "generator", "writes no answers"),
     ],
 )
-def test_what_a_recipe_cannot_mean(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:
+def test_contradictory_recipes_are_rejected(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:
     with pytest.raises(RecipeError) as caught:
         composed(tmp_path, **said)
     assert where in str(caught.value)

@@ -162,11 +162,11 @@ def test_every_example_is_called() -> None:
 
 
 @pytest.mark.parametrize("hook", CALLED)
-def test_the_example_does_what_it_says(hook: str, tmp_path: Path) -> None:
+def test_example_computes_its_docstring(hook: str, tmp_path: Path) -> None:
     CALLED[hook](lambda **knobs: bound(hook, tmp_path, **knobs))
 
 
-def test_the_example_row_fills_every_symbol_with_a_part_that_fits(tmp_path: Path) -> None:
+def test_example_algorithm_fills_every_slot(tmp_path: Path) -> None:
     registry = load("rlm_algorithms", tmp_path)
     row = registry.find("rlm_algorithms", "bold_grpo").target
     by_key = {known.key: hook for hook, known in HOOKS.items()}
@@ -197,7 +197,7 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_an_example_is_short_and_says_what_it_does(hook: str) -> None:
+def test_example_is_short_and_documented(hook: str) -> None:
     lines = examples.source(hook).splitlines()
     assert len([line for line in lines if line.strip()]) <= 16
     assert examples.about(hook).endswith(".")
@@ -210,7 +210,7 @@ def test_every_spec_is_in_the_table_in_the_same_order() -> None:
     assert all(not inspect.signature(getattr(hookspecs, hook)).parameters for hook in HOOKS)
 
 
-def test_every_slot_of_a_row_is_the_key_of_a_hook_of_the_equation() -> None:
+def test_every_slot_is_the_key_of_a_hook() -> None:
     rooms = {hook.key: hook.data for hook in HOOKS.values()}
     assert {rooms[slot] for slot in SLOTS if slot not in ("sampler", "rollouts")} == {SCORING, LOSS}
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)

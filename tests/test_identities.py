@@ -1,7 +1,7 @@
 """What ties names of the table together: two rows, or a row and a formula, that must be the same, on any batch.
 
 Through whole rows where the identity is one between algorithms: from rewards to loss and gradient. (What holds for
-every row by itself is in `test_every_row`; DFT and the other supervised losses have theirs beside their rows.)
+every row by itself is in `test_every_algorithm`; DFT and the other supervised losses have theirs beside their rows.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import REGISTRY, equation, learnt, part, row_of, scored, taught
+from fixtures_equations import REGISTRY, equation, learnt, part, row_of, scored, taught
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +129,7 @@ SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "geometric_clipped"])
 @quick
 @given(batch=batches())
-def test_on_policy_a_ratio_of_rows_is_one_of_tokens(level: str, aggregator: str, batch: Batch) -> None:
+def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str, batch: Batch) -> None:
     """One advantage per row, and any sum that treats a row's tokens alike."""
     batch = on_policy(replace(batch, advantages=batch.advantages[:, :1]))
     total = part("rlm_aggregators", getattr(aggregators, aggregator))
@@ -144,7 +144,7 @@ def test_on_policy_a_ratio_of_rows_is_one_of_tokens(level: str, aggregator: str,
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
 @quick
 @given(batch=batches())
-def test_on_policy_gspo_and_gmpo_are_the_row_mean_of_token_means(name: str, batch: Batch) -> None:
+def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch: Batch) -> None:
     """−Âᵢ / nᵢ / rows for every token."""
     made = row_of(name)
     found = scored(on_policy(batch), made)
@@ -179,7 +179,7 @@ def test_gmpo_is_gspo_when_nothing_clips(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_gspo_token_is_gspo_where_a_row_has_one_advantage(batch: Batch) -> None:
+def test_gspo_token_equals_gspo_with_sequence_advantages(batch: Batch) -> None:
     close(taught(batch, row_of("gspo_token")), taught(batch, row_of("gspo")))
 
 
@@ -211,7 +211,7 @@ def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batc
 
 @quick
 @given(batches())
-def test_what_never_clips_is_one_surrogate(batch: Batch) -> None:
+def test_unclipped_surrogates_agree(batch: Batch) -> None:
     token = row_of("grpo", policy_loss=WIDE, penalties=())
     plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.unclipped))
     gppo = part("rlm_policy_losses", policy_losses.gradient_preserving, **WIDE)
@@ -236,7 +236,7 @@ def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap
 @pytest.mark.parametrize("estimator", ["k2", "k3"])
 @quick
 @given(batch=batches())
-def test_at_the_reference_a_kl_costs_and_teaches_nothing(estimator: str, batch: Batch) -> None:
+def test_kl_is_zero_with_zero_gradient_at_the_reference(estimator: str, batch: Batch) -> None:
     kl = part("rlm_penalties", penalties.kl, estimator=estimator)
     at_home = replace(batch, ref_logp=batch.logp)
     close(taught(at_home, row_of("grpo", penalties=[kl])), taught(at_home, row_of("grpo", penalties=())))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import stock
 import torch
+import trl_formulas
 from hypothesis import given, settings
 
 from rlm_plugins.batch import Batch
@@ -46,5 +46,5 @@ def test_both_are_trls_bit_by_bit() -> None:
         noise = torch.Generator().manual_seed(seed)
         logp, old = -torch.rand(8, 33, generator=noise), -torch.rand(8, 33, generator=noise)
         mask = torch.arange(33) < torch.randint(0, 34, (8, 1), generator=noise)
-        assert torch.equal(token(logp, old), stock.log_weights(logp, old, mask.int(), "token"))
-        assert torch.equal(sequence(logp, old, mask), stock.log_weights(logp, old, mask.int(), "sequence"))
+        assert torch.equal(token(logp, old), trl_formulas.log_weights(logp, old, mask.int(), "token"))
+        assert torch.equal(sequence(logp, old, mask), trl_formulas.log_weights(logp, old, mask.int(), "sequence"))

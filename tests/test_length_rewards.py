@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, part, scoring
+from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +50,7 @@ def test_the_paper_multiplies_by_correctness_and_the_released_code_adds() -> Non
     torch.testing.assert_close(right + released, torch.tensor([1.575, 0.575, 1.425]))
 
 
-def test_rows_without_a_target_are_not_scored() -> None:
+def test_completions_without_a_target_are_not_scored() -> None:
     for reward in (l1_exact, l1_max):
         assert reward([[1], [1]], [None, math.nan]) == [None, None]
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from trainers import clipped, logged, trainer
+from fixtures_trainer import clipped, logged, trainer
 
 from rlm_plugins.metrics import METRICS, Metric, find
 from rlm_plugins.registry import Registry
@@ -33,7 +33,7 @@ stages:
 """
 
 
-def test_every_entry_says_what_a_reader_asks() -> None:
+def test_every_metric_is_documented() -> None:
     for metric in METRICS:
         assert metric.meaning, metric.name
         assert metric.healthy, metric.name
@@ -64,7 +64,7 @@ def test_patterns(logged: str, entry: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rewards", "rewards/accuracy", "reward_mean", "completions/lengths", "Loss", ""])
-def test_what_is_not_logged_is_not_found(name: str) -> None:
+def test_unlogged_metrics_are_not_listed(name: str) -> None:
     assert find(name) is None
 
 

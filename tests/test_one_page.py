@@ -129,7 +129,7 @@ def test_the_kl_term_matters(page: dict[str, Any]) -> None:
     assert free == 0 < paid
 
 
-def test_micro_batches_add_up_to_the_page(page: dict[str, Any]) -> None:
+def test_micro_batches_sum_to_the_reference_implementation(page: dict[str, Any]) -> None:
     A = one_page.advantage(page["r"].view(P, G)).view(-1, 1)
     logp = one_page.log_prob(page["policy"], page["ids"]).detach()
     expected = one_page.loss(logp, page["old"], page["ref"], A, page["mask"], EPSILON, 0.04)
@@ -164,7 +164,7 @@ def test_an_answer_ends_with_its_first_full_stop() -> None:
         assert kept.tolist() == [i < len(text) for i in range(one_page.COMPLETION)]
 
 
-def test_log_prob_belongs_to_the_token_that_was_written() -> None:
+def test_logprob_belongs_to_the_generated_token() -> None:
     policy = one_page.Policy()
     ids, _ = one_page.sample(policy, ["cab", "dab"])
     by_hand = [[policy(row[None, :t])[0, -1, row[t]].item() for t in range(4, 8)] for row in ids]
@@ -183,7 +183,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert list(one_page.train(seed=3, steps=3)) == list(one_page.train(seed=3, steps=3))
 
 
-def test_it_runs_as_the_docstring_says() -> None:
+def test_reference_implementation_runs_as_documented() -> None:
     command = [sys.executable, "-m", "rlm_plugins.one_page"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     reward = [float(line.split("mean reward")[1].split()[0]) for line in lines]
@@ -191,7 +191,7 @@ def test_it_runs_as_the_docstring_says() -> None:
     assert reward[-1] > 0.9 > 0.3 > reward[0]
 
 
-def test_it_is_one_page_that_needs_nothing_of_ours() -> None:
+def test_reference_implementation_is_one_independent_file() -> None:
     text = Path(one_page.__file__).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 115
     imports = [line for line in text.splitlines() if line.startswith(("import", "from"))]

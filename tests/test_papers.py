@@ -26,7 +26,7 @@ from rlm_plugins.run.folder import Run
 from rlm_plugins.run.train import train
 
 FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
-CANNED = Path(__file__).parent / "canned.py"
+CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 REGISTRY, WITH_CANNED = Registry(), Registry([CANNED])
 MISSING: set[str] = set()
@@ -129,7 +129,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
-def test_one_recipe_per_row() -> None:
+def test_one_recipe_per_algorithm() -> None:
     rows = {part.name for part in REGISTRY if part.hook == "rlm_algorithms" and "@" not in part.name}
     files = {file.stem for file in FILES}
     assert rows - files == MISSING
@@ -145,7 +145,7 @@ def test_names_knobs_and_settings(file: Path) -> None:
 
 
 @papers
-def test_the_trainer_is_said_alike(file: Path) -> None:
+def test_trainer_settings_are_uniform(file: Path) -> None:
     trainer = recipe.load(file).bodies[0]["trainer"]
     assert list(trainer) == [key for key in KEYS if key in trainer]
     assert "warmup_steps" not in trainer or trainer["lr_scheduler_type"] != "constant", "constant knows no warm-up"
@@ -194,7 +194,7 @@ def test_the_header(file: Path) -> None:
 
 
 @papers
-def test_its_data_become_questions_that_its_rewards_can_judge(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def rows(path: str, split: str, **_: Any) -> Dataset:
@@ -276,7 +276,7 @@ SPEEDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", [f for f in FILES if recipe.load(f).bodies[0].get("rewards")], ids=lambda f: f.stem)
-def test_short_cuts_change_no_row_of_the_table(file: Path, tmp_path: Path) -> None:
+def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
     """Two updates of a generation, each of two micro-batches that are dealt out anew, and parted; some groups teach
     nothing."""
     pieces = ["per_device_train_batch_size=8", "gradient_accumulation_steps=2", "steps_per_generation=4"]
@@ -293,7 +293,7 @@ def test_short_cuts_change_no_row_of_the_table(file: Path, tmp_path: Path) -> No
         assert (weights[name] - weights["stock"]).norm() < 1e-5 * weights["stock"].norm()
 
 
-def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     run, file = CliRunner(), str(FOLDER / "grpo.yaml")
     told = run.invoke(app, ["check", file], env={"COLUMNS": "200"})

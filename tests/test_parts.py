@@ -60,7 +60,7 @@ def test_before_the_star_data_after_it_knobs() -> None:
     assert found.file == __file__
 
 
-def test_a_class_says_it_in_two_places() -> None:
+def test_class_declares_data_in_call_and_update() -> None:
     class Running:
         def __init__(self, *, decay: float = 0.9) -> None:
             self.decay, self.mean = decay, 0.0
@@ -115,7 +115,7 @@ def test_other_things_that_can_be_called(kind: str) -> None:
         assert found.bind({"k": "batch"}).call({"rewards": 1}) == (1, "batch")
 
 
-def test_called_with_a_record_it_takes_what_it_named() -> None:
+def test_call_passes_only_requested_data() -> None:
     def target(rewards: Any, values: Any = None, *, scale: float = 2.0) -> Any:
         return rewards * scale, values
 
@@ -123,7 +123,7 @@ def test_called_with_a_record_it_takes_what_it_named() -> None:
     assert part(target).bind({"scale": 1}).__call__(record) == (3.0, None)
 
 
-def test_what_it_logs_is_filed_under_its_recipe_key() -> None:
+def test_logged_values_are_prefixed_with_the_recipe_key() -> None:
     def target(ratio: Any, log: Any = None) -> None:
         if log is not None:
             log("clipped", ratio)
@@ -281,7 +281,7 @@ def test_a_reward_may_name_any_column_but_keeps_its_knobs_behind_the_star() -> N
 
 
 @pytest.mark.parametrize("hook", [h for h, known in HOOKS.items() if known.data is not None and h != "rlm_algorithms"])
-def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
+def test_every_batch_name_of_a_phase_is_accepted_and_no_other(hook: str) -> None:
     data = HOOKS[hook].data
     known = names(data) if isinstance(data, str) else list(data or ())
     namespace: dict[str, Any] = {}
@@ -296,7 +296,7 @@ def test_every_word_of_a_room_may_be_asked_for_and_no_other(hook: str) -> None:
     ("words", "right"),
     [("size, count", True), ("size, seed, count, draw", True), ("size, count, epoch", False), ("size, draw", False)],
 )
-def test_a_sampler_is_asked_once_an_epoch_or_before_every_generation(words: str, right: bool) -> None:
+def test_sampler_is_called_per_epoch_or_per_generation(words: str, right: bool) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def sampler({words}): ...", namespace)
     with nullcontext() if right else pytest.raises(PluginError, match=r"(?s)asks for .*`epoch`"):
@@ -325,7 +325,7 @@ def test_an_update_names_words_of_the_scoring_room() -> None:
     assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
 
 
-def test_what_learns_must_not_forget() -> None:
+def test_part_with_update_requires_state_dict() -> None:
     class Forgetful:
         def __call__(self, rewards: Any) -> Any: ...
         def update(self, rewards: Any) -> None: ...
@@ -343,7 +343,7 @@ def test_what_learns_must_not_forget() -> None:
         ("self, **anything", "its `update` takes"),
     ],
 )
-def test_an_update_that_asks_for_what_is_not_there(update: str, words: str) -> None:
+def test_update_with_unknown_data_is_rejected(update: str, words: str) -> None:
     namespace: dict[str, Any] = {}
     exec(f"class Part:\n    def __call__(self, ratio): ...\n    def update({update}): ...", namespace)
     with pytest.raises(PluginError, match=f"(?s){words}"):

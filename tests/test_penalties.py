@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-import stock
 import torch
+import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +81,7 @@ def test_k3_is_trls_bit_by_bit() -> None:
     for seed in range(20):
         noise = torch.Generator().manual_seed(seed)
         logp, ref = -5 * torch.rand(8, 33, generator=noise), -5 * torch.rand(8, 33, generator=noise)
-        assert torch.equal(kl(logp, ref), stock.per_token_kl(logp, ref))
+        assert torch.equal(kl(logp, ref), trl_formulas.per_token_kl(logp, ref))
 
 
 def test_weighing_by_importance_is_a_product() -> None:
@@ -97,7 +97,7 @@ def test_weighing_by_importance_is_a_product() -> None:
     torch.testing.assert_close(kl(logp, ref, ratio).detach(), k3)  # the ratio alone changes nothing
 
 
-def test_weighing_by_a_ratio_nobody_computes_is_refused() -> None:
+def test_weight_by_a_missing_ratio_is_rejected() -> None:
     with pytest.raises(RecipeError, match="choose an `importance`"):
         kl(torch.zeros(1, 1), torch.zeros(1, 1), importance_weighted=True)
 
@@ -153,7 +153,7 @@ def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: 
         assert slope[place].item() == (distance[place].sign().item() if place in paying else 0.0)
 
 
-def test_without_covariance_nobody_pays() -> None:
+def test_zero_covariance_has_zero_penalty() -> None:
     logp, old = torch.tensor([[-1.0, -2.0], [-3.0, -1.5]]), torch.zeros(2, 2)
     mask, rows = torch.ones(2, 2, dtype=torch.bool), torch.arange(2)
     equal = Batch(logp=logp, advantages=torch.zeros(2, 1), mask=mask)

@@ -51,7 +51,7 @@ def test_delta_is_dual_clip(w: float, advantage: float) -> None:
     assert slope == (0.0 if capped else pytest.approx(plain_slope))
 
 
-def test_the_upper_bound_is_the_lower_one_unless_told() -> None:
+def test_upper_bound_defaults_to_the_lower_one() -> None:
     assert with_derivative(clip, 2.0, 1.0, epsilon=0.3)[0] == pytest.approx(-1.3)
     assert with_derivative(clip, 2.0, 1.0, epsilon=0.3, epsilon_high=0.0)[0] == pytest.approx(-1.0)
 
@@ -117,7 +117,7 @@ def test_without_an_advantage_nothing_is_learned() -> None:
             assert with_derivative(loss, w, 0.0) == (0.0, 0.0)
 
 
-def test_what_is_logged_is_what_was_clipped() -> None:
+def test_logged_clip_fraction_is_exact() -> None:
     seen: dict[str, torch.Tensor] = {}
     ratio = torch.tensor([[0.5, 0.5, 1.0, 2.0, 2.0]])
     advantages = torch.tensor([[-1.0, 1.0, 1.0, 1.0, -1.0]])

@@ -52,7 +52,7 @@ def read(folder: Path, text: str, *overrides: str) -> Recipe:
 # ------------------------------------------------------------------ right recipes
 
 
-def test_bare_names_become_mappings_and_every_value_knows_its_line(tmp_path: Path) -> None:
+def test_bare_names_become_mappings_and_values_keep_their_line(tmp_path: Path) -> None:
     found = read(tmp_path, SMALL)
     assert found.name == "recipe"
     assert found.places == [()]
@@ -98,7 +98,7 @@ def test_a_stage_takes_sections_whole_and_the_trainer_key_by_key(tmp_path: Path)
     assert found.origins["stages[1].algorithm.policy_loss.epsilon"] == "recipe.yaml line 10"
 
 
-def test_stages_do_not_share_what_they_inherit(tmp_path: Path) -> None:
+def test_stages_inherit_copies(tmp_path: Path) -> None:
     first, second = read(tmp_path, STAGES).bodies
     first["environment"]["digits"] = 99
     assert second["environment"]["digits"] == 3
@@ -117,7 +117,7 @@ def test_plugin_files_are_found_beside_the_recipe(tmp_path: Path) -> None:
     assert found.block == ["other"]
 
 
-def test_a_recipe_is_called_as_it_says_or_like_its_file(tmp_path: Path) -> None:
+def test_recipe_name_defaults_to_the_file_name(tmp_path: Path) -> None:
     assert read(tmp_path, "name: quick\n" + SMALL).name == "quick"
     odd = tmp_path / "my first (copy).yaml"
     odd.write_text(SMALL)
@@ -176,7 +176,7 @@ OVERRIDES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("override", "address", "value"), OVERRIDES, ids=[o for o, _, _ in OVERRIDES])
-def test_an_override_says_one_value_anew(override: str, address: str, value: Any, tmp_path: Path) -> None:
+def test_override_changes_one_value(override: str, address: str, value: Any, tmp_path: Path) -> None:
     found = read(tmp_path, SMALL, override)
     here: Any = found.bodies[0]
     for step in split(address):
@@ -243,14 +243,14 @@ WRONG_OVERRIDES = [
 
 
 @pytest.mark.parametrize(("override", "place", "words"), WRONG_OVERRIDES, ids=[o[:60] for o, _, _ in WRONG_OVERRIDES])
-def test_a_wrong_override_is_told(override: str, place: str, words: str, tmp_path: Path) -> None:
+def test_invalid_override_is_reported(override: str, place: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         read(tmp_path, SMALL, override)
     assert str(caught.value).startswith(place)
     assert words in str(caught.value)
 
 
-def test_an_override_that_no_stage_would_feel_is_told(tmp_path: Path) -> None:
+def test_override_without_effect_is_reported(tmp_path: Path) -> None:
     both = STAGES.replace("rewards: [{name: format}]", "trainer: {max_steps: 1}")
     with pytest.raises(RecipeError, match=r"trainer.max_steps \(command line\): changes nothing[\s\S]*stages\[1\]"):
         read(tmp_path, both, "trainer.max_steps=3")
@@ -346,7 +346,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "place", "words"), WRONG, ids=[place for _, place, _ in WRONG])
-def test_a_wrong_recipe_is_told_where_and_what(text: str, place: str, words: str, tmp_path: Path) -> None:
+def test_invalid_recipe_is_reported_with_place_and_fix(text: str, place: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     with pytest.raises(RecipeError) as caught:
         read(tmp_path, text)

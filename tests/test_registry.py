@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from guests import Installer, reward
+from fake_plugins import Installer, reward
 
 from rlm_plugins import __version__
 from rlm_plugins.algorithm import Algorithm
@@ -47,7 +47,7 @@ def test_parts_come_in_batch_order() -> None:
     assert len(set(order)) > 10
 
 
-def test_names_are_what_finds_the_parts() -> None:
+def test_parts_are_found_by_name() -> None:
     registry = Registry()
     for hook in HOOKS:
         for name in registry.names(hook):
@@ -63,7 +63,7 @@ def test_every_built_in_part_is_sound() -> None:
 # ------------------------------------------------------------------ an installed guest
 
 
-def test_a_guest_is_found_through_its_entry_point(install: Installer) -> None:
+def test_plugin_is_found_through_its_entry_point(install: Installer) -> None:
     path = install("guest", reward(), distribution="rlm-guest", version="3.1")
     registry = Registry()
     part = registry.find("rlm_rewards", "brevity")
@@ -131,7 +131,7 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: 
     Registry(block=["guest"]).require_sound()
 
 
-def test_nobody_may_take_our_name(install: Installer) -> None:
+def test_name_of_the_core_is_reserved(install: Installer) -> None:
     install("builtin", reward("a"), distribution="rlm-impostor")
     with pytest.raises(PluginError, match=r"two plugins are called 'builtin'.*rlm-impostor"):
         Registry().require_sound()
@@ -177,7 +177,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_plugin_that_cannot_be_imported_stops_only_who_uses_it(install: Installer, kind: str) -> None:
+def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> None:
     path = install("broken", BROKEN[kind])
     install("sound", reward())
     registry = Registry()
@@ -372,7 +372,7 @@ def test_blocking_takes_one_side_of_a_clash(install: Installer) -> None:
     assert Registry(block=["one"]).find("rlm_rewards", "brevity").plugin == "two"
 
 
-def test_blocking_what_is_not_installed(install: Installer) -> None:
+def test_blocking_an_uninstalled_plugin(install: Installer) -> None:
     install("guest", reward())
     with pytest.raises(RecipeError, match=r"plugins.block: no installed plugin is called 'gest'") as caught:
         Registry(block=["gest"])
@@ -411,7 +411,7 @@ def test_no_package_of_this_test_outlives_it() -> None:
     assert not {"guest", "broken", "one", "two"} & set(Registry().plugins)
 
 
-def test_a_part_of_a_guest_that_needs_torch_is_listed_without_it(install: Installer) -> None:
+def test_part_that_requires_torch_is_listed_without_it(install: Installer) -> None:
     path = install("guest", reward(body="import torch; return torch.zeros(3)"))
     code = (
         "import sys; from rlm_plugins.registry import Registry; Registry().find('rlm_rewards', 'guest/brevity').check()"

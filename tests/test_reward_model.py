@@ -13,9 +13,9 @@ import rlhf
 import tiny
 import torch
 import yaml
-from critical import LORA
+from fixtures_critic import LORA
+from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
-from preferred import PIPELINE, SHORT, run
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
@@ -135,7 +135,7 @@ def test_pairs_are_read_as_trl_reads_them(tmp_path: Path, adapter: Path, prompt:
 # ---- what it says
 
 
-def test_it_says_what_transformers_says_on_its_own_base_and_on_the_policys(base: Path, adapter: Path) -> None:
+def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> None:
     plain = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
     theirs = PeftModel.from_pretrained(plain, adapter).eval()
     rows = conversations(adapter)
@@ -150,7 +150,7 @@ def test_it_says_what_transformers_says_on_its_own_base_and_on_the_policys(base:
             torch.testing.assert_close(judge.scores(rows, batch_size), expected, rtol=0, atol=1e-6)
 
 
-def test_it_leaves_the_policy_and_its_chance_alone(base: Path, adapter: Path, tmp_path: Path) -> None:
+def test_policy_and_rng_are_unchanged(base: Path, adapter: Path, tmp_path: Path) -> None:
     """Weights, gradients' flags, mode, random stream, files; and what the policy says, bit for bit."""
     made = policy(base)
     ids = torch.tensor(conversations(adapter)[:1])
@@ -222,7 +222,7 @@ def test_the_pipeline(done: Path) -> None:
     assert json.loads((done / "02-reward/adapter/reward_model.json").read_text())["base"] == "../../01-sft/model"
 
 
-def test_both_are_judged_again_from_the_folder(done: Path) -> None:
+def test_both_are_evaluated_again_from_the_folder(done: Path) -> None:
     """With the reward model on a base of its own: what `rlm eval` reads is merged."""
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
@@ -259,7 +259,7 @@ def test_the_second_recipe_differs_in_its_kl_alone() -> None:
     assert second == first
 
 
-def test_the_benchmark_reads_what_the_runs_wrote(done: Path, tmp_path: Path) -> None:
+def test_benchmark_reads_the_run_folders(done: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     found = {"recipe": "rlhf", "seed": 0, **rlhf.figures(lines)}
     (first, second) = found["curve"]
@@ -300,14 +300,14 @@ def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) 
         compose(recipe.load(PIPELINE, said), Registry())
 
 
-def test_a_model_that_cannot_be_read_is_told_as_one(tmp_path: Path) -> None:
+def test_unreadable_model_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     for path, hint in ((str(tmp_path), ""), ("no such folder/here/nor on the hub", "(.|\n)*hint: ")):
         with pytest.raises(RlmError, match=f"^{path}: its base model cannot be loaded: {hint}"):
             reward_files.load_with_own_base(path, "cpu")
 
 
-def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> None:
+def test_model_on_another_base_is_not_shared(adapter: Path, base: Path) -> None:
     other = policy(base)
     with torch.no_grad():
         next(x for name, x in other.named_parameters() if "embed_tokens" in name).mul_(1.5)
@@ -325,7 +325,7 @@ def test_on_another_base_it_is_shared_with_nobody(adapter: Path, base: Path) -> 
     assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
 
 
-def test_what_it_holds_is_known_before_there_is_one(done: Path, adapter: Path, base: Path) -> None:
+def test_memory_is_known_before_loading(done: Path, adapter: Path, base: Path) -> None:
     """To the byte but for the header of a file: adapter and head on the policy's base, and a base of its own else."""
     *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_environment=False)
     stage.source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
@@ -369,7 +369,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("wrong", REFUSED)
-def test_what_is_refused_before_any_weight_is_loaded(
+def test_invalid_settings_are_rejected_before_loading(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -392,7 +392,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return
     judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))
     monkeypatch.setattr(reward_files, "load_with_own_base", lambda *_: judge)
-    monkeypatch.setattr("rlm_plugins.testing.text_samples.ODD", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+    monkeypatch.setattr("rlm_plugins.testing.text_samples.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
 test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})
@@ -400,7 +400,7 @@ test_gist = conformance("rlm_rewards", gist.gist)
 test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, knobs={"path": str(JUDGE)})
 
 
-def test_readers_prefer_what_is_worth_more_and_are_not_sure() -> None:
+def test_simulated_preferences_are_noisy() -> None:
     environment_spec = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
     asked = [row["prompt"][0]["content"] for row in environment_spec.train]
     chosen = gist.gist(asked, [row["chosen"] for row in environment_spec.train])

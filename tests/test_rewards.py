@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hang_guard import hang_guard
 
 from rlm_plugins.builtin.rewards import accuracy, format, length, rlm_rewards
 from rlm_plugins.errors import PartError, RecipeError
@@ -22,7 +22,7 @@ def one(text: str, answer: object, **knobs: Any) -> float | None:
 
 
 @pytest.mark.parametrize("answer", ["632", 632, 632.0, " 632 ", Decimal(632)])
-def test_a_right_answer_scores_however_the_data_set_writes_it(answer: object) -> None:
+def test_correct_answer_scores_in_any_spelling(answer: object) -> None:
     assert one("<think>7+5+0=12</think><answer>632</answer>", answer) == 1.0
 
 
@@ -94,14 +94,16 @@ def test_tolerance() -> None:
 
 @pytest.mark.parametrize("answer", [None, "", "  ", math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
-def test_a_row_without_an_answer_is_not_scored(answer: object, mode: Any) -> None:
+def test_example_without_an_answer_is_not_scored(answer: object, mode: Any) -> None:
     assert one("<answer>nan</answer>", answer, mode=mode) is None
     assert one("<answer></answer>", answer, mode=mode) is None
     assert one("inf", answer, mode=mode) is None
 
 
 def test_an_answer_that_is_no_number_is_named() -> None:
-    with pytest.raises(PartError, match=r"sample 1: expected a number as the data set's answer, got '2x'\n  hint: mode: auto"):
+    with pytest.raises(
+        PartError, match=r"sample 1: expected a number as the data set's answer, got '2x'\n  hint: mode: auto"
+    ):
         accuracy(["1", "2x"], ["1", "2x"], mode="numeric")
 
 
@@ -110,7 +112,7 @@ def test_an_answer_that_is_a_list_is_named() -> None:
         accuracy(["4"], [["4", "four"]])
 
 
-def test_rows_are_scored_alone() -> None:
+def test_completions_are_scored_independently() -> None:
     assert accuracy(["<answer>1</answer>", "<answer>1</answer>", "x"], ["1", "2", None]) == [1.0, 0.0, None]
 
 
@@ -170,13 +172,12 @@ def test_length_counts_tokens_from_the_target() -> None:
 
 @pytest.mark.parametrize("wrap", ["{}", "<think>{}", "<answer>{}</answer>", "<think>a</think><answer>{}"])
 @pytest.mark.parametrize("piece", ["<think>", "<answer>", "</answer>", "<think></think>", "<", "1", "1,", "a ", " "])
-def test_hostile_texts_score_nothing_and_take_no_time(piece: str, wrap: str) -> None:
+def test_hostile_texts_score_zero_and_do_not_hang(piece: str, wrap: str) -> None:
     text = wrap.format(piece * (200_000 // len(piece)))
-    begun = time.perf_counter()
-    for untagged in ("last_line", "last_number", "boxed", "wrong"):
-        assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
-    assert format([text]) == format([text], prefilled=True) == [0.0]
-    assert time.perf_counter() - begun < 1.0
+    with hang_guard():
+        for untagged in ("last_line", "last_number", "boxed", "wrong"):
+            assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
+        assert format([text]) == format([text], prefilled=True) == [0.0]
 
 
 HOSTS = {"trl", "verl", "openrlhf", "verifiers", "reward_model"}

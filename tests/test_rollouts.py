@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from trainers import trainer
+from fixtures_trainer import trainer
 
 from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.builtin.rollouts import Demonstrations
@@ -80,11 +80,11 @@ def test_a_prefix_is_read_and_not_returned(idle: EquationTrainer) -> None:
     assert len(whole) == idle.max_completion_length
 
 
-def test_nothing_to_write_is_nothing(idle: EquationTrainer) -> None:
+def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
     assert idle.generate([]) == ([], None)
 
 
-def test_a_process_writes_as_many_rows_as_the_others(idle: EquationTrainer, monkeypatch: Any) -> None:
+def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
     """Where all must write together, the missing rows are written for nobody."""
     monkeypatch.setattr(idle.parts.generation, "unused_rows", lambda rows: 3 - rows)
     monkeypatch.setattr(idle.parts.prompts, "inputs", [{"prompt": "1+1="}] * 3)
@@ -121,7 +121,7 @@ def test_next_to_no_temperature_is_greedy(idle: EquationTrainer) -> None:
     assert len({tuple(row) for row in warm}) > 1
 
 
-def test_an_answer_as_the_policy_would_have_written_it(idle: EquationTrainer) -> None:
+def test_answer_ids_equal_the_chat_template(idle: EquationTrainer) -> None:
     letters = idle.tokenizer.convert_tokens_to_ids
     end = idle.tokenizer.eos_token_id
     assert idle.answer_ids("1+2=", "37") == [letters("3"), letters("7"), end]
@@ -164,7 +164,7 @@ def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
     return part(["p"] * len(values), inputs, place, asked)["completion_ids"]
 
 
-def test_each_row_gets_a_demonstration_of_its_own_or_is_left_open() -> None:
+def test_each_completion_gets_its_own_demonstration_or_stays_open() -> None:
     assert shown(["a", "a", None, ""], [0, 1, 0, 0]) == [("p", "a"), None, None, None]
     assert shown([["a", "b"]] * 3, [0, 1, 2], column="solutions") == [("p", "a"), ("p", "b"), None]
     assert Demonstrations(column="solutions").columns == ("solutions",)
@@ -190,7 +190,7 @@ def drawn(part: Replay, prompts: list[Any], place: list[int], step: int = 0, see
     return part(prompts, place, step, seed, asked)["completion_ids"]
 
 
-def test_replay_draws_by_seed_step_and_prompt(tmp_path: Path) -> None:
+def test_replay_samples_by_seed_step_and_prompt(tmp_path: Path) -> None:
     texts = [str(n) for n in range(10)]
     part = Replay(path=pool(tmp_path, *[entry("a", text) for text in texts], *[entry("b", text) for text in texts]))
     part.check()
@@ -204,7 +204,7 @@ def test_replay_draws_by_seed_step_and_prompt(tmp_path: Path) -> None:
     assert set(firsts) == set(texts), "some are never drawn"
 
 
-def test_replay_knows_what_is_good_enough(tmp_path: Path) -> None:
+def test_replay_applies_its_threshold(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "a"}]
     lines = [entry("a", "bad", 0.5), entry("a", "good"), entry("a", "good"), entry(chat, "turn", 2)]
     part = Replay(path=pool(tmp_path, *lines))
@@ -291,12 +291,12 @@ def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) 
             assert rows[row][start] != rows[parent][start]
 
 
-def test_a_prefix_is_trained_once_unless_said() -> None:
+def test_prefix_is_trained_once_by_default() -> None:
     counting.calls = 0  # type: ignore[attr-defined]
     assert Branches(train_prefix=True)(["a", "a"], [0, 1], counting)["mask"] == [[True] * 6] * 2
 
 
-def test_fork_writes_on_from_there(idle: EquationTrainer) -> None:
+def test_fork_continues_from_the_prefix(idle: EquationTrainer) -> None:
     def write(prompts: Any, prefixes: Any = None) -> Any:
         return idle.generate(prompts, prefixes, greedy=True)[0]
 
@@ -374,7 +374,7 @@ def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_run_replays_what_the_uninterrupted_one_does(tmp_path: Path) -> None:
+def test_resumed_run_replays_the_same_completions(tmp_path: Path) -> None:
     problems = [row["prompt"] for row in tiny.problems(16)]
     path = pool(tmp_path, *[entry(prompt, str(n)) for prompt in problems for n in range(20)])
     sources = source("replay", 1, path=path), source("policy", temperature=0.8), source("greedy", 1)

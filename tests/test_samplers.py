@@ -18,7 +18,7 @@ def test_shuffled_is_trls_order_in_every_epoch(size: int, seed: int) -> None:
         assert shuffled(size, epoch, seed) == list(stock)
 
 
-def test_shuffled_visits_every_row_once() -> None:
+def test_shuffled_visits_every_index_once() -> None:
     for epoch in range(4):
         assert sorted(shuffled(50, epoch, 3)) == list(range(50))
 

@@ -1,133 +1,228 @@
-"""The batch arithmetic, held against the trainers that carry it out."""
+"""Knobs that move: what a recipe may say, what a part is given, what a run logs."""
 
 from __future__ import annotations
 
+import itertools
+import json
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tiny
-from trl import GRPOConfig, SFTConfig, SFTTrainer
+import torch
+from fixtures_equations import equation, learning, part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_schema import accepts
 
-from rlm_plugins.cli.batch_plan import BatchPlan, batch_plan
-from rlm_plugins.recipe.batch_arithmetic import Generation
+from rlm_plugins import schedule
+from rlm_plugins.builtin import penalties, policy_losses
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.objective_text import objective as formula
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe import load
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.json_schema import recipe_schema
+from rlm_plugins.registry import Registry
+from rlm_plugins.rollout.prompt_source import OnDemand
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.step import objective
 
-
-def planned(problems: int | None, folder: Path, **settings: Any) -> BatchPlan:
-    settings = {"per_device_train_batch_size": 4, "num_generations": 4, "num_train_epochs": 2} | settings
-    args = GRPOConfig(**tiny.settings(output_dir=str(folder), **{"max_steps": -1, **settings}))
-    return batch_plan(args, problems, settings)
-
-
-def test_one_generation_is_one_step(tmp_path: Path) -> None:
-    plan = planned(16, tmp_path, per_device_train_batch_size=8)
-    assert plan.lines() == [
-        "2 problems × 4 answers = 8 completions "
-        "(per_device_train_batch_size 8 × gradient_accumulation_steps 1 × 1 process)",
-        "8 completions = 1 micro-batch of 8 = 1 optimizer step",
-        "16 optimizer steps = 16 generation batches = 32 prompts: 2 epochs of 16",
-    ]
-
-
-def test_micro_batches_and_passes(tmp_path: Path) -> None:
-    settings = {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2, "num_train_epochs": 1}
-    plan = planned(9, tmp_path, **settings)
-    assert plan.lines() == [
-        "4 problems × 4 answers = 16 completions (per_device_train_batch_size 4 × steps_per_generation 4 × 1 process)",
-        "16 completions = 4 micro-batches of 4, 2 iterations = 4 optimizer steps",
-        "8 optimizer steps = 2 generation batches = 8 prompts: 1 epoch of 9",
-    ]
+REGISTRY = Registry()
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
-def test_a_generation_that_may_be_left_early() -> None:
-    generation = Generation(4, 1, 2, 4, "gradient_accumulation_steps")
-    plan = BatchPlan(4, 1, 2, 100, 1.0, 0, generation, splits=2, iterations=3, target_kl=0.02)
-    line = "8 completions = 2 micro-batches of 4, 3 iterations = 3 optimizer steps, or fewer (target_kl 0.02)"
-    assert plan.lines()[1] == line
+# ---- the function
 
 
-def test_several_generations_in_one_step(tmp_path: Path) -> None:
-    plan = planned(16, tmp_path, gradient_accumulation_steps=4, steps_per_generation=1, max_steps=3)
-    assert plan.lines()[1:] == [
-        "4 completions = 1 micro-batch of 4 = 1/4 optimizer step",
-        "3 optimizer steps = 12 generation batches = 12 prompts: 0.75 epochs of 16",
-    ]
+@quick
+@given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(schedule.SHAPES))
+def test_it_goes_from_here_to_there(start: float, end: float, over: int, after: int, shape: str) -> None:
+    way = Schedule(start, end, over, after, shape)
+    values = [way.at(step) for step in range(after + over + 3)]
+    assert set(values[: after + 1]) == {start}
+    assert set(values[after + over :]) == {end}
+    signs = {(b > a) - (b < a) for a, b in itertools.pairwise(values) if abs(b - a) > 1e-12}
+    assert signs <= {(end > start) - (end < start)}, "it turned round"
 
 
-def test_a_generation_said_as_a_whole(tmp_path: Path) -> None:
-    plan = planned(64, tmp_path, generation_batch_size=16, max_steps=1)
-    assert plan.lines()[0] == "4 problems × 4 answers = 16 completions (generation_batch_size 16)"
-    assert plan.splits == 4
+def test_shapes() -> None:
+    line, wave = (Schedule(0.0, 1.0, 4, shape=shape) for shape in schedule.SHAPES)
+    assert [line.at(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [wave.at(step) for step in range(5)] == pytest.approx([0.0, 0.1464466, 0.5, 0.8535534, 1.0])
 
 
-def test_processes() -> None:
-    generation = Generation(4, 2, 3, 4, "gradient_accumulation_steps")
-    plan = BatchPlan(4, 2, 3, 100, 1.0, 0, generation, splits=3)
-    assert plan.lines()[1] == "24 completions = 3 micro-batches of 4 on each of 2 processes = 1 optimizer step"
-    assert BatchPlan(4, 2, 3, 100, 1.0, 5).lines() == [
-        "3 micro-batches of 4 × 2 processes = 24 examples per optimizer step",
-        "5 optimizer steps = 120 examples: 1 epoch of 100",
-    ]
+def test_whole_numbers_stay_whole() -> None:
+    def longest(loss: torch.Tensor, *, tokens: int = 3) -> torch.Tensor:
+        return loss
+
+    made = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
+    values = [schedule.at(made.knobs["tokens"], step) for step in range(9)]
+    assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
+    assert all(isinstance(value, int) for value in values)
 
 
-def test_a_stream_has_no_epochs() -> None:
-    assert BatchPlan(4, 1, 1, None, 1.0, 0).lines()[-1] == "unbounded: the training data is a stream; set `max_steps`"
-    assert BatchPlan(4, 1, 1, None, 1.0, 7).lines()[-1] == "7 optimizer steps = 28 examples"
+# ---- at the recipe's wall
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("problems", "settings"),
+    ("said", "problem", "place"),
     [
-        (14, {}),
-        (27, {"gradient_accumulation_steps": 2}),
-        (27, {"gradient_accumulation_steps": 2, "num_iterations": 3, "num_train_epochs": 1}),
-        (27, {"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_train_epochs": 2.5}),
-        (32, {"gradient_accumulation_steps": 3, "steps_per_generation": 1, "num_train_epochs": 1}),
-        (14, {"max_steps": 3}),
+        ({"epsilon": {"from": 0.2, "to": -0.3, "over": 9}}, "found the number -0.3", "epsilon.to"),
+        ({"epsilon": {"from": -0.2, "to": 0.3, "over": 9}}, "found the number -0.2", "epsilon.from"),
+        ({"epsilon": {"from": "x", "to": 0.3, "over": 9}}, "found the text 'x'", "epsilon.from"),
+        ({"epsilon": {"from": True, "to": 0.3, "over": 9}}, "found true", "epsilon.from"),
+        ({"epsilon": {"from": 0.2, "to": None, "over": 9}}, "found null", "epsilon.to"),
+        ({"epsilon": {"form": 0.2, "to": 0.3, "over": 9}}, "no key 'form'", "epsilon"),
+        ({"epsilon": {"from": 0.2, "to": 0.3}}, "the key 'over' is missing", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 0}}, "found the number 0", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 1.5}}, "found the number 1.5", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "after": -1}}, "found the number -1", "epsilon.after"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "shape": "cos"}}, "found the text 'cos'", "epsilon.shape"),
+        ({"epsilon": {}}, "the key 'from' is missing", "epsilon.from"),
+        ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "no knob 'epsilonn'", "epsilonn"),
     ],
 )
-def test_as_many_steps_as_the_trainer_takes(tmp_path: Path, problems: int, settings: dict[str, Any]) -> None:
-    from trainers import trainer
+def test_errors_name_their_place(said: dict[str, Any], problem: str, place: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        REGISTRY.find("rlm_policy_losses", "clip").bind(said, where="algorithm.policy_loss")
+    assert caught.value.where == f"algorithm.policy_loss.{place}"
 
-    plan = planned(problems, tmp_path, **{"per_device_train_batch_size": 16, **settings})
-    quick = {
-        "per_device_train_batch_size": 16,
-        "max_steps": -1,
-        "num_train_epochs": 2,
-        "max_completion_length": 2,
-        "save_strategy": "no",
-    }
-    made = trainer(tmp_path, **{**quick, **settings})
-    made.train_dataset = tiny.problems(problems)
-    made.train()
-    assert made.state.global_step == plan.steps
+
+@pytest.mark.parametrize(
+    ("hook", "name", "knob", "why"),
+    [
+        ("rlm_models", "scratch", "layers", "model stands outside"),
+        ("rlm_environments", "addition", "slip", "environment stands outside"),
+        ("rlm_rewards", "length", "target", "rewards stands outside"),
+    ],
+)
+def test_step_outside_the_schedule_is_clamped(hook: str, name: str, knob: str, why: str) -> None:
+    found = REGISTRY.find(hook, name)
+    moving = next((k for k in found.knobs.model_fields if k == knob), None) or next(
+        k for k, field in found.knobs.model_fields.items() if schedule.numbers(field.annotation)
+    )
+    with pytest.raises(RecipeError, match=why):
+        found.bind({moving: {"from": 1, "to": 2, "over": 3}})
+
+
+def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
+    class Remembering:
+        def __init__(self, *, rate: float = 0.5) -> None:
+            pass
+
+        def __call__(self, rewards: torch.Tensor) -> torch.Tensor:
+            return rewards
+
+    def by_epoch(size: int, epoch: int, *, power: float = 1.0) -> list[int]:
+        return list(range(size))
+
+    def by_count(count: int, *, power: float = 1.0) -> list[int]:
+        return [int(power) + i for i in range(count)]
+
+    moving = {"from": 1.0, "to": 2.0, "over": 3}
+    with pytest.raises(RecipeError, match="it has a memory"):
+        part("rlm_advantages", Remembering, rate=moving)
+    with pytest.raises(RecipeError, match="the order of an epoch"):
+        part("rlm_samplers", by_epoch, power=moving)
+    asked = OnDemand(part("rlm_samplers", by_count, power=moving), size=9, seed=0)
+    assert [asked.take(2, step) for step in (0, 3)] == [[1, 2], [2, 3]]
+
+
+def test_a_mapping_for_a_knob_that_is_no_number_is_no_schedule() -> None:
+    with pytest.raises(RecipeError, match="found a mapping"):
+        REGISTRY.find("rlm_penalties", "kl").bind({"estimator": {"from": 1, "to": 2, "over": 3}})
+
+
+# ---- in a run
+
+
+def test_a_part_gets_the_value_of_its_step() -> None:
+    seen: list[float] = []
+
+    def bold(ratio: torch.Tensor, advantages: torch.Tensor, *, cap: float = 2.0) -> torch.Tensor:
+        seen.append(cap)
+        return -ratio.clamp(max=cap) * advantages
+
+    made = part("rlm_policy_losses", bold, cap={"from": 1.0, "to": 3.0, "over": 4})
+    batch = replace(learning(), ratio=torch.ones(2, 3, requires_grad=True))
+    for step in (0, 1, 4, 9):
+        made(replace(batch, step=step))
+    assert seen == [1.0, 1.5, 3.0, 3.0]
+    with pytest.raises(RlmError, match="needs a step, and nobody said it"):
+        made(batch)
+
+
+def test_a_coefficient_moves() -> None:
+    cost = part("rlm_penalties", penalties.kl_old, estimator="k2")
+    moving = replace(cost, beside={"beta": Schedule(0.0, 2.0, 4)})
+    batch = learning(old_logp=torch.zeros(2, 3))
+    plain = objective(batch, equation())
+    paid = objective(batch, equation(penalties=[replace(cost, beside={"beta": 1.0})])) - plain
+    for step, beta in ((0, 0.0), (2, 1.0), (4, 2.0)):
+        found = objective(replace(batch, step=step), equation(penalties=[moving])) - plain
+        assert found.item() == pytest.approx(beta * paid.item(), rel=1e-6)
+
+
+RECIPE = """
+model: {name: scratch, layers: 1, hidden: 32, heads: 2, intermediate: 64}
+environment: {name: addition, digits: 2, train_rows: 40, test_rows: 10}
+rewards: [accuracy]
+algorithm:
+  name: grpo
+  policy_loss: {epsilon: {from: 0.2, to: 0.3, over: 2}}
+  penalties: [{name: entropy, beta: {from: 0.1, to: 0, over: 4, shape: cosine, after: 1}}]
+evaluation: null
+trainer:
+  max_steps: 3
+  per_device_train_batch_size: 8
+  num_generations: 4
+  max_completion_length: 4
+  logging_steps: 1
+  save_strategy: "no"
+"""
+
+
+def test_schedule_round_trips_through_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "moving.yaml"
+    file.write_text(RECIPE)
+    recipe = load(file)
+    stages = compose(recipe, REGISTRY)
+    said = resolved(stages, recipe)["algorithm"]
+    assert said["policy_loss"]["epsilon"] == {"from": 0.2, "to": 0.3, "over": 2, "after": 0, "shape": "linear"}
+    assert said["penalties"][0]["beta"] == {"from": 0.1, "to": 0, "over": 4, "after": 1, "shape": "cosine"}
+    assert json.loads(json.dumps(said)) == said
+    again = tmp_path / "again.yaml"
+    again.write_text(json.dumps(resolved(stages, recipe)))
+    (stage,) = compose(load(again), REGISTRY)
+    assert stage.equation == stages[0].equation
+    line = formula(vars(stage.equation))
+    assert "clip(w, 1−(0.2→0.3)" in line
+    assert "(0.1→0)" in line
+
+
+def test_schema_contains_schedules() -> None:
+    knows = recipe_schema(REGISTRY)
+    assert accepts(knows, RECIPE)
+    assert not accepts(knows, RECIPE.replace("over: 2", "over: 0"))
+    assert not accepts(knows, RECIPE.replace("shape: cosine", "shape: cos"))
+    assert not accepts(knows, RECIPE.replace("layers: 1", "layers: {from: 1, to: 2, over: 3}"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"gradient_accumulation_steps": 3}, {"max_steps": 2}])
-def test_supervised_too(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"per_device_train_batch_size": 4, "num_train_epochs": 2, **settings}
-    quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "bf16": False, "save_strategy": "no"}
-    args = SFTConfig(output_dir=str(tmp_path), **settings, **quiet)
-    rows = tiny.problems(22).map(lambda row: {"completion": row["answer"]}, remove_columns=["answer"])
-    made = SFTTrainer(model=tiny.model(), args=args, train_dataset=rows, processing_class=tiny.tokenizer())
-    made.train()
-    assert made.state.global_step == batch_plan(args, 22, settings).steps
+def test_a_run_logs_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "moving.yaml"
+    file.write_text(RECIPE)
+    launch(file, [], out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    epsilon = [line["schedule/policy_loss.clip.epsilon"] for line in lines if "loss" in line]
+    assert epsilon == pytest.approx([0.2, 0.25, 0.3])
+    beta = [line["schedule/penalties.entropy.beta"] for line in lines if "loss" in line]
+    assert beta == pytest.approx([Schedule(0.1, 0.0, 4, 1, "cosine").at(step) for step in range(3)])
 
 
-def test_what_the_recipe_did_not_say_is_not_called_said() -> None:
-    args = SimpleNamespace(
-        per_device_train_batch_size=2,
-        world_size=1,
-        gradient_accumulation_steps=2,
-        num_train_epochs=1,
-        max_steps=1,
-        num_generations=2,
-        num_iterations=1,
-        steps_per_generation=2,
-        generation_batch_size=4,
-    )
-    assert "gradient_accumulation_steps 2" in batch_plan(args, 8, {}).lines()[0]
-    assert "steps_per_generation 2" in batch_plan(args, 8, {"steps_per_generation": 2}).lines()[0]
+def test_names_that_come_twice_are_numbered() -> None:
+    moving = replace(part("rlm_penalties", penalties.kl), beside={"beta": Schedule(0, 1, 2)})
+    clip = part("rlm_policy_losses", policy_losses.clip)
+    found = schedule.named([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
+    assert list(found) == ["penalties.kl.beta", "penalties.kl.beta#2"]

@@ -184,7 +184,7 @@ def test_wrong_recipes_are_underlined(text: str, schema: Any) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG, ids=WRONG.values())
-def test_what_is_underlined_is_refused_by_the_walls(text: str, tmp_path: Path) -> None:
+def test_schema_rejects_only_invalid_recipes(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     path = tmp_path / "recipe.yaml"
     path.write_text(text.replace(", block: [other]", ""))
@@ -229,7 +229,7 @@ def test_trl_explains_its_own_fields(schema: Any) -> None:
     assert "cosine" in fields["lr_scheduler_type"]["enum"]
 
 
-def test_guests_are_offered_by_both_names(tmp_path: Path) -> None:
+def test_plugin_parts_have_both_names(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from rlm_plugins import hookimpl\n"
         "def loud(completions, *, volume: float = 1.0):\n    '''Loud is good.'''\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, part, scoring
+from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_overlong_is_paid_for_in_proportion(length: int, limit: int, cache: int,
     assert found == pytest.approx(0.5 + factor * expected)
 
 
-def test_by_default_the_last_fifth_of_what_is_allowed_is_soft() -> None:
+def test_soft_overlong_interval_defaults_to_a_fifth() -> None:
     rewards = [overlong(torch.zeros(1), row(n), 20).item() for n in (0, 16, 17, 18, 20, 40)]
     assert rewards == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
 
@@ -57,7 +57,7 @@ def test_drift_is_paid_for_where_it_happens(batch: Batch, beta: float) -> None:
     assert not found[~batch.mask].any()
 
 
-def test_in_the_reward_of_a_row_it_is_the_divergence_of_the_whole_row() -> None:
+def test_kl_in_sequence_reward_is_the_sequence_divergence() -> None:
     old, ref = torch.tensor([[-1.0, -2.0], [-1.0, -9.0]]), torch.tensor([[-2.0, -4.0], [-1.5, -1.0]])
     batch = scoring([1.0, 1.0], lengths=[2, 1], old_logp=old, ref_logp=ref)
     found = score(batch, equation(shapers=[part("rlm_shapers", kl_in_reward, beta=0.1)]))
@@ -108,7 +108,7 @@ def test_a_product_is_worth_nothing_without_one_factor(batch: Batch) -> None:
         (product, {"of": ["accuracy", "accurcy"]}, "product.of"),
     ],
 )
-def test_a_reward_nobody_gives_is_refused_by_its_name(shaper: Any, knobs: dict[str, Any], place: str) -> None:
+def test_unknown_reward_is_rejected_by_name(shaper: Any, knobs: dict[str, Any], place: str) -> None:
     with pytest.raises(RecipeError, match=f"{place}: no reward is called 'accurcy'(.|\n)*did you mean 'accuracy'"):
         shaper({"accuracy": torch.ones(2)}, **knobs)
 

@@ -106,7 +106,7 @@ def test_names_are_checked_before_anything_heavy(tmp_path: Path) -> None:
         check_names(*read(recipe(tmp_path, REFUSED["no such source"][0]), ()))
 
 
-def test_another_label_is_what_terms_name(tmp_path: Path) -> None:
+def test_terms_refer_to_the_label(tmp_path: Path) -> None:
     as_masters = "{name: luffy, rollouts: [{name: demonstrations, num_completions: 1, as: masters}], penalties: "
     as_masters += "[{name: policy_shaping, beta: 1.0, source: masters}]}"
     (stage,) = composed(recipe(tmp_path, as_masters))
@@ -114,16 +114,16 @@ def test_another_label_is_what_terms_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ["remax", "rlep", "luffy", "srft", "hpt", "dft"])
-def test_every_row_explains_itself(row: str) -> None:
+def test_every_algorithm_has_an_explanation(row: str) -> None:
     told = CliRunner().invoke(app, ["explain", row], env={"COLUMNS": "200"})
     assert told.exit_code == 0
     assert "problem" not in told.output
 
 
-def test_a_checked_recipe_tells_its_sources(tmp_path: Path) -> None:
+def test_check_reports_the_sources(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
     assert told.exit_code == 0, told.output
-    assert "4 answers to a problem = 3 by the policy + 1 by demonstrations; the policy writes what" in told.output
+    assert "4 completions per prompt = 3 by the policy + 1 by demonstrations; the policy generates what" in told.output
 
 
 def steps(run: Run) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def steps(run: Run) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["remax", "luffy", "srft", "hpt"])
-def test_the_engine_runs_every_row(row: str, tmp_path: Path) -> None:
+def test_trainer_runs_every_algorithm(row: str, tmp_path: Path) -> None:
     found = steps(launch(recipe(tmp_path, row), [], out=tmp_path / "run"))
     assert len(found) == 2
     assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in found)

@@ -79,12 +79,12 @@ def test_a_trainer_that_learns_otherwise_is_not_timed() -> None:
 
 
 @pytest.mark.slow
-def test_two_bytes_cost_no_more_than_with_stock() -> None:
+def test_bfloat16_memory_is_at_most_that_of_trl() -> None:
     found = half_precision()  # of three workloads: one alone is now nearer, now further, by a tenth
     assert 1e-3 < found[OURS] <= 1.1 * found[STOCK]
 
 
-def test_the_limit_counts_what_nobody_can_leave_out() -> None:
+def test_limit_counts_the_required_work() -> None:
     """Two prompts of 10 with completions of 3 and 5; the second teaches nothing."""
     groups = [(10, [3, 5], True), (10, [3, 5], False)]
     layer = 32 * (32 + 16 + 16 + 32) + 3 * 32 * 64
@@ -129,7 +129,7 @@ def whole() -> dict[str, Any]:
     }
 
 
-def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
+def test_page_is_rendered_from_the_results(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{speed_report.BEGIN}\nstale\n{speed_report.END}\nafter\n")
     grpo_speed.write(whole(), tmp_path / "results", readme)
@@ -148,7 +148,7 @@ def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "results/grpo_speed.png").stat().st_size > 0
 
 
-def test_readme_tells_what_was_measured() -> None:
+def test_readme_equals_the_measurements() -> None:
     """Nobody writes its table by hand, and nobody forgets to."""
     text, file = (ROOT / "README.md").read_text(), ROOT / "benchmarks/results/grpo_speed.json"
     assert speed_report.BEGIN in text

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from by_hand import row_of
-from trainers import OFTEN, interrupted, logged, trainer
+from fixtures_equations import row_of
+from fixtures_trainer import OFTEN, interrupted, logged, trainer
 
 from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.registry import Registry
@@ -45,7 +45,7 @@ def spo(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes
     return trainer(folder, row, accuracy, tiny.problems(problems), chooser, **settings)
 
 
-def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
+def test_config_allows_singleton_groups_and_rejects_what_trl_rejects() -> None:
     assert GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations == 1
     assert type(GRPOConfig(**tiny.settings(output_dir="x", num_generations=1)).num_generations) is int
     assert GRPOConfig(**tiny.settings(output_dir="x")).num_generations == 4
@@ -56,7 +56,7 @@ def test_the_config_admits_one_and_refuses_what_trl_refuses() -> None:
         GRPOConfig(**tiny.settings(output_dir="x", num_generations=1, **clips))
 
 
-def test_one_answer_per_problem_trains(tmp_path: Path) -> None:
+def test_one_completion_per_prompt_trains(tmp_path: Path) -> None:
     made = spo(tmp_path)
     before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     made.train()

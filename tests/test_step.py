@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import equation, learning, part, scoring
+from fixtures_equations import equation, learning, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +33,7 @@ def test_the_reward_stands_on_the_last_trained_token() -> None:
     assert found.tolist() == [[0, 0, 1, 0], [2, 0, 0, 0], [0, 3, 0, 0]]
 
 
-def test_a_shaper_of_rows_replaces_the_reward_and_moves_the_last_token() -> None:
+def test_sequence_shaper_replaces_the_reward_on_the_last_token() -> None:
     def doubled(rewards):
         return rewards * 2
 
@@ -53,7 +53,7 @@ def test_a_shaper_of_tokens_is_added_where_it_happens() -> None:
     assert found.rewards.tolist() == [1.5, 3.25]  # the 7 stood on padding
 
 
-def test_shapers_run_in_order_and_see_what_came_before() -> None:
+def test_shapers_run_in_order_on_earlier_results() -> None:
     def plus_one(rewards):
         return rewards + 1
 
@@ -69,7 +69,7 @@ def test_shapers_run_in_order_and_see_what_came_before() -> None:
     assert found.token_rewards.tolist() == [[0, 8.0]]
 
 
-def test_dense_rewards_survive_a_shaper_of_rows() -> None:
+def test_dense_rewards_survive_a_sequence_shaper() -> None:
     old, ref = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-2.0, -3.0]])
     kl = part("rlm_shapers", shapers.kl_in_reward, beta=0.5)
     overlong = part("rlm_shapers", shapers.overlong, max_length=2, cache=1)
@@ -82,7 +82,7 @@ def test_dense_rewards_survive_a_shaper_of_rows() -> None:
 # ---------------------------------------------------------------- score: who is compared
 
 
-def test_rows_without_a_reward_are_left_out_and_keep_their_place() -> None:
+def test_unscored_completions_are_excluded_and_keep_their_index() -> None:
     seen: list[int] = []
 
     def counted(rewards):
@@ -96,7 +96,7 @@ def test_rows_without_a_reward_are_left_out_and_keep_their_place() -> None:
     assert found.mask.all()
 
 
-def test_nobody_scored_nobody_taught() -> None:
+def test_batch_without_scores_has_no_gradient() -> None:
     values = torch.ones(2, 2)
     found = score(scoring([NAN, NAN], values=values), equation(advantage=part("rlm_advantages", advantages.gae)))
     assert found.advantages.tolist() == [[0.0], [0.0]]
@@ -104,7 +104,7 @@ def test_nobody_scored_nobody_taught() -> None:
     assert found.mask.all()
 
 
-def test_the_advantage_sees_only_rows_that_every_filter_kept() -> None:
+def test_advantage_gets_only_kept_completions() -> None:
     def positive(rewards):
         return rewards > 0
 
@@ -118,13 +118,13 @@ def test_the_advantage_sees_only_rows_that_every_filter_kept() -> None:
     assert found.mask.any(1).tolist() == [True, True, False, False]
 
 
-def test_an_unscored_row_is_no_filters_business() -> None:
+def test_filters_do_not_get_unscored_completions() -> None:
     spread = part("rlm_filters", filters.nonzero_std)
     batch = scoring([1.0, 0.0, 1.0, NAN], group=[0, 0, 1, 1], named_rewards={})
     assert score(batch, equation(filters=[spread])).mask.any(1).tolist() == [True, True, False, True]
 
 
-def test_when_no_row_is_kept_nothing_is_trained_and_nothing_fails() -> None:
+def test_empty_keep_mask_trains_nothing() -> None:
     def never(rewards):
         return rewards > 99
 
@@ -136,7 +136,7 @@ def test_when_no_row_is_kept_nothing_is_trained_and_nothing_fails() -> None:
     assert not found.advantages.any()
 
 
-def test_returns_of_a_critic_come_back_to_their_rows() -> None:
+def test_returns_keep_the_order_of_completions() -> None:
     values = torch.tensor([[1.0, 2.0], [9.0, 9.0], [3.0, 4.0]])
     gae = part("rlm_advantages", advantages.gae, lam=1.0, whitened=False)
     found = score(scoring([5.0, NAN, 7.0], values=values), equation(advantage=gae))
@@ -168,7 +168,7 @@ def test_loss_weights_penalties_and_counts_by_hand() -> None:
     def constant(logp):
         return torch.full_like(logp, 10.0)
 
-    half = part("rlm_token_weights", weights.complete_rows)
+    half = part("rlm_token_weights", weights.mask_truncated)
     cost = replace(part("rlm_penalties", constant), beside={"beta": 0.5})
     batch = learning()
     loss = objective(batch, equation(token_weights=[half], penalties=[cost]))
@@ -213,7 +213,7 @@ def test_the_ratio_is_finite_however_far_the_policy_ran() -> None:
     assert gradient.isfinite().all()
 
 
-def test_a_loss_per_row_counts_for_each_of_its_tokens() -> None:
+def test_sequence_loss_applies_to_each_token() -> None:
     def per_row(advantages, logp):
         return -advantages * logp.sum(1, keepdim=True)
 
@@ -221,7 +221,7 @@ def test_a_loss_per_row_counts_for_each_of_its_tokens() -> None:
     assert loss.item() == (3 * 6 + 1 * 2 * -4) / 4  # padding is 0 for every part, so row 1 sums to −4
 
 
-def test_what_parts_log_is_filed_under_their_key() -> None:
+def test_logged_values_have_the_key_of_their_part() -> None:
     seen: dict[str, torch.Tensor] = {}
     parts = {
         "importance": part("rlm_importance", importance.token),
@@ -238,7 +238,7 @@ def test_what_parts_log_is_filed_under_their_key() -> None:
 EVERYTHING = {
     "importance": part("rlm_importance", importance.sequence),
     "policy_loss": part("rlm_policy_losses", policy_losses.clip),
-    "token_weights": [part("rlm_token_weights", weights.complete_rows)],
+    "token_weights": [part("rlm_token_weights", weights.mask_truncated)],
     "penalties": [
         part("rlm_penalties", penalties.kl, importance_weighted=True),
         part("rlm_penalties", penalties.kl_old),
@@ -318,7 +318,7 @@ def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> Non
 # ---------------------------------------------------------------- the equation
 
 
-def test_an_equation_lists_its_parts_in_batch_order_and_what_they_need() -> None:
+def test_equation_lists_parts_and_required_data() -> None:
     parts = equation(**EVERYTHING)
     names = [bound.part.name for bound in parts.parts()]
     assert names[:4] == ["kl_in_reward", "overlong", "nonzero_std", "gae"]

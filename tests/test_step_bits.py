@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import stock
 import torch
-from by_hand import equation, part
+import trl_formulas
+from fixtures_equations import equation, part
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
@@ -74,7 +74,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
             "delta": delta,
             "accumulation": accumulation,
         }
-        expected = stock.loss(
+        expected = trl_formulas.loss(
             **data | {"logp": theirs}, kind=kind, tokens=tokens, beta=beta, weighted=weighted, **options
         )
         assert torch.equal(found, expected)
@@ -98,14 +98,16 @@ def scored(rewards: torch.Tensor, generations: int, scale: str) -> torch.Tensor:
 def test_advantages_are_trls_bit_by_bit(scale: str, generations: int) -> None:
     for seed in range(10):
         rewards = torch.rand(192, generator=torch.Generator().manual_seed(seed))
-        assert torch.equal(scored(rewards, generations, scale), stock.advantages(rewards, generations, scale))
+        assert torch.equal(scored(rewards, generations, scale), trl_formulas.advantages(rewards, generations, scale))
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
-def test_with_unscored_rows_advantages_are_trls_up_to_rounding(scale: str) -> None:
+def test_advantages_with_unscored_completions_equal_trl_up_to_rounding(scale: str) -> None:
     """TRL adds NaN as 0 in its place, we leave the row out: the same sum, perhaps in another order."""
     for seed in range(10):
         noise = torch.Generator().manual_seed(seed)
         rewards = torch.rand(64, generator=noise)
         rewards[torch.rand(64, generator=noise) < 0.2] = torch.nan
-        torch.testing.assert_close(scored(rewards, 8, scale), stock.advantages(rewards, 8, scale), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            scored(rewards, 8, scale), trl_formulas.advantages(rewards, 8, scale), rtol=1e-5, atol=1e-6
+        )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from by_hand import equation, learning, part
+from fixtures_equations import equation, learning, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer
@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.token_weights import (
     clip_cov,
-    complete_rows,
+    mask_truncated,
     masked_importance,
     top_entropy,
     truncated_importance,
@@ -28,14 +28,14 @@ from rlm_plugins.testing import batches
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
-def test_a_row_that_was_cut_off_counts_for_nothing() -> None:
-    assert complete_rows(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
+def test_truncated_completion_has_weight_zero() -> None:
+    assert mask_truncated(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
 
 
 def test_it_stays_in_the_denominator() -> None:
     """Overlong filtering takes the loss of a row away, not its tokens."""
     batch = learning()
-    filtered = equation(token_weights=[part("rlm_token_weights", complete_rows)])
+    filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
     whole, rest = objective(batch, equation()), objective(batch, filtered)
     assert whole.item() == (6 - 8) / 4
     assert rest.item() == 6 / 4
@@ -99,7 +99,7 @@ def test_masking_is_all_or_nothing(batch: Batch, low: float, high: float) -> Non
         assert rows[i].item() == pytest.approx(whole if low <= whole <= high else 0.0)
 
 
-def test_engines_that_agree_and_tokens_nobody_reported_weigh_one() -> None:
+def test_equal_or_missing_rollout_logprobs_have_weight_one() -> None:
     old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, True]])
     silent = torch.tensor([[-1.0, torch.nan]])
     for weight in (truncated_importance, masked_importance):
@@ -127,7 +127,7 @@ def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
 
 @quick
 @given(batches(group_size=6), st.floats(0.05, 1.0))
-def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batch, share: float) -> None:
+def test_sampled_tokens_lie_in_the_band_with_the_given_share(batch: Batch, share: float) -> None:
     knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}
     batch = with_own_step_batch(batch)
     weight = clip_cov(batch.step_batch, batch.step_batch_rows, batch.mask, 0, **knobs)
@@ -137,7 +137,7 @@ def test_what_is_drawn_lies_in_the_band_and_is_a_share_of_all_tokens(batch: Batc
     assert len(drawn) == min(len(candidates), max(1, int(share * int(batch.mask.sum()))))
 
 
-def test_the_draw_looks_random_and_is_not() -> None:
+def test_token_sampling_is_deterministic() -> None:
     noise = torch.Generator().manual_seed(0)
     window = Batch(
         logp=-torch.rand(64, 500, generator=noise),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from hang_guard import hang_guard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +57,7 @@ ODD_BUT_RIGHT = {
 
 
 @pytest.mark.parametrize("text", ODD_BUT_RIGHT, ids=repr)
-def test_scalars_mean_what_yaml_1_2_says(text: str, tmp_path: Path) -> None:
+def test_scalars_follow_yaml_1_2(text: str, tmp_path: Path) -> None:
     found = yaml_strict.read(write(tmp_path, text)).data["a"]
     assert found == ODD_BUT_RIGHT[text]
     assert type(found) is type(ODD_BUT_RIGHT[text])
@@ -152,14 +152,10 @@ HOSTILE: list[tuple[str | bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), HOSTILE, ids=[repr(text[:30]) for text, _, _ in HOSTILE])
-def test_hostile_files_are_refused_with_their_line_at_once(
-    text: str | bytes, line: int, words: str, tmp_path: Path
-) -> None:
+def test_hostile_files_are_rejected_with_their_line(text: str | bytes, line: int, words: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
-    start = time.process_time()
-    with pytest.raises(RecipeError) as caught:
+    with hang_guard(), pytest.raises(RecipeError) as caught:
         yaml_strict.read(path)
-    assert time.process_time() - start < 1.0
     assert words in str(caught.value)
     assert str(caught.value).startswith(f"{path} line {line}" if line else str(path))
     assert len(str(caught.value)) < 500
@@ -179,7 +175,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
             yaml_strict.read(path)
 
 
-def test_every_value_knows_its_line(tmp_path: Path) -> None:
+def test_every_value_keeps_its_line(tmp_path: Path) -> None:
     document = yaml_strict.read(write(tmp_path, "a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n"))
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
     assert document.lines == {
@@ -218,12 +214,11 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
         "\t",
     ],
 )
-def test_the_largest_file_of_anything_is_read_or_refused_within_a_second(block: str, size: int, tmp_path: Path) -> None:
+def test_largest_files_are_read_or_rejected_without_a_hang(block: str, size: int, tmp_path: Path) -> None:
     for prefix in ("", "a: ", 'a: "', "a: ["):
         path = write(tmp_path, (prefix + block * size)[:size])
-        start = time.process_time()
-        assert len(str(refusal(path))) < 500
-        assert time.process_time() - start < 1.0
+        with hang_guard():
+            assert len(str(refusal(path))) < 500
 
 
 yamlish = st.lists(
@@ -280,7 +275,7 @@ words = st.sampled_from(["1e-6", "no", "010", "1_0", ".inf", "~", "", "0o7", "1:
         ),
     )
 )
-def test_what_is_dumped_reads_back(data: dict[str, object]) -> None:
+def test_dumped_recipes_round_trip(data: dict[str, object]) -> None:
     assert yaml_strict.parse(dump(data), "dumped").data == data
 
 
@@ -300,7 +295,7 @@ def test_a_plain_number_is_one_for_python_too(text: str) -> None:
         assert value == int(text)
 
 
-def test_pyyaml_is_not_asked_to_construct_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pyyaml_constructs_no_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("construct_document", "get_single_data", "construct_object"):
         monkeypatch.delattr(yaml.constructor.BaseConstructor, name)
     assert yaml_strict.read(write(tmp_path, "a: [1, {b: 2}]")).data == {"a": [1, {"b": 2}]}

@@ -68,7 +68,7 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
 
     def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
         from rlm_plugins.distributed import gather_lists
-        from rlm_plugins.rewards.trl_adapter import text_of
+        from rlm_plugins.rewards.columns import text_of
 
         scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
         good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]

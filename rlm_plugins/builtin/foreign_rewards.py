@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.import_path import borrow_function, called, settled
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None

@@ -64,17 +64,18 @@ class GRPO:
 
     def __call__(self, stage: Stage) -> None:
         """Trains the policy and saves it."""
-        from rlm_plugins.rewards.fault_log import Faults
-        from rlm_plugins.rewards.trl_adapter import introduce, trl_reward
+        from rlm_plugins.rewards.fault_log import FaultLog
+        from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.collector import RolloutCollector
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
+        from rlm_plugins.rollout.prompt_sampler import order_of
+        from rlm_plugins.rollout.prompt_source import prompt_source_for
         from rlm_plugins.run import trainer_setup as engine
         from rlm_plugins.trainer import EquationTrainer, TrainerOptions
         from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
 
         assert stage.equation is not None
-        answers = stage.environment_spec.multi_turn
+        multi_turn = stage.environment_spec.multi_turn
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
@@ -90,15 +91,15 @@ class GRPO:
             engine.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, without=unseen)
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
-        parts, faults = stage.equation.parts(), Faults()
+        parts, faults = stage.equation.parts(), FaultLog()
         with engine.refusals(stage):
-            collector = RolloutCollector(stage.rollouts, args.num_generations, plays=answers)
+            collector = RolloutCollector(stage.rollouts, args.num_generations, plays=multi_turn)
             options = TrainerOptions(
                 equation=stage.equation,
                 rewards=stage.rewards,
                 order=order,
                 prompt_source=prompt_source_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
-                collector=collector if stage.rollouts or answers else None,
+                collector=collector if stage.rollouts or multi_turn else None,
                 environment_spec=stage.environment_spec,
                 generator=stage.generator,
                 critic=stage.critic,
@@ -117,7 +118,7 @@ class GRPO:
                 processing_class=tokenizer,
                 peft_config=lora,
             )
-        introduce(stage.parts(), trainer.model, stage.results, tokenizer)
+        setup_parts(stage.parts(), trainer.model, stage.results, tokenizer)
         micro_steps = args.steps_per_generation * args.num_iterations
         trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
         engine.run(trainer, stage)

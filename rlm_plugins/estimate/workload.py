@@ -13,7 +13,7 @@ from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
 EXAMPLES = 500

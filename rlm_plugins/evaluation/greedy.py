@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.generation import generate
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.episodes import EpisodeRunner, told_of
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.specs import EnvironmentSpec
 
 
@@ -85,9 +85,9 @@ def _episodes(
     runner = EpisodeRunner(
         environment_spec,
         tokenizer,
-        ends=[tokenizer.eos_token_id],
-        room=max_new_tokens,
-        positions=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        end_token_ids=[tokenizer.eos_token_id],
+        max_completion_length=max_new_tokens,
+        max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
         options=template,
     )
 
@@ -98,7 +98,7 @@ def _episodes(
     played = runner.play([example["prompt"] for example in examples], examples, continue_from)
     episodes = [each.episode for each in played]
     columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
-    inputs = told_of(played)
+    inputs = reward_inputs(played)
     return Completions(texts=inputs.pop("shown"), **inputs, columns=columns)
 
 

@@ -13,9 +13,10 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.greedy import Completions, generate_greedily
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.columns import reward_columns, text_of
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import agree
-from rlm_plugins.rewards.trl_adapter import answered, columns_of, introduce, text_of, trl_reward
+from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 
@@ -55,7 +56,7 @@ def evaluate_stage(stage: Stage, examples: Sequence[Mapping[str, Any]], model: A
     assert evaluation is not None
     if hasattr(stage.engine, "evaluate"):
         return stage.engine.evaluate(stage, examples, model)
-    introduce((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
+    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
     return evaluate(
         model,
         tokenizer,
@@ -117,7 +118,7 @@ def evaluate(
                 samples += _scored(completions, batch, rewards) if fault is None else []
             except Fault as error:
                 fault = error
-    agree(fault)
+    raise_on_all_processes(fault)
     samples = gather_object(samples) if state.num_processes > 1 else samples
     scores = {reward.label: _scores_of(reward.label, samples) for reward in rewards}
     low, high = interval(scores[metric])
@@ -168,7 +169,7 @@ def _scored(
     """Return prompt, completion, rewards and length of each example."""
     columns = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in examples]
     no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    data = columns_of(
+    data = reward_columns(
         completions.prompts,
         completions.completions,
         completions.completion_ids,
@@ -176,7 +177,7 @@ def _scored(
         **completions.columns,
         **no_logs,
     )
-    scores = {reward.label: answered(trl_reward(reward), data) for reward in rewards}
+    scores = {reward.label: compute_scores(trl_reward(reward), data) for reward in rewards}
     return [
         {
             "prompt": text_of(completions.prompts[i]),

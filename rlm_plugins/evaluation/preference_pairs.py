@@ -15,7 +15,7 @@ from rlm_plugins.evaluation.held_out import Report, interval
 from rlm_plugins.models import reward_model_io as reward_files
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
 _QUANTIZATION = ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit")

@@ -19,7 +19,7 @@ from rlm_plugins.distributed import gather_lists, processes, rank_slice
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import new_adapter
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
-from rlm_plugins.rollout.dynamic_sampling import padded
+from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 
 Ids = Sequence[Sequence[int]]
 Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
@@ -125,7 +125,7 @@ class AuxiliaryLM:
         logp = logprobs_of([prompts[i] for i in rows], [completions[i] for i in rows])
         lengths = torch.tensor([len(completions[i]) for i in rows], device=logp.device)
         mask = torch.arange(width, device=logp.device) < lengths.unsqueeze(1)
-        return padded(logp, width).where(mask, 0.0)
+        return pad_to_width(logp, width).where(mask, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and optimizer state."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.rollout.dynamic_sampling import has_rows
+from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.step import Equation
 
 MicroBatch = dict[str, Any]
@@ -36,7 +36,7 @@ def group_by_prompt(micro_batches: Sequence[MicroBatch], step_size: int) -> list
 
 def sorted_by_prompt(step: Sequence[MicroBatch]) -> MicroBatch:
     """Return the completions of an optimizer step, sorted by prompt, those with zero advantage last."""
-    names = [name for name, x in step[0].items() if has_rows(x)]
+    names = [name for name, x in step[0].items() if has_batch_dim(x)]
     joined = {name: torch.cat([micro_batch[name] for micro_batch in step]) for name in names}
     without_advantage = ~has_advantage(joined["advantages"])
     # The offset sorts completions without advantage behind all groups; stable keeps their order.

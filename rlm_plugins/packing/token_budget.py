@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int
 
 from rlm_plugins.kernels.chunk_sizes import PRODUCTS
 from rlm_plugins.packing.prompt_groups import MicroBatch, has_advantage, sorted_by_prompt
-from rlm_plugins.rollout.dynamic_sampling import has_rows
+from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 
 KV_SHARE = 8
 """A completion copies the keys and values it attends to. Per token these are less than an eighth of the activations
@@ -92,7 +92,7 @@ def split_into_portions(
         # Every process must run the same number of backward passes, or DDP would wait forever.
         counts = halve_until(counts, max_over_ranks(len(counts)))
         pieces = {name: x.split(counts) for name, x in ordered.items()}
-        shared = {name: x for name, x in step[0].items() if not has_rows(x)}
+        shared = {name: x for name, x in step[0].items() if not has_batch_dim(x)}
         portions = [{**shared, **{name: x[i] for name, x in pieces.items()}} for i in range(len(counts))]
         # The last micro-batch always gets a portion, since gradients are synchronized there.
         bounds = [len(portions) * i // step_size for i in range(step_size + 1)]

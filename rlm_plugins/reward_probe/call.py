@@ -10,7 +10,8 @@ from typing import Any
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.reward_probe.cases import Example
-from rlm_plugins.rewards.trl_adapter import answered, columns_of, trl_reward
+from rlm_plugins.rewards.columns import reward_columns
+from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage import Reward
 
 Scores = list[float | None]
@@ -49,7 +50,7 @@ def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str
     """Score one completion per example."""
     start = time.perf_counter()
     try:
-        scores = answered(trl_reward(reward), _columns(examples, texts))
+        scores = compute_scores(trl_reward(reward), _columns(examples, texts))
     except RlmError as error:
         return ProbeCall([], time.perf_counter() - start, error.problem)
     return ProbeCall(scores, time.perf_counter() - start)
@@ -62,7 +63,7 @@ def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any
     columns = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
     no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
     prompts, ids = [example["prompt"] for example in examples], [list(text.encode()) for text in texts]
-    return columns_of(prompts, completions, ids, columns, **no_logs, environments=None, episodes=None)
+    return reward_columns(prompts, completions, ids, columns, **no_logs, environments=None, episodes=None)
 
 
 def _discard(name: str, value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 FORMS: dict[str, str] = {
     "thinking, answer tag": "<think>I work it out.</think><answer>{answer}</answer>",

@@ -1,1 +1,1 @@
-"""From a reward part to scores TRL can use: validation, timeouts, processes, failures, prefetching."""
+"""Rewards as TRL calls them: validation, timeouts, worker processes, failures and prefetching."""

@@ -1,4 +1,4 @@
-"""What went wrong in a reward: on which rows, and what it said."""
+"""Failure of a reward: its message, its completions, and their records."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import Any
 
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.messages import short
-from rlm_plugins.rewards.timeout import Late
+from rlm_plugins.rewards.timeout import CallTimeout
 
 SAVED = 4
-"""Samples of one fault that are kept; the message says how many there were."""
+"""Number of samples of one fault that are recorded; the message states how many there were."""
+_KEPT = ("rows", "sample", "value", "retry", "invalid_list")
 
 
 class Fault(PartError):
-    """A reward that failed, or returned something impossible.
+    """Error of a reward that failed, or returned an invalid score.
 
     Args:
-        problem: What was found, in one sentence.
-        rows: The rows of the batch that have no score for it.
-        sample: The one of them that it was, where that is known.
-        value: What it returned.
-        narrow: Whether asking again about fewer rows may tell whose fault it was.
-        whole: Whether the answer as a whole was no list of scores: one row is to blame only where others are answered.
+        problem: One sentence.
+        rows: Indices of the completions without a score.
+        sample: The one of them that fails, where known.
+        value: What was returned.
+        retry: True if calling again on fewer completions can isolate the failing one.
+        invalid_list: True if the result as a whole was no list of scores; one completion is then isolated only where
+            others get scores.
         **place: As in :class:`rlm_plugins.errors.RlmError`.
 
     Attributes:
-        records: The samples, as ``faults.jsonl`` keeps them.
-        everywhere: Whether every process raises it, at the same place.
+        records: Samples, as ``faults.jsonl`` has them.
+        everywhere: True if every process raises it, at the same place.
     """
 
     def __init__(
@@ -37,51 +39,58 @@ class Fault(PartError):
         rows: Sequence[int] = (),
         sample: int | None = None,
         value: Any = None,
-        narrow: bool = True,
-        whole: bool = False,
+        retry: bool = True,
+        invalid_list: bool = False,
         **place: str,
     ) -> None:
         super().__init__(problem, **place)
-        self.rows, self.sample, self.value, self.narrow, self.whole = tuple(rows), sample, value, narrow, whole
+        self.rows, self.sample, self.value = tuple(rows), sample, value
+        self.retry, self.invalid_list = retry, invalid_list
         self.records: list[dict[str, Any]] = []
         self.everywhere = False
 
     @classmethod
     def of(cls, error: BaseException) -> Fault:
-        """What a reward raised, as a fault; a house error keeps its words."""
+        """Return the fault of what a reward raised; an `RlmError` keeps its message."""
         if isinstance(error, Fault):
             return error
-        if isinstance(error, Late):  # its traceback is ours
-            return cls(f"gave {error}", narrow=False, hint="a longer `timeout` beside it, or a smaller batch")
-        found = cls(f"raised {type(error).__name__}: {error}")
+        if isinstance(error, CallTimeout):  # its traceback is that of our thread
+            return cls(f"gave {error}", retry=False, hint="a longer `timeout` beside it, or a smaller batch")
+        fault = cls(f"raised {type(error).__name__}: {error}")
         if isinstance(error, RlmError):
             problem = f"{error.where}: {error.problem}" if error.where else error.problem
-            found = cls(problem, allowed=error.allowed, hint=error.hint)
-        found.__cause__ = error.__cause__ or error if isinstance(error, RlmError) else error
-        return found
+            fault = cls(problem, allowed=error.allowed, hint=error.hint)
+        fault.__cause__ = error.__cause__ or error if isinstance(error, RlmError) else error
+        return fault
 
     def place(self) -> dict[str, str]:
-        """What an error consists of, as text that can be sent to another process."""
+        """Return the texts of the error, which can be sent to another process."""
         return {name: getattr(self, name) for name in ("problem", "where", "allowed", "hint")}
 
-    def but(self, **changes: Any) -> Fault:
-        """The same, with something said otherwise."""
-        known = {name: getattr(self, name) for name in ("rows", "sample", "value", "narrow", "whole")}
-        other = Fault(**{**self.place(), **known, **changes})
-        other.__cause__ = self.__cause__
-        return other
+    def replace(self, **changes: Any) -> Fault:
+        """Return a copy with other fields."""
+        fields = {name: getattr(self, name) for name in _KEPT}
+        copy = Fault(**{**self.place(), **fields, **changes})
+        copy.__cause__ = self.__cause__
+        return copy
 
-    def seen(self, label: str, columns: Mapping[str, Any], texts: Sequence[str]) -> Fault:
-        """The same with its sample in the message, and its first samples as records."""
+    def with_samples(self, label: str, columns: Mapping[str, Any], texts: Sequence[str]) -> Fault:
+        """Return a copy that names its sample in the message and has records of its first samples.
+
+        Args:
+            label: Of the reward.
+            columns: That it was called on.
+            texts: Completions as text.
+        """
         problem = self.problem
         if self.sample is not None:
             problem += f" for sample {self.sample}, whose completion begins {short(repr(texts[self.sample]), 80)}"
         elif len(self.rows) < len(texts):
             problem += f" for samples {', '.join(map(str, self.rows[:8]))}{', …' if len(self.rows) > 8 else ''}"
-        found = self.but(problem=problem)
-        kept = [name for name, x in columns.items() if isinstance(x, list) and len(x) == len(texts)]
+        fault = self.replace(problem=problem)
+        names = [name for name, x in columns.items() if isinstance(x, list) and len(x) == len(texts)]
         step = getattr(columns.get("trainer_state"), "global_step", None)
-        found.records = [
+        fault.records = [
             {
                 "step": step,
                 "reward": label,
@@ -90,17 +99,17 @@ class Fault(PartError):
                 "value": repr(self.value)[:2000],
                 "sample": row,
                 "text": texts[row],
-                "columns": {name: _plain(columns[name][row]) for name in kept},
+                "columns": {name: _to_json(columns[name][row]) for name in names},
             }
             for row in ([self.sample] if self.sample is not None else self.rows[:SAVED])
         ]
-        return found
+        return fault
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold; everything else as Python writes it."""
+def _to_json(value: Any) -> Any:
+    """Return what JSON supports; of anything else the repr."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(x) for name, x in value.items()}
+        return {str(name): _to_json(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_to_json(x) for x in value]
     return value if value is None or isinstance(value, str | int | float | bool) else repr(value)

@@ -1,4 +1,4 @@
-"""The faults of one generation: written down reward by reward, then known to every process at once."""
+"""Faults of all rewards in one generation batch, and their synchronization over processes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 from rlm_plugins.rewards.fault import Fault
 
 
-class Faults:
-    """What happened in the rewards of one generation on this process.
+class FaultLog:
+    """Log of the rewards of one generation batch on this process.
 
     Attributes:
         stop: The first fault of a reward that stops the run.
-        records: The samples, as ``faults.jsonl`` keeps them.
-        seconds: Label → seconds its call took.
-        rows: Label → the rows it has no score for.
-        skipped: Rows that are to teach nothing.
+        records: Samples, as ``faults.jsonl`` has them.
+        seconds: Label → seconds of its call.
+        rows: Label → indices of the completions without a score.
+        skipped: Indices of completions to exclude from the loss.
     """
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets them: the next generation begins."""
+        """Empty the log for the next generation batch."""
         self.stop: Fault | None = None
         self.records: list[dict[str, Any]] = []
         self.seconds: dict[str, float] = {}
@@ -30,20 +30,20 @@ class Faults:
         self.skipped: set[int] = set()
 
 
-def agree(fault: Fault | None) -> None:
-    """Raises the fault of any process on all of them: nobody waits for one that has gone.
+def raise_on_all_processes(fault: Fault | None) -> None:
+    """Raise the fault of any process on all of them, so that none waits for one that has ended.
 
     Raises:
-        Fault: The own one; else that of another process. Its records are those of all.
+        Fault: That of this process, else that of another; with the records of all.
     """
     from rlm_plugins.distributed import processes
 
-    told: list[Any] = [fault and (fault.place(), fault.records)]
+    faults: list[Any] = [fault and (fault.place(), fault.records)]
     if processes().num_processes > 1:
         from accelerate.utils import gather_object
 
-        told = gather_object(told)
-    failed = [(number, *said) for number, said in enumerate(told) if said]
+        faults = gather_object(faults)
+    failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
     if not failed:
         return
     number, place, _ = failed[0]

@@ -1,7 +1,6 @@
-"""Rewards that are asked before their answers are needed: what they take is spent while the model decodes and reads.
+"""Prefetch of rewards: their calls start during generation, so that their time overlaps with decoding.
 
-Nothing changes but when: an answer that was begun is taken only for the same question, word for word; whatever was not
-begun is asked when it is needed.
+Results do not change: a started call is used only for an identical request, and all others are made when needed.
 """
 
 from __future__ import annotations
@@ -20,151 +19,152 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rlm_plugins.rewards.guard import Columns, groups_of, some
-from rlm_plugins.rewards.score_validation import listed
+from rlm_plugins.rewards.guard import Columns, groups_of, select_completions
+from rlm_plugins.rewards.score_validation import validate_scores
 
-CHEAP = 0.05
-"""Seconds: an asynchronous reward whose last batch took less in all is not asked ahead, for waking its thread for every
-group costs about as much."""
-
-
-def key(question: Mapping[str, Any]) -> str:
-    """A question word for word, and nothing that is no column."""
-    return json.dumps({name: x for name, x in question.items() if isinstance(x, list)}, sort_keys=True, default=repr)
+MIN_SECONDS = 0.05
+"""Asynchronous rewards are prefetched if their last batch took this long; waking a thread per group costs as much."""
 
 
-class Begun:
-    """Answers that are on their way, each to one question."""
+def request_key(request: Mapping[str, Any]) -> str:
+    """Return the columns of a request as one string; other data are left out."""
+    return json.dumps({name: x for name, x in request.items() if isinstance(x, list)}, sort_keys=True, default=repr)
+
+
+class PendingCalls:
+    """Calls that have started, by request."""
 
     def __init__(self) -> None:
         self._futures: dict[str, Future[Any]] = {}
 
-    def add(self, question: Mapping[str, Any], answer: Callable[[], Future[Any]]) -> None:
-        """Begins with a question, unless that has been done."""
-        if (name := key(question)) not in self._futures:
-            self._futures[name] = answer()
+    def add(self, request: Mapping[str, Any], start: Callable[[], Future[Any]]) -> None:
+        """Start the call of a request, unless there is one."""
+        key = request_key(request)
+        if key not in self._futures:
+            self._futures[key] = start()
 
-    def take(self, question: Mapping[str, Any]) -> Future[Any] | None:
-        """The answer to a question, once; None: nobody has begun with it."""
-        return self._futures.pop(key(question), None) if self._futures else None
+    def take(self, request: Mapping[str, Any]) -> Future[Any] | None:
+        """Remove and return the call of a request; None: it has not started."""
+        return self._futures.pop(request_key(request), None) if self._futures else None
 
-    def forget(self) -> None:
-        """What was begun and never asked for is of no use to the next batch."""
+    def cancel(self) -> None:
+        """Cancel the calls that were not taken; the next batch has other requests."""
         for future in self._futures.values():
             future.cancel()
         self._futures.clear()
 
 
-class Asker:
-    """A thread that asks about what has come up; whoever answers may take what comes up meanwhile.
+class RequestThread:
+    """Thread that sends requests as they come up; the callee may take further ones while it works.
 
     Args:
-        ask: Answers all it takes, in order, and may take long; what it raises is every asker's.
+        send: Returns a result per request that it takes, in order; an exception is that of all of them.
     """
 
-    def __init__(self, ask: Callable[[Asker], Sequence[Any]]) -> None:
-        self._ask = ask
+    def __init__(self, send: Callable[[RequestThread], Sequence[Any]]) -> None:
+        self._send = send
         self._waiting: deque[tuple[Any, Future[Any]]] = deque()
         self._taken: list[Future[Any]] = []
-        self._bell, self._door = socket.socketpair()
-        self._door.setblocking(False)
-        self._bell.setblocking(False)
+        self._write_end, self._read_end = socket.socketpair()  # a selector can wait on it, unlike on a queue
+        self._read_end.setblocking(False)
+        self._write_end.setblocking(False)
         self._thread: threading.Thread | None = None
 
-    def begin(self, question: Any) -> Future[Any]:
-        """Takes a question; its answer comes."""
+    def begin(self, request: Any) -> Future[Any]:
+        """Queue a request and return the future of its result."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True, name="rewards ahead")
+            self._thread = threading.Thread(target=self._run, daemon=True, name="reward prefetch")
             self._thread.start()
-        answer: Future[Any] = Future()
-        self._waiting.append((question, answer))
-        with suppress(BlockingIOError):  # it has rung often enough
-            self._bell.send(b".")
-        return answer
+        future: Future[Any] = Future()
+        self._waiting.append((request, future))
+        with suppress(BlockingIOError):  # the buffer is full of earlier wake-ups
+            self._write_end.send(b".")
+        return future
 
     def take(self) -> list[Any]:
-        """The questions that have come up since they were taken last."""
+        """Return the requests queued since the last call."""
         with suppress(BlockingIOError):
-            self._door.recv(4096)
-        found = []
+            self._read_end.recv(4096)
+        requests = []
         while self._waiting:
-            question, answer = self._waiting.popleft()
-            if answer.set_running_or_notify_cancel():
-                found.append(question)
-                self._taken.append(answer)
-        return found
+            request, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                requests.append(request)
+                self._taken.append(future)
+        return requests
 
     def fileno(self) -> int:
-        """What a selector waits at: readable when there is something to take."""
-        return self._door.fileno()
+        """Return a descriptor that is readable when requests are queued."""
+        return self._read_end.fileno()
 
-    def _work(self) -> None:
-        at_the_door = selectors.DefaultSelector()
-        at_the_door.register(self, selectors.EVENT_READ)
-        while at_the_door.select():
+    def _run(self) -> None:
+        selector = selectors.DefaultSelector()
+        selector.register(self, selectors.EVENT_READ)
+        while selector.select():
             self._taken = []
             try:
-                said = self._ask(self)
-                for answer, x in zip(self._taken, said, strict=True):
-                    answer.set_result(x)
+                results = self._send(self)
+                for future, result in zip(self._taken, results, strict=True):
+                    future.set_result(result)
             except BaseException as error:
-                for answer in self._taken:
-                    if not answer.done():
-                        answer.set_exception(error)
+                for future in self._taken:
+                    if not future.done():
+                        future.set_exception(error)
 
 
-class Waiting:
-    """An asynchronous reward, asked on TRL's event loop.
+class AsyncReward:
+    """Caller of an asynchronous reward on TRL's event loop.
 
     Args:
-        answer: Asks it about the columns of some rows.
-        by_group: Whether it may be asked about each group alone; else the batch is one question.
+        call: Calls it with the columns of some completions.
+        by_group: True if it may be called on each group alone; otherwise the batch is one request.
     """
 
-    def __init__(self, answer: Callable[[Columns], Coroutine[Any, Any, Any]], *, by_group: bool) -> None:
-        self._answer, self.by_group = answer, by_group
-        self._begun = Begun()
-        self._took, self._taking = math.inf, 0.0  # seconds: of the last batch, of this one so far
+    def __init__(self, call: Callable[[Columns], Coroutine[Any, Any, Any]], *, by_group: bool) -> None:
+        self._call, self.by_group = call, by_group
+        self._pending = PendingCalls()
+        self._last_seconds, self._seconds = math.inf, 0.0  # of the last batch, and of this one so far
 
     def begin(self, columns: Columns, loop: asyncio.AbstractEventLoop) -> None:
-        """Asks now what :meth:`ask` will be asked, unless it is cheap; of the whole groups in these columns."""
-        if self._took < CHEAP:
+        """Start the calls of :meth:`call` for the whole groups in these columns, unless they are cheap."""
+        if self._last_seconds < MIN_SECONDS:
             return
-        for rows in self._pieces(columns):
-            piece = some(columns, rows)
-            self._begun.add(piece, partial(self._start, piece, loop))
+        for rows in self._requests(columns):
+            request = select_completions(columns, rows)
+            self._pending.add(request, partial(self._start, request, loop))
 
-    def _start(self, piece: Columns, loop: asyncio.AbstractEventLoop) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(self._timed(piece), loop)
+    def _start(self, request: Columns, loop: asyncio.AbstractEventLoop) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(self._timed_call(request), loop)
 
-    async def _timed(self, columns: Columns) -> Any:
-        began = time.perf_counter()
+    async def _timed_call(self, columns: Columns) -> Any:
+        start = time.perf_counter()
         try:
-            return await self._answer(columns)
+            return await self._call(columns)
         finally:
-            self._taking += time.perf_counter() - began
+            self._seconds += time.perf_counter() - start
 
-    async def ask(self, columns: Columns) -> Any:
-        """What the reward says; what has not been begun is asked about at once."""
+    async def call(self, columns: Columns) -> Any:
+        """Return the reward's scores; calls that have not started are made now."""
         try:
-            return await self._said(columns)
+            return await self._scores(columns)
         finally:
-            self._took, self._taking = self._taking, 0.0
+            self._last_seconds, self._seconds = self._seconds, 0.0
 
-    async def _said(self, columns: Columns) -> Any:
-        pieces = self._pieces(columns)
-        early = [(rows, self._begun.take(some(columns, rows))) for rows in pieces]
-        self._begun.forget()
-        late = [row for rows, future in early if future is None for row in rows]
-        if sum(map(len, pieces)) == len(late):
-            return await self._timed(columns)
-        said: dict[int, Any] = {}
-        for rows, future in early:
+    async def _scores(self, columns: Columns) -> Any:
+        requests = self._requests(columns)
+        started = [(rows, self._pending.take(select_completions(columns, rows))) for rows in requests]
+        self._pending.cancel()
+        rest = [row for rows, future in started if future is None for row in rows]
+        if sum(map(len, requests)) == len(rest):
+            return await self._timed_call(columns)
+        scores: dict[int, Any] = {}
+        for rows, future in started:
             if future is not None:
-                said |= zip(rows, listed(await asyncio.wrap_future(future), len(rows)), strict=True)
-        if late:
-            said |= zip(late, listed(await self._timed(some(columns, late)), len(late)), strict=True)
-        return [said[row] for row in range(len(said))]
+                scores |= zip(rows, validate_scores(await asyncio.wrap_future(future), len(rows)), strict=True)
+        if rest:
+            returned = await self._timed_call(select_completions(columns, rest))
+            scores |= zip(rest, validate_scores(returned, len(rest)), strict=True)
+        return [scores[row] for row in range(len(scores))]
 
-    def _pieces(self, columns: Columns) -> list[list[int]]:
+    def _requests(self, columns: Columns) -> list[list[int]]:
         return groups_of(columns["prompts"]) if self.by_group else [[*range(len(columns["prompts"]))]]

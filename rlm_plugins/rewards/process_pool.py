@@ -1,4 +1,4 @@
-"""A reward in processes of its own (`processes` beside it): on several cores, and killed when its time is up."""
+"""Rewards in worker processes (`processes`): on several cores, and killed at their timeout."""
 
 from __future__ import annotations
 
@@ -15,82 +15,82 @@ from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.prefetch import Asker, Begun
+from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
 from rlm_plugins.rewards.score_validation import allowed
 from rlm_plugins.stage import Reward
 from rlm_plugins.workers.pool import Pool, Reply, shared
 from rlm_plugins.workers.worker import Program
 
-HERE_ONLY = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
-"""What cannot be sent to another process."""
-FOREVER = 86_400.0
+LOCAL_DATA = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
+"""Data that cannot be sent to another process."""
+NO_LIMIT = 86_400.0
 
-Question = dict[str, list[Any]]
-"""The columns of one group."""
+Request = dict[str, list[Any]]
+"""Columns of one group."""
 
 
-class Elsewhere:
-    """Asks the processes of a reward, one group at a time.
+class ProcessPoolReward:
+    """Caller of a reward in its worker processes, one group per request.
 
     Args:
         reward: With its `processes`, and the `timeout` of one group.
     """
 
     def __init__(self, reward: Reward) -> None:
-        self._seconds = reward.timeout or FOREVER
-        self._program, self._size = program(reward.part, reward.label), reward.processes or 1
-        self._begun, self._asker = Begun(), Asker(self._replies_to)
+        self._seconds = reward.timeout or NO_LIMIT
+        self._program, self._size = worker_program(reward.part, reward.label), reward.processes or 1
+        self._pending, self._thread = PendingCalls(), RequestThread(self._send_requests)
 
-    def begin(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
-        """Asks now what :meth:`ask` will be asked: for groups that are written while others still are."""
-        for question in _questions(given, groups):
-            self._begun.add(question, partial(self._asker.begin, (question,)))
+    def begin(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
+        """Start calls that :meth:`call` will make, for groups that are generated before others."""
+        for request in _requests(data, groups):
+            self._pending.add(request, partial(self._thread.begin, (request,)))
 
-    def ask(self, given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
-        """A score per row; in place of the scores of a group that failed, its fault.
+    def call(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
+        """Return a score per completion; of a group that failed, its fault in place of each.
 
         Args:
-            given: What the part named, as columns.
-            groups: Rows that are asked about together.
+            data: Columns that the part takes.
+            groups: Indices of completions that are scored together.
         """
-        questions = _questions(given, groups)
-        begun = [self._begun.take(question) for question in questions]
-        self._begun.forget()
-        late = [(q,) for q, future in zip(questions, begun, strict=True) if future is None]
-        rest = iter(self._pool.ask(late, self._seconds))
-        said: list[Any] = []
-        for future, rows in zip(begun, groups, strict=True):
-            said += self._read(next(rest) if future is None else future.result(), len(rows))
-        return said
+        requests = _requests(data, groups)
+        started = [self._pending.take(request) for request in requests]
+        self._pending.cancel()
+        rest = [(request,) for request, future in zip(requests, started, strict=True) if future is None]
+        replies = iter(self._pool.run(rest, self._seconds))
+        scores: list[Any] = []
+        for future, group in zip(started, groups, strict=True):
+            scores += self._parse(next(replies) if future is None else future.result(), len(group))
+        return scores
 
-    def _replies_to(self, asker: Asker) -> list[Reply]:
-        return self._pool.ask(asker.take(), self._seconds, asker)
+    def _send_requests(self, requests: RequestThread) -> list[Reply]:
+        return self._pool.run(requests.take(), self._seconds, requests)
 
     @property
     def _pool(self) -> Pool:
         return shared(self._program, self._size)
 
-    def _read(self, reply: str, rows: int) -> list[Any]:
+    def _parse(self, reply: str, count: int) -> list[Any]:
         if reply == "late":
             problem = f"gave no answer within {self._seconds:g} s, and was killed"
-            return [Fault(problem, hint="a longer `timeout` beside it", narrow=False)] * rows
+            return [Fault(problem, hint="a longer `timeout` beside it", retry=False)] * count
         if reply == "died":
-            return [Fault("ended its process: out of memory, a crash, or an exit")] * rows
+            return [Fault("ended its process: out of memory, a crash, or an exit")] * count
         answer = json.loads(reply)
         if "raised" in answer:
-            return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * rows
-        if answer["kind"] != "list" or len(answer["scores"]) != rows:
-            problem = f"returned {answer['brief']} for {rows} completions"
-            return [Fault(problem, allowed=allowed(rows), whole=True)] * rows
+            return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * count
+        if answer["kind"] != "list" or len(answer["scores"]) != count:
+            problem = f"returned {answer['brief']} for {count} completions"
+            return [Fault(problem, allowed=allowed(count), invalid_list=True)] * count
         return [Fault(score["fault"]) if isinstance(score, dict) else score for score in answer["scores"]]
 
 
-def _questions(given: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Question]:
-    return [{name: [x[row] for row in rows] for name, x in given.items()} for rows in groups]
+def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
+    return [{name: [x[i] for i in group] for name, x in data.items()} for group in groups]
 
 
-def program(part: Bound, label: str) -> Program:
-    """What the processes of a reward run: they find the part as this process did."""
+def worker_program(part: Bound, label: str) -> Program:
+    """Return the program of a reward's workers, which load the part as this process did."""
     module = sys.modules.get(part.part.target.__module__)
     file = getattr(module, "__file__", None) if part.part.target.__module__.startswith("rlm_file_") else None
     job = {
@@ -105,19 +105,19 @@ def program(part: Bound, label: str) -> Program:
 
 
 def check_processes(part: Bound, where: str) -> None:
-    """Whether a reward can live in other processes.
+    """Check that a reward supports worker processes.
 
     Raises:
-        RecipeError: It has a memory, is asynchronous, or needs the policy or something else that cannot be sent.
+        RecipeError: It is stateful, asynchronous, or requires the policy or other data that cannot be sent.
     """
     reason = ""
     if hasattr(part.target, "state_dict"):
-        reason = "it has a memory, which would be torn apart"
+        reason = "it is stateful, and each process would have its own state"
     elif part.setup_targets:
-        reason = "it works with the policy, which stays here"
+        reason = "it requires the policy, which is not sent"
     elif part.waits:
-        reason = "it is asynchronous: it waits, and does not compute"
-    elif missing := [name for name in part.part.needs if name in HERE_ONLY]:
-        reason = f"it needs {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent there"
+        reason = "it is asynchronous: it waits instead of computing"
+    elif missing := [name for name in part.part.needs if name in LOCAL_DATA]:
+        reason = f"it requires {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent"
     if reason:
-        raise RecipeError(f"'{part.part.name}' cannot have processes of its own: {reason}", where=f"{where}.processes")
+        raise RecipeError(f"'{part.part.name}' does not support `processes`: {reason}", where=f"{where}.processes")

@@ -1,4 +1,4 @@
-"""One process of a reward: reads columns of one group per line, answers with its scores. Run by path.
+"""Worker process of a reward: reads the columns of one group per line and prints its scores. Run by path.
 
 It ends when its input ends, so it never outlives its trainer.
 """
@@ -14,8 +14,9 @@ from typing import Any
 
 
 def main() -> None:
+    """Load the reward, print ``ready``, and score a group per line."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a reward prints is no answer
+    os.dup2(2, 1)  # what a reward prints must not mix with the replies
     job = json.loads(sys.argv[1])
     try:
         from rlm_plugins.registry import Registry
@@ -32,18 +33,18 @@ def main() -> None:
 
 
 def answer(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """What the reward says, as plain data: what is no number goes as text, and is refused where it arrives."""
-    from rlm_plugins.rewards.per_row import said_of
+    """Return the scores as plain data; anything but a number goes as text, and is rejected by the receiver."""
+    from rlm_plugins.rewards.per_completion import call_part
 
     try:
-        said = said_of(part, columns)
+        returned = call_part(part, columns)
     except (Exception, SystemExit) as error:
         frames = traceback.format_tb(error.__traceback__)[-1:]
         return {"raised": f"{type(error).__name__}: {error}", "trace": "".join(frames)}
-    scores = said.tolist() if hasattr(said, "tolist") else said
-    listed = isinstance(scores, list | tuple)
-    brief = f"{type(said).__name__}: {repr(said)[:80]}"
-    return {"kind": "list" if listed else "", "scores": [_plain(x) for x in scores] if listed else [], "brief": brief}
+    scores = returned.tolist() if hasattr(returned, "tolist") else returned
+    is_list = isinstance(scores, list | tuple)
+    brief = f"{type(returned).__name__}: {repr(returned)[:80]}"
+    return {"kind": "list" if is_list else "", "scores": [_plain(x) for x in scores] if is_list else [], "brief": brief}
 
 
 def _plain(score: Any) -> Any:

@@ -1,4 +1,7 @@
-"""What a reward may return: a list of numbers, one per completion. TRL trains on a dict's keys and on infinity."""
+"""Validation of what a reward returns: a list of numbers, one per completion.
+
+TRL would train on a dict's keys and on infinity.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +11,58 @@ from typing import Any
 from rlm_plugins.rewards.fault import Fault
 
 LARGEST = 3.4e38
-"""Beyond this a reward is infinite in the float32 that TRL keeps it in."""
+"""Largest reward; beyond it, the float32 of TRL is infinite."""
 
 
-def listed(said: Any, count: int) -> Sequence[Any]:
-    """What was returned as a sequence of `count`.
+def validate_scores(returned: Any, count: int) -> Sequence[Any]:
+    """Return what a reward returned as a sequence of `count` entries.
 
     Raises:
-        Fault: It is something else.
+        Fault: It is anything else.
     """
-    scores = said.tolist() if hasattr(said, "tolist") else said
+    scores = returned.tolist() if hasattr(returned, "tolist") else returned
     if not isinstance(scores, Sequence) or isinstance(scores, str | bytes):
-        problem = f"returned {type(said).__name__}: {brief(said)}"
+        problem = f"returned {type(returned).__name__}: {brief(returned)}"
     elif len(scores) != count:
         problem = f"returned {len(scores)} scores for {count} completions: {brief(scores)}"
     else:
         return scores
-    raise Fault(problem, value=said, allowed=allowed(count), whole=True)
+    raise Fault(problem, value=returned, allowed=allowed(count), invalid_list=True)
 
 
-def number(score: Any) -> float | None:
-    """One of them as a number that can be trained on, or None: does not apply.
+def validate_score(score: Any) -> float | None:
+    """Return a score as a finite float, or None: the reward does not apply.
 
     Raises:
-        Fault: It is none.
+        Fault: It is anything else, or the fault that stands in its place.
     """
-    if isinstance(score, Fault):  # what kept this row from having one
+    if isinstance(score, Fault):
         raise score
-    plain = _item(score)
-    if plain is None:
+    x = _item(score)
+    if x is None:
         return None
-    if not isinstance(plain, int | float):
+    if not isinstance(x, int | float):
         raise Fault(f"returned {brief(score)} ({type(score).__name__})", value=score)
-    if not -LARGEST <= plain <= LARGEST:  # NaN is not between them either
-        raise Fault(f"returned {brief(plain)}", value=score)
-    return float(plain)
+    if not -LARGEST <= x <= LARGEST:  # also false for NaN
+        raise Fault(f"returned {brief(x)}", value=score)
+    return float(x)
 
 
 def _item(score: Any) -> Any:
-    """A number of torch or numpy as Python's; anything else as it is."""
+    """Return a number of torch or numpy as Python's; anything else unchanged."""
     try:
         return score.item() if hasattr(score, "item") else score
-    except (TypeError, ValueError, RuntimeError):  # several numbers in one tensor
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several numbers
         return score
 
 
 def allowed(count: int) -> str:
-    """What would be right."""
+    """Return the expected result, for messages."""
     return f"a list of {count} numbers (None: does not apply)"
 
 
 def brief(value: Any) -> str:
-    """A value short enough for a message; not every object can be written down."""
+    """Return the repr of a value, cut for messages; some reprs raise."""
     try:
         text = repr(value)
     except Exception as error:

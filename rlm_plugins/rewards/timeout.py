@@ -1,4 +1,4 @@
-"""At most so many seconds, for a function that may never come back."""
+"""Timeout for a call that may never return."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 60.0
-"""Seconds beyond the limit until a process that cannot even look at its clock is ended."""
+GRACE = 60.0
+"""Seconds beyond the timeout after which a process is ended whose interpreter is blocked."""
 
 
-class Late(TimeoutError):
-    """No answer in time."""
+class CallTimeout(TimeoutError):
+    """No result within the timeout."""
 
 
-def within(seconds: float, call: Callable[[], T]) -> T:
-    """`call()`, in a thread of its own; who is late is left behind there, since Python can end no thread.
+def call_with_timeout(seconds: float, call: Callable[[], T]) -> T:
+    """Return `call()`, run in a thread; a call that times out keeps its thread, since Python can end none.
 
-    A call into C that never lets go of the interpreter (a regular expression that backtracks, a huge power) stops the
-    clock as well: `PATIENCE` later the process ends with a traceback that shows where it hung.
+    A call into C that holds the interpreter's lock (a regular expression that backtracks, a huge power) blocks the
+    timeout as well. `GRACE` later the process then ends, with a traceback that shows where it was blocked.
 
     Raises:
-        Late: It took longer.
+        CallTimeout: There was no result in time.
     """
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            answers.put((call(), None))
-        except BaseException as error:  # also SystemExit, which would end the thread without a word
-            answers.put((None, error))
+            results.put((call(), None))
+        except BaseException as error:  # also SystemExit, which would end the thread silently
+            results.put((None, error))
 
     context = contextvars.copy_context()
-    with _watched(seconds + PATIENCE):
+    with _exit_if_blocked(seconds + GRACE):
         threading.Thread(target=lambda: context.run(work), daemon=True).start()
         try:
-            answer, error = answers.get(timeout=seconds)
+            result, error = results.get(timeout=seconds)
         except queue.Empty:
-            raise Late(f"no answer within {seconds:g} s") from None
+            raise CallTimeout(f"no answer within {seconds:g} s") from None
     if error is not None:
         raise error
-    return answer  # type: ignore[return-value]
+    return result  # type: ignore[return-value]
 
 
-async def within_async(seconds: float, call: Coroutine[Any, Any, T]) -> T:
-    """The same for what is awaited: who is late is cancelled, and not waited for.
+async def await_with_timeout(seconds: float, call: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine; after the timeout it is canceled, without waiting for it.
 
     Raises:
-        Late: It took longer.
+        CallTimeout: There was no result in time.
     """
     task = asyncio.ensure_future(call)
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done:
         task.cancel()
-        raise Late(f"no answer within {seconds:g} s")
+        raise CallTimeout(f"no answer within {seconds:g} s")
     return task.result()
 
 
 @contextlib.contextmanager
-def _watched(seconds: float) -> Iterator[None]:
-    with contextlib.suppress(Exception):  # no stderr to write to: then without it
+def _exit_if_blocked(seconds: float) -> Iterator[None]:
+    with contextlib.suppress(Exception):  # without stderr there is no such protection
         faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
     try:
         yield

@@ -1,171 +1,105 @@
-"""A reward part as TRL calls it: hands over what the part named, within its time, behind its guard."""
+"""Adapter of a reward part to TRL's `reward_func`: data by name, timeout, guard and prefetch."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_plugins.batch import PER_COMPLETION
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rewards.fault_log import Faults
-from rlm_plugins.rewards.guard import Columns, Guard, groups_of
-from rlm_plugins.rewards.per_row import awaited_of, said_of
-from rlm_plugins.rewards.prefetch import Waiting
-from rlm_plugins.rewards.process_pool import HERE_ONLY, Elsewhere
-from rlm_plugins.rewards.timeout import within
+from rlm_plugins.rewards.columns import columns_and_groups, part_data, texts_of
+from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.guard import Columns, Guard
+from rlm_plugins.rewards.per_completion import call_part, call_part_async
+from rlm_plugins.rewards.prefetch import AsyncReward
+from rlm_plugins.rewards.process_pool import LOCAL_DATA, ProcessPoolReward
+from rlm_plugins.rewards.timeout import call_with_timeout
 from rlm_plugins.stage import Reward
 
 T = TypeVar("T")
-_OWN = ("prompt", "completion", "completion_ids")
-"""Columns that TRL hands to rewards under other names."""
-_SOURCES = {
-    "prompt_messages": "prompts",
-    "completion_messages": "completions",
-    "prompt": "prompts",
-    "completion": "completions",
-}
 
 
-def introduce(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
-    """Shows a policy, about to be trained or judged, to the parts that have a method `setup`; its tokenizer if
-    asked."""
+def setup_parts(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
+    """Call `setup` of the parts that have it, before a policy is trained or evaluated.
+
+    Args:
+        parts: Of a stage.
+        policy: The model.
+        results: Name of an earlier stage → its folder.
+        tokenizer: Passed where `setup` has a parameter for it.
+    """
     from rlm_plugins.dispatch import attribute_errors
 
     for part in parts:
-        for guest in part.setup_targets:
-            asked = {"tokenizer": tokenizer} if "tokenizer" in inspect.signature(guest.setup).parameters else {}
+        for target in part.setup_targets:
+            has_parameter = "tokenizer" in inspect.signature(target.setup).parameters
             with attribute_errors(part):
-                guest.setup(policy, results, **asked)
+                target.setup(policy, results, **({"tokenizer": tokenizer} if has_parameter else {}))
 
 
-def trl_reward(reward: Reward, book: Faults | None = None) -> Callable[..., Any]:
-    """`reward` as a function TRL accepts; named by its label, asynchronous when the part is.
+def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..., Any]:
+    """Return `reward` as a function that TRL accepts, named by its label; asynchronous if the part is.
 
-    One that need not be waited for at once (it is asynchronous, or has `processes`) has an attribute ``begin``, unless
-    its `overlap` is off or it works with the policy, which is at work itself meanwhile: called with the columns and
-    TRL's event loop it asks, and the answer is there, or nearer, when TRL calls. ``by_group`` says whether it may be
-    called with some of the groups: those written before the others.
+    A function that supports prefetching has an attribute ``begin(columns, loop)``, which starts its calls. That holds
+    for asynchronous rewards and those with `processes`, unless `prefetch` is off or they call the policy, which is
+    generating meanwhile. Its attribute ``by_group`` is True if ``begin`` may get some groups before the others.
 
     Args:
         reward: With its `timeout` and `on_error`.
-        book: Where its faults are written down; None: one that stops the run is raised at once.
+        fault_log: Log of its faults; None: a fault that stops the run is raised at once.
     """
-    bound, seconds = reward.part, reward.timeout
-    elsewhere = None if reward.processes is None else Elsewhere(reward)
+    part, seconds = reward.part, reward.timeout
+    processes = None if reward.processes is None else ProcessPoolReward(reward)
 
-    async def ask(columns: Columns) -> Any:
-        if elsewhere is not None:
-            return elsewhere.ask(*_groups(reward, columns))
-        answer = partial(said_of, bound, _given(reward, columns))
-        return answer() if seconds is None else within(seconds, answer)
+    async def call(columns: Columns) -> Any:
+        if processes is not None:
+            return processes.call(*columns_and_groups(reward, columns))
+        bound_call = partial(call_part, part, part_data(reward, columns))
+        return bound_call() if seconds is None else call_with_timeout(seconds, bound_call)
 
-    async def ask_async(columns: Columns) -> Any:
-        return await awaited_of(bound, _given(reward, columns), seconds)
+    async def call_async(columns: Columns) -> Any:
+        return await call_part_async(part, part_data(reward, columns), seconds)
 
-    waiting = Waiting(ask_async, by_group=not {*bound.part.needs, *bound.part.welcomes} & {*HERE_ONLY})
+    by_group = not {*part.part.needs, *part.part.welcomes} & {*LOCAL_DATA}
+    async_reward = AsyncReward(call_async, by_group=by_group)
 
-    def call(**columns: Any) -> list[float | None]:
-        return _run(Guard(reward, ask, book).scores(columns, _texts(columns)))
+    def scores(**columns: Any) -> list[float | None]:
+        return _run(Guard(reward, call, fault_log).scores(columns, texts_of(columns)))
 
-    async def call_async(**columns: Any) -> list[float | None]:
-        return await Guard(reward, waiting.ask, book).scores(columns, _texts(columns))
+    async def scores_async(**columns: Any) -> list[float | None]:
+        return await Guard(reward, async_reward.call, fault_log).scores(columns, texts_of(columns))
 
-    function: Any = call_async if bound.waits else call
+    function: Any = scores_async if part.waits else scores
     function.__name__ = reward.label
-    if not reward.prefetch or bound.setup_targets:
+    if not reward.prefetch or part.setup_targets:
         return function  # type: ignore[no-any-return]
-    if bound.waits:
-        function.begin, function.by_group = waiting.begin, waiting.by_group
-    elif elsewhere is not None:
-        function.begin = lambda columns, loop: elsewhere.begin(*_groups(reward, columns))
+    if part.waits:
+        function.begin, function.by_group = async_reward.begin, async_reward.by_group
+    elif processes is not None:
+        function.begin = lambda columns, loop: processes.begin(*columns_and_groups(reward, columns))
         function.by_group = True
     return function
 
 
-def columns_of(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]],
-    inputs: Sequence[Mapping[str, Any]],
-    **said: Any,
-) -> dict[str, Any]:
-    """What TRL calls a reward with.
-
-    Args:
-        prompts, completions, completion_ids: One per row.
-        inputs: The columns of each row.
-        **said: What comes with them: further columns, and what is no column (the trainer's state, its ledger).
-    """
-    found = {"prompts": list(prompts), "completions": list(completions), "completion_ids": [*map(list, completion_ids)]}
-    return found | {name: [row[name] for row in inputs] for name in inputs[0] if name not in _OWN} | said
+def compute_scores(function: Callable[..., Any], columns: Columns) -> list[float | None]:
+    """Return the scores of a function of :func:`trl_reward`, asynchronous or not; outside of any event loop."""
+    scores = function(**columns)
+    if inspect.isawaitable(scores):
+        scores = asyncio.run(_awaited(scores))
+    return scores  # type: ignore[no-any-return]
 
 
-def answered(function: Callable[..., Any], columns: Columns) -> list[float | None]:
-    """What a function of :func:`trl_reward` says of a batch, asynchronous or not; outside of any event loop."""
-    said = function(**columns)
-    if inspect.isawaitable(said):
-        said = asyncio.run(_awaited(said))
-    return said  # type: ignore[no-any-return]
+async def _awaited(result: Awaitable[T]) -> T:
+    return await result
 
 
-async def _awaited(said: Awaitable[T]) -> T:
-    return await said
-
-
-def _run(steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits: one guard serves both kinds of rewards."""
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends, so that one guard serves both kinds of rewards."""
     try:
-        steps.send(None)
+        coroutine.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    raise RuntimeError("a reward that is not asynchronous waited")
-
-
-def text_of(message: Any) -> str:
-    """A prompt or completion as plain text: of a conversation, what the last speaker's side said.
-
-    >>> text_of("4"), text_of([{"role": "assistant", "content": "4"}])
-    ('4', '4')
-    """
-    if isinstance(message, str):
-        return message
-    role = message[-1]["role"] if message else ""
-    role = "assistant" if role == "tool" else role
-    return "\n".join(_content(m.get("content")) for m in message if m["role"] == role)
-
-
-def _content(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(block.get("text", "") for block in content if isinstance(block, Mapping))
-    return content or ""
-
-
-def _texts(columns: Columns) -> list[str]:
-    return [text_of(message) for message in columns["completions"]]
-
-
-def _given(reward: Reward, columns: Columns) -> dict[str, Any]:
-    """What the part named; one written for TRL gets everything, in lists of its own."""
-    part = reward.part.part
-    if part.takes_everything:
-        return {name: list(x) if isinstance(x, list) else x for name, x in columns.items()}
-    wanted = (*part.needs, *part.welcomes)
-    return {name: _datum(name, columns) for name in wanted if _SOURCES.get(name, name) in columns}
-
-
-def _groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list[int]]]:
-    """What can be sent to another process of what the part named, and which rows belong together."""
-    given = {name: x for name, x in _given(reward, columns).items() if isinstance(x, list)}
-    return given, groups_of(columns["prompts"])
-
-
-def _datum(name: str, columns: Columns) -> Any:
-    """One named piece of data; lists are copied, so that a part cannot change what TRL goes on to use."""
-    value = columns[_SOURCES.get(name, name)]
-    if name in ("prompts", "completions", *PER_COMPLETION):
-        return [text_of(message) for message in value]
-    return list(value) if isinstance(value, list) else value
+    raise RuntimeError("a synchronous reward was suspended")

@@ -1,1 +1,1 @@
-"""Which prompts come next, who generates each completion, and multi-turn episodes."""
+"""Prompts of each generation batch, the sources of its completions, and multi-turn episodes."""

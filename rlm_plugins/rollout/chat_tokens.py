@@ -1,4 +1,4 @@
-"""How an episode is put into tokens: the prompt, what the world says, and what the model meant by its own."""
+"""Token ids of multi-turn episodes: prompts, observations and tool calls in the model's chat template."""
 
 from __future__ import annotations
 
@@ -8,88 +8,90 @@ from typing import Any
 from rlm_plugins.environment import Message
 from rlm_plugins.errors import RlmError
 
+_WHERE = "the chat template"
+
 
 class ChatTokens:
-    """Speaks to one model.
+    """Renderer of multi-turn episodes as token ids for one model.
 
-    The tokens of a conversation are never made anew: what the world says is what the chat template adds to a
-    conversation after an end token. A prompt of plain text is followed by plain text.
+    Generated tokens are never tokenized again. An observation becomes the tokens that the chat template adds to a
+    conversation after an end token. After a plain-text prompt, observations are plain text too.
 
     Args:
         tokenizer: The model's.
-        tools: The functions it may call; they are told to it by the chat template.
+        tools: Functions that the model may call; the chat template describes them in the prompt.
         options: ``chat_template_kwargs`` of the recipe.
 
     Raises:
-        RlmError: There are tools, and one cannot be described, the chat template cannot show calls, or nobody knows how
-            to read them.
+        RlmError: A tool has no description, or the chat template does not support tool calls.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Callable[..., Any]], options: Mapping[str, Any]) -> None:
-        self._tokenizer, self._tools = _for_tools(tokenizer) if tools else tokenizer, list(tools)
+        self._tokenizer, self._tools = _with_response_schema(tokenizer) if tools else tokenizer, list(tools)
         self._options = dict(options)
         if tools:
             _check_described(tools)
-            self._options |= _prefix_preserving(self._tokenizer)
+            self._options |= _prefix_preserving_options(self._tokenizer)
 
-    def opening(self, prompt: Any, observation: str | None) -> tuple[Any, list[int]]:
-        """The prompt with what `reset` said at its end, and its token ids."""
+    def render_prompt(self, prompt: Any, observation: str | None) -> tuple[Any, list[int]]:
+        """Return the prompt with the first observation at its end, and its token ids."""
         if isinstance(prompt, str):
             prompt += observation or ""
             return prompt, self._tokenizer(prompt)["input_ids"]
         if observation:
             prompt = [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + observation}]
-        return prompt, self._rendered(prompt, add_generation_prompt=True, tools=self._tools or None)
+        return prompt, self._render(prompt, add_generation_prompt=True, tools=self._tools or None)
 
-    def meant(self, ids: list[int], before: list[int]) -> dict[str, Any]:
-        """A turn of the model as a message, its tool calls read.
+    def parse_turn(self, ids: list[int], prefix: list[int]) -> dict[str, Any]:
+        """Return a generated turn as a message, with its tool calls parsed.
 
         Args:
             ids: Its tokens.
-            before: Those before it.
+            prefix: All tokens before it.
         """
         if self._tools:
             from trl.chat_template_utils import parse_response
 
-            return parse_response(self._tokenizer, ids, prefix=before, tools=self._tools)
+            return parse_response(self._tokenizer, ids, prefix=prefix, tools=self._tools)
         return {"role": "assistant", "content": self._tokenizer.decode(ids, skip_special_tokens=True)}
 
-    def reply(self, messages: Sequence[Message], chat: bool) -> list[int]:
-        """What the world says, and where the model's next turn begins, as token ids.
+    def render_reply(self, messages: Sequence[Message], chat: bool) -> list[int]:
+        """Return an observation, and the start of the model's next turn, as token ids.
 
         Args:
             messages: Of the roles ``user`` or ``tool``.
-            chat: Whether they follow a conversation, or plain text.
+            chat: True after a conversation, False after plain text.
         """
         if not chat:
             return self._tokenizer("".join(m["content"] for m in messages), add_special_tokens=False)["input_ids"]
-        said: dict[str, Any] = {"role": "assistant", "content": ""}
+        # A placeholder conversation is rendered without and with the reply; what the latter has more is the reply.
+        turn: dict[str, Any] = {"role": "assistant", "content": ""}
         if messages[0]["role"] == "tool":
-            said["tool_calls"] = [{"type": "function", "function": {"name": messages[0]["name"], "arguments": {}}}]
-        before: list[Message] = [{"role": "user", "content": "…"}, said]
-        whole = self._rendered([*before, *messages], add_generation_prompt=True)
-        return whole[self._border(self._rendered(before), whole) :]
+            turn["tool_calls"] = [{"type": "function", "function": {"name": messages[0]["name"], "arguments": {}}}]
+        conversation: list[Message] = [{"role": "user", "content": "…"}, turn]
+        with_reply = self._render([*conversation, *messages], add_generation_prompt=True)
+        return with_reply[self._reply_start(self._render(conversation), with_reply) :]
 
-    def _rendered(self, messages: Sequence[Message], **options: Any) -> list[int]:
-        made = self._tokenizer.apply_chat_template(
+    def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:
+        encoding = self._tokenizer.apply_chat_template(
             list(messages), tokenize=True, return_dict=True, **{**self._options, **options}
         )
-        ids: list[int] = made["input_ids"]
+        ids: list[int] = encoding["input_ids"]
         return ids
 
-    def _border(self, before: list[int], whole: list[int]) -> int:
-        """Where in `whole` the turn ends that ends `before`: behind its end token, or where both part."""
+    def _reply_start(self, conversation: list[int], with_reply: list[int]) -> int:
+        """Return where in `with_reply` the last turn of `conversation` ends: after its end token if it has one."""
         end = self._tokenizer.eos_token_id
-        if ends := before.count(end):
-            places = [place for place, token in enumerate(whole, 1) if token == end]
-            if len(places) >= ends:
-                return places[ends - 1]
-        elif whole[: len(before)] == before:
-            return len(before)
+        if turns := conversation.count(end):
+            ends = [position for position, token in enumerate(with_reply, 1) if token == end]
+            if len(ends) >= turns:
+                return ends[turns - 1]
+        elif with_reply[: len(conversation)] == conversation:
+            return len(conversation)
         raise RlmError(
-            "a longer conversation does not begin with the shorter one",
-            where="the chat template",
-            hint="worlds of several turns need a template that writes a message the same whatever follows it",
+            "a longer conversation does not begin with the tokens of the shorter one",
+            where=_WHERE,
+            hint="multi-turn environments require a template that renders a message independently of later ones",
         )
 
 
@@ -101,14 +103,14 @@ def _check_described(tools: Sequence[Callable[..., Any]]) -> None:
             get_json_schema(tool)
         except Exception as error:
             raise RlmError(
-                f"the tool '{tool.__name__}' cannot be described to a model: {error}",
+                f"no JSON schema can be derived for the tool '{tool.__name__}': {error}",
                 where=f"environment ({tool.__module__})",
-                allowed="an annotation for each argument, and a docstring that says each of them under `Args:`",
+                allowed="an annotation for each argument, and a docstring that describes each under `Args:`",
             ) from error
 
 
-def _prefix_preserving(tokenizer: Any) -> dict[str, Any]:
-    """What TRL puts in the place of a chat template that writes a turn otherwise once a tool has answered it."""
+def _prefix_preserving_options(tokenizer: Any) -> dict[str, Any]:
+    """Return TRL's replacement of a chat template that renders a turn differently once a tool result follows."""
     from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
 
     if is_chat_template_prefix_preserving(tokenizer):
@@ -116,26 +118,27 @@ def _prefix_preserving(tokenizer: Any) -> dict[str, Any]:
     try:
         return {"chat_template": get_training_chat_template(tokenizer)}
     except ValueError as error:
-        problem = "it writes a turn of the model otherwise once a tool has answered, and TRL knows no remedy"
-        raise RlmError(problem, where="the chat template") from error
+        problem = "it renders a turn differently once a tool result follows, and TRL has no replacement for it"
+        raise RlmError(problem, where=_WHERE) from error
 
 
-def _for_tools(tokenizer: Any) -> Any:
+def _with_response_schema(tokenizer: Any) -> Any:
+    """Return the tokenizer with what is required for parsing tool calls."""
     from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
     if not supports_tool_calling(tokenizer):
         raise RlmError(
-            "the world has tools, and the model's chat template cannot show a call of one and its answer",
-            where="the chat template",
-            hint="choose a model that was taught to call tools; of `scratch`: `tools: true`",
+            "the environment has tools, but the model's chat template does not support tool calls",
+            where=_WHERE,
+            hint="choose a model that was trained to call tools; of `scratch`: `tools: true`",
         )
     if not getattr(tokenizer, "response_template", None) and not getattr(tokenizer, "response_schema", None):
         try:
             return add_response_schema(tokenizer)
         except ValueError as error:
             raise RlmError(
-                "nobody knows how this model writes a call of a tool",
-                where="the chat template",
+                "the format of this model's tool calls is unknown",
+                where=_WHERE,
                 hint="set `response_template` on its tokenizer (transformers, response parsing)",
             ) from error
     return tokenizer

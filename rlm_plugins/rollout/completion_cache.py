@@ -1,4 +1,4 @@
-"""How far the policy has moved since it last met a problem: its last answer is kept and read again."""
+"""Last completion of each prompt, for measuring policy drift with a forward pass of the present policy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Float
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.dynamic_sampling import padded
+from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 
 
 @dataclass
-class Answer:
-    """A prompt and what was written to it, without padding, on the CPU.
+class CachedCompletion:
+    """A prompt and one completion, without padding, on the CPU.
 
     Args:
         prompt, completion: (T,) token ids.
-        mask: (T,) whether a token of the completion is trained on.
-        logp: (T,) its log-probability under the policy that wrote it.
+        mask: (T,) True where a token of the completion is trained on.
+        logp: (T,) log-probs under the policy that generated it.
     """
 
     prompt: torch.Tensor
@@ -30,63 +30,65 @@ class Answer:
 
 
 class CompletionCache:
-    """The last answer to every problem. (As many tokens as the problems met so far have answers: also on disk.)"""
+    """Cache of the last completion of every prompt; it is part of each checkpoint."""
 
     def __init__(self) -> None:
-        self._answers: dict[int, Answer] = {}
+        self._completions: dict[int, CachedCompletion] = {}
 
-    def last(self, problem: int, otherwise: Answer) -> Answer:
-        """The last answer to a problem, or another where it was never met."""
-        return self._answers.get(problem, otherwise)
+    def last(self, prompt_index: int, default: CachedCompletion) -> CachedCompletion:
+        """Return the last completion of a prompt, or `default`."""
+        return self._completions.get(prompt_index, default)
 
-    def knows(self, problem: int) -> bool:
-        """Whether it was met before."""
-        return problem in self._answers
+    def contains(self, prompt_index: int) -> bool:
+        """Return True if there is a completion of this prompt."""
+        return prompt_index in self._completions
 
-    def remember(self, problems: Sequence[int], answers: Sequence[Answer]) -> None:
-        """Keeps the first answer to each problem of a generation."""
-        self._answers |= dict(reversed(list(zip(problems, answers, strict=True))))
+    def remember(self, prompt_indices: Sequence[int], completions: Sequence[CachedCompletion]) -> None:
+        """Store the first completion of each prompt of a generation batch."""
+        self._completions |= dict(reversed(list(zip(prompt_indices, completions, strict=True))))
 
     def state_dict(self) -> dict[int, tuple[torch.Tensor, ...]]:
-        return {problem: (a.prompt, a.completion, a.mask, a.logp) for problem, a in self._answers.items()}
+        """Return the cache as plain tensors."""
+        return {index: (c.prompt, c.completion, c.mask, c.logp) for index, c in self._completions.items()}
 
     def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
-        self._answers = {problem: Answer(*tensors) for problem, tensors in state.items()}
+        """Restore the cache of a checkpoint."""
+        self._completions = {index: CachedCompletion(*tensors) for index, tensors in state.items()}
 
 
-def answers_in(out: dict[str, Any], mask: torch.Tensor) -> list[Answer]:
-    """The rows of TRL's dictionary, one by one.
+def split_completions(out: dict[str, Any], mask: torch.Tensor) -> list[CachedCompletion]:
+    """Return the completions in TRL's dictionary, one by one.
 
     Args:
         out: With ``old_per_token_logps``.
         mask: (B, T) tokens that are trained on.
 
     Raises:
-        RecipeError: The rows have images, which are not kept.
+        RecipeError: The prompts have images, which are not cached.
     """
     if "num_images" in out:
-        problem = "answers about images cannot be read again later: their pixels are not kept"
-        raise RecipeError(problem, where="algorithm", hint="choose parts that do not ask for `moved`")
-    found = []
-    for row in range(len(mask)):
-        prompt, there = out["prompt_mask"][row].bool(), out["completion_mask"][row].bool()
-        pieces = out["prompt_ids"][row][prompt], out["completion_ids"][row][there]
-        said = mask[row][there], out["old_per_token_logps"][row][there]
-        found.append(Answer(*(x.detach().cpu().clone() for x in (*pieces, *said))))
-    return found
+        problem = "`policy_drift` does not support prompts with images: their pixels are not cached"
+        raise RecipeError(problem, where="algorithm", hint="choose parts that do not require `policy_drift`")
+    completions = []
+    for i in range(len(mask)):
+        prompt_mask, completion_mask = out["prompt_mask"][i].bool(), out["completion_mask"][i].bool()
+        ids = out["prompt_ids"][i][prompt_mask], out["completion_ids"][i][completion_mask]
+        per_token = mask[i][completion_mask], out["old_per_token_logps"][i][completion_mask]
+        completions.append(CachedCompletion(*(x.detach().cpu().clone() for x in (*ids, *per_token))))
+    return completions
 
 
-def stacked(answers: Sequence[Answer], pad_token: int, device: Any) -> dict[str, torch.Tensor]:
-    """Answers as TRL's dictionary has rows, and what is known of their tokens."""
-    rows = rows_of([a.prompt for a in answers], [a.completion for a in answers], pad_token)
-    rows |= {"mask": _stack([a.mask for a in answers]), "logp": _stack([a.logp for a in answers])}
-    return {name: x.to(device) for name, x in rows.items()}
+def stack_completions(completions: Sequence[CachedCompletion], pad_token: int, device: Any) -> dict[str, torch.Tensor]:
+    """Return completions as padded tensors: those of TRL's dictionary, `mask` and `logp`."""
+    tensors = pad_sequences([c.prompt for c in completions], [c.completion for c in completions], pad_token)
+    tensors |= {"mask": _stack([c.mask for c in completions]), "logp": _stack([c.logp for c in completions])}
+    return {name: x.to(device) for name, x in tensors.items()}
 
 
-def rows_of(
+def pad_sequences(
     prompts: Sequence[torch.Tensor], completions: Sequence[torch.Tensor], pad_token: int
 ) -> dict[str, torch.Tensor]:
-    """Token ids as TRL's dictionary has rows: prompts padded on the left, completions on the right."""
+    """Return token ids as TRL's dictionary has them: prompts padded on the left, completions on the right."""
     return {
         "prompt_ids": _stack(prompts, True, pad_token),
         "prompt_mask": _stack([torch.ones_like(x) for x in prompts], True),
@@ -95,18 +97,18 @@ def rows_of(
     }
 
 
-def _stack(rows: Sequence[torch.Tensor], left: bool = False, filling: int = 0) -> torch.Tensor:
-    width = max(1, *(len(row) for row in rows))
-    return torch.cat([padded(row.unsqueeze(0), width, left, filling) for row in rows])
+def _stack(sequences: Sequence[torch.Tensor], left: bool = False, value: int = 0) -> torch.Tensor:
+    width = max(1, *(len(x) for x in sequences))
+    return torch.cat([pad_to_width(x.unsqueeze(0), width, left, value) for x in sequences])
 
 
-def distance(
-    logp: Float[torch.Tensor, "B T"], then: Float[torch.Tensor, "B T"], mask: torch.Tensor
+def mean_abs_difference(
+    logp: Float[torch.Tensor, "B T"], cached_logp: Float[torch.Tensor, "B T"], mask: torch.Tensor
 ) -> Float[torch.Tensor, "B"]:
-    """Mean |Δ log π| over the tokens of each row; 0 for a row without tokens.
+    """Return the mean |Δ log π| over the tokens of each completion; 0 for one without tokens.
 
-    >>> then, now = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-1.5, -1.0, 9.0]])
-    >>> distance(now, then, torch.tensor([[True, True, False]])).tolist()
+    >>> cached, now = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-1.5, -1.0, 9.0]])
+    >>> mean_abs_difference(now, cached, torch.tensor([[True, True, False]])).tolist()
     [0.75]
     """
-    return ((logp - then).abs() * mask).sum(1) / mask.sum(1).clamp(min=1)
+    return ((logp - cached_logp).abs() * mask).sum(1) / mask.sum(1).clamp(min=1)

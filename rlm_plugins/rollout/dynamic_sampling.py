@@ -1,4 +1,4 @@
-"""Filling a generation batch with groups that teach: what is taken from each draw, and how draws become one batch."""
+"""Dynamic sampling: refill of a generation batch with informative groups from several sampling rounds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select
 from rlm_plugins.errors import RecipeError
 
-LEFT = ("prompt_ids", "prompt_mask")
-"""What TRL pads on the left; everything else that has tokens is padded on the right."""
+LEFT_PADDED = ("prompt_ids", "prompt_mask")
+"""Tensors that TRL pads on the left; all others with tokens are padded on the right."""
 
 
 @dataclass
-class Draw:
-    """One generation batch of all processes.
+class SamplingRound:
+    """One generation batch, gathered over all processes.
 
     Args:
-        out: TRL's dictionary; every tensor with rows has all of them.
-        batch: The same rows, sifted.
-        columns: Lists with one entry per row: the columns of the completions table.
+        out: TRL's dictionary; every tensor with a batch dimension holds all completions.
+        batch: The same completions, after the filters.
+        columns: Columns of the completions table, one entry per completion.
     """
 
     out: dict[str, Any]
@@ -32,111 +32,111 @@ class Draw:
     columns: dict[str, list[Any]]
 
     def __post_init__(self) -> None:
+        """Raise RecipeError if the prompts have images."""
         if "num_images" in self.out:
             raise RecipeError(
-                "a batch with images cannot be refilled: TRL keeps their pixels without saying whose they are",
+                "`refill` does not support prompts with images: TRL does not mark which completion their pixels are of",
                 where="algorithm.filters",
                 hint="take `refill` out; the filter then leaves the batch smaller",
             )
 
 
-class FullBatch:
-    """Takes whole groups out of draw after draw until there are enough.
+class RefillBuffer:
+    """Buffer that collects informative groups over sampling rounds until the batch is full.
 
     Args:
-        groups: How many make a batch.
+        groups: Number of groups of a full batch.
         pad_token: The token id that pads.
 
     Attributes:
-        draws: How many it has seen.
-        filled: How many groups it has taken.
+        rounds: Number of sampling rounds so far.
+        filled: Number of groups collected.
     """
 
     def __init__(self, groups: int, pad_token: int) -> None:
         self.groups, self._pad_token = groups, pad_token
-        self._taken: list[Draw] = []
-        self._last: tuple[Draw, torch.Tensor] | None = None
-        self.draws = self.filled = 0
+        self._collected: list[SamplingRound] = []
+        self._last: tuple[SamplingRound, torch.Tensor] | None = None
+        self.rounds = self.filled = 0
 
-    def add(self, draw: Draw) -> None:
-        """Takes the groups of which something is wanted, in order, as long as there is room."""
-        wanted = draw.batch.counts_for_refill.view(self.groups, -1).any(1)
-        chosen = wanted.nonzero().squeeze(1)[: self.groups - self.filled]
-        self._last = draw, (~wanted).nonzero().squeeze(1)
-        self._taken.append(self._rows(draw, chosen))
-        self.draws += 1
+    def add(self, sampled: SamplingRound) -> None:
+        """Collect the groups with a completion that counts for the refill, in order, while there is space."""
+        counts = sampled.batch.counts_for_refill.view(self.groups, -1).any(1)
+        chosen = counts.nonzero().squeeze(1)[: self.groups - self.filled]
+        self._last = sampled, (~counts).nonzero().squeeze(1)
+        self._collected.append(self._select_groups(sampled, chosen))
+        self.rounds += 1
         self.filled += len(chosen)
 
     @property
     def full(self) -> bool:
-        """Whether every place is taken by a group that teaches."""
+        """True once every group is informative."""
         return self.filled == self.groups
 
-    def finish(self) -> Draw:
-        """The batch; groups the last draw dropped stand in the places that are left, and train nothing."""
+    def finish(self) -> SamplingRound:
+        """Return the batch; dropped groups of the last round fill what is left, masked out of the loss."""
         assert self._last is not None
         last, dropped = self._last
-        rest = self._rows(last, dropped[: self.groups - self.filled])
+        rest = self._select_groups(last, dropped[: self.groups - self.filled])
         rest.batch = replace(rest.batch, keep_mask=torch.zeros_like(rest.batch.keep_mask))
-        whole = joined([*self._taken, rest], self._pad_token)
-        numbers = torch.arange(self.groups, device=whole.batch.group.device)
-        whole.batch.group = numbers.repeat_interleave(len(whole.batch.group) // self.groups)
-        return whole
+        full = concatenate([*self._collected, rest], self._pad_token)
+        numbers = torch.arange(self.groups, device=full.batch.group.device)
+        full.batch.group = numbers.repeat_interleave(len(full.batch.group) // self.groups)
+        return full
 
-    def _rows(self, draw: Draw, groups: Int[torch.Tensor, "B"]) -> Draw:
-        places = torch.arange(len(draw.batch.group), device=groups.device).view(self.groups, -1)
-        return taken(draw, places[groups].flatten())
-
-
-def taken(draw: Draw, rows: Int[torch.Tensor, "B"]) -> Draw:
-    """These rows of a draw."""
-    numbers = rows.tolist()
-    out = {name: x[rows] if has_rows(x) else x for name, x in draw.out.items()}
-    columns = {name: [values[i] for i in numbers] for name, values in draw.columns.items() if values}
-    return Draw(out, select(draw.batch, rows), columns)
+    def _select_groups(self, sampled: SamplingRound, groups: Int[torch.Tensor, "B"]) -> SamplingRound:
+        indices = torch.arange(len(sampled.batch.group), device=groups.device).view(self.groups, -1)
+        return select_completions(sampled, indices[groups].flatten())
 
 
-def joined(draws: Sequence[Draw], pad_token: int) -> Draw:
-    """Draws one below the other, padded to the longest."""
-    first = draws[0]
-    names = dict.fromkeys(name for draw in draws for name in draw.columns)
-    columns = {name: [x for draw in draws for x in _column(draw, name)] for name in names}
-    batch = {f.name: _below([getattr(draw.batch, f.name) for draw in draws]) for f in fields(Batch)}
+def select_completions(sampled: SamplingRound, indices: Int[torch.Tensor, "B"]) -> SamplingRound:
+    """Return the completions at `indices`."""
+    numbers = indices.tolist()
+    out = {name: x[indices] if has_batch_dim(x) else x for name, x in sampled.out.items()}
+    columns = {name: [values[i] for i in numbers] for name, values in sampled.columns.items() if values}
+    return SamplingRound(out, select(sampled.batch, indices), columns)
+
+
+def concatenate(rounds: Sequence[SamplingRound], pad_token: int) -> SamplingRound:
+    """Concatenate sampling rounds along the batch dimension, padded to the longest."""
+    names = dict.fromkeys(name for sampled in rounds for name in sampled.columns)
+    columns = {name: [x for sampled in rounds for x in _column(sampled, name)] for name in names}
+    batch = {f.name: _concatenate([getattr(sampled.batch, f.name) for sampled in rounds]) for f in fields(Batch)}
     out = {
-        name: _below(
-            [draw.out[name] for draw in draws],
-            left=name in LEFT,
-            filling=pad_token if name in ("prompt_ids", "completion_ids") else 0,
+        name: _concatenate(
+            [sampled.out[name] for sampled in rounds],
+            left=name in LEFT_PADDED,
+            pad_value=pad_token if name in ("prompt_ids", "completion_ids") else 0,
         )
-        for name in first.out
+        for name in rounds[0].out
     }
-    return Draw(out, Batch(**batch), columns)
+    return SamplingRound(out, Batch(**batch), columns)
 
 
-def _column(draw: Draw, name: str) -> list[Any]:
-    """A column of the table; a reward need not have written into it every time."""
-    return draw.columns.get(name) or [None] * len(draw.batch.group)
+def _column(sampled: SamplingRound, name: str) -> list[Any]:
+    """Return a column of the completions table; a reward need not log to it in every round."""
+    return sampled.columns.get(name) or [None] * len(sampled.batch.group)
 
 
-def _below(values: Sequence[Any], *, left: bool = False, filling: int = 0) -> Any:
-    """Values of several draws as one: tensors and lists row under row, mappings name by name, the rest as the first."""
+def _concatenate(values: Sequence[Any], *, left: bool = False, pad_value: int = 0) -> Any:
+    """Concatenate tensors and lists, mappings name by name; of anything else return the first."""
     first = values[0]
     if isinstance(first, Mapping):
-        return {name: _below([value[name] for value in values]) for name in first}
+        return {name: _concatenate([value[name] for value in values]) for name in first}
     if isinstance(first, list):
         return [x for value in values for x in value]
-    if not has_rows(first):
+    if not has_batch_dim(first):
         return first
     width = max(x.shape[1] for x in values) if first.dim() == 2 else 0
-    return torch.cat([padded(x, width, left, filling) if width else x for x in values])
+    return torch.cat([pad_to_width(x, width, left, pad_value) if width else x for x in values])
 
 
-def padded(x: torch.Tensor, width: int, left: bool = False, filling: int = 0) -> torch.Tensor:
-    """A (B, T) tensor as (B, width)."""
-    room = width - x.shape[1]
-    return torch.nn.functional.pad(x, (room, 0) if left else (0, room), value=filling)
+def pad_to_width(x: torch.Tensor, width: int, left: bool = False, value: int = 0) -> torch.Tensor:
+    """Pad a (B, T) tensor to (B, width)."""
+    missing = width - x.shape[1]
+    return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing), value=value)
 
 
-def has_rows(x: Any) -> bool:
-    """Whether it is a tensor with an entry per row, and no single number."""
+def has_batch_dim(x: Any) -> bool:
+    """Return True if `x` is a tensor with an entry per completion, not a scalar."""
     return isinstance(x, torch.Tensor) and x.dim() > 0

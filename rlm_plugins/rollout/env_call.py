@@ -1,4 +1,4 @@
-"""A call of an environment: within its time, and a failure is a fault of the episode."""
+"""Calls of an environment under a timeout; a failure becomes the fault of its episode."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import TypeVar
 
 from rlm_plugins.environment import Environment, Episode
 from rlm_plugins.errors import RlmError
-from rlm_plugins.rewards.timeout import Late, within
+from rlm_plugins.rewards.timeout import CallTimeout, call_with_timeout
 
 T = TypeVar("T")
 
 
-def guarded(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
-    """`call()` within the time of the environment; if it fails, None, and the episode knows the fault.
+def call_environment(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
+    """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
 
-    A call that is late goes on behind our back, and its environment with it: so the episode lets go of that.
+    A call that timed out keeps running in its thread and may still use the environment, so the episode drops it.
 
     Args:
-        episode: Whose environment it is.
-        what: The name of what is called.
+        episode: Of the environment.
+        what: Name of the called method, for the message.
         call: Calls it.
     """
     environment, turn = episode.environment, len(episode.turn_ends)
     try:
-        return within(getattr(environment, "seconds", Environment.seconds), call)
+        return call_with_timeout(getattr(environment, "seconds", Environment.seconds), call)
     except (Exception, SystemExit) as error:
         kind = type(environment)
-        said = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
+        after = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
         problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
         episode.fault = RlmError(
-            f"`{what}` failed in turn {turn}{said}: {problem}",
+            f"`{what}` failed in turn {turn}{after}: {problem}",
             where="the environment" if environment is None else f"environment {kind.__name__} ({kind.__module__})",
             allowed=error.allowed if isinstance(error, RlmError) else "",
         )
         episode.fault.__cause__ = error
-        if isinstance(error, Late):
+        if isinstance(error, CallTimeout):
             episode.environment = None
         return None

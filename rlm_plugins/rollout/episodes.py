@@ -1,62 +1,37 @@
-"""Plays episodes: the model writes a turn, the world answers, until every episode of a batch is over.
+"""Multi-turn episodes: the policy generates a turn, the environment returns an observation, until all have ended.
 
-One loop for training and for judging, for worlds of words and of tools. The rows that are still played are written
-together, so a batch costs as many generations as its longest episode has turns.
+Training and evaluation share this loop, for `step` environments and for tools. All running episodes generate together,
+so a batch takes as many calls of the policy as its longest episode has turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from rlm_plugins.environment import Environment, Episode, Message, has_step
 from rlm_plugins.rollout.chat_tokens import ChatTokens
-from rlm_plugins.rollout.env_call import guarded
-from rlm_plugins.rollout.tools import begun, called, reward_of, stepped, tools_of
+from rlm_plugins.rollout.env_call import call_environment
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.tools import call_tools, episode_reward, reset_environment, step_environment, tools_of
 from rlm_plugins.specs import EnvironmentSpec
 
-Write = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
-"""Token ids per row → those that the policy writes after them, and their log-probabilities where it reports them."""
-Anyone = Callable[[int], bool]
-"""How many rows are still played here → whether any process has some, where all must write equally often."""
-
-
-@dataclass
-class EpisodeTokens:
-    """An episode as tokens.
-
-    Args:
-        episode: What happens on it.
-        prompt_ids, completion_ids: Token ids; the completion is everything after the prompt.
-        mask: Per token of the completion, whether the model wrote it.
-        logprobs: Per token of the completion, as the writer reports them; 0 where the world spoke.
-        over: Whether nothing more is written.
-    """
-
-    episode: Episode
-    prompt_ids: list[int]
-    completion_ids: list[int] = field(default_factory=list)
-    mask: list[bool] = field(default_factory=list)
-    logprobs: list[float] | None = field(default_factory=list)
-    over: bool = False
-
-    @property
-    def own(self) -> list[int]:
-        """The tokens the model wrote."""
-        return [token for token, own in zip(self.completion_ids, self.mask, strict=True) if own]
+GenerateFn = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
+"""Token ids per episode → the policy's continuations, and their log-probs where reported."""
+AnyRunning = Callable[[int], bool]
+"""Number of running episodes here → True if any process has some, where all must generate equally often."""
 
 
 class EpisodeRunner:
-    """Where episodes of one world are played with one model.
+    """Runner of the episodes of one environment with one model.
 
     Args:
-        world: With its environment, or tools alone.
+        environment_spec: With its environment, or tools alone.
         tokenizer: The model's.
-        ends: The token ids that end a turn.
-        room: The most tokens a completion may have, the world's included.
-        positions: The most tokens a row may have; None: any number.
+        end_token_ids: Token ids that end a turn.
+        max_completion_length: Maximum number of completion tokens, observations included.
+        max_length: Maximum number of tokens, prompt included; None: no limit.
         options: ``chat_template_kwargs`` of the recipe.
     """
 
@@ -65,112 +40,111 @@ class EpisodeRunner:
         environment_spec: EnvironmentSpec,
         tokenizer: Any,
         *,
-        ends: Sequence[int],
-        room: int,
-        positions: int | None = None,
+        end_token_ids: Sequence[int],
+        max_completion_length: int,
+        max_length: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._factory, self._functions = environment_spec.environment or Environment, list(environment_spec.tools)
-        self._ends, self._room, self._positions = {*ends}, room, positions
-        self._voice = ChatTokens(tokenizer, [*self._functions, *tools_of(self._factory())], options or {})
+        self._end_token_ids = {*end_token_ids}
+        self._max_completion_length, self._max_length = max_completion_length, max_length
+        self._chat = ChatTokens(tokenizer, [*self._functions, *tools_of(self._factory())], options or {})
 
     def play(
         self,
         prompts: Sequence[Any],
         inputs: Sequence[Mapping[str, Any]],
-        write: Write,
-        anyone: Anyone = bool,
+        generate: GenerateFn,
+        any_running: AnyRunning = bool,
     ) -> list[EpisodeTokens]:
-        """One episode per row, from its first observation to its end.
+        """Return one episode per prompt, from its first observation to its end.
 
         Args:
-            prompts: One per row.
-            inputs: The columns of each row.
-            write: The policy.
-            anyone: See :data:`Anyone`.
+            prompts: One per episode.
+            inputs: The columns of each.
+            generate: The policy.
+            any_running: See :data:`AnyRunning`.
         """
-        rows = [self._begun(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
-        while anyone(len(live := [row for row in rows if not row.over])):
-            written, logprobs = write([[*row.prompt_ids, *row.completion_ids] for row in live])
-            for number, row in enumerate(live):
-                self._turn(row, written[number], None if logprobs is None else logprobs[number])
-        return rows
+        episodes = [self._start(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
+        running = [tokens for tokens in episodes if not tokens.ended]
+        while any_running(len(running)):
+            turns, logprobs = generate([[*tokens.prompt_ids, *tokens.completion_ids] for tokens in running])
+            for number, tokens in enumerate(running):
+                self._turn(tokens, turns[number], None if logprobs is None else logprobs[number])
+            running = [tokens for tokens in running if not tokens.ended]
+        return episodes
 
-    def _begun(self, prompt: Any, columns: Mapping[str, Any]) -> EpisodeTokens:
+    def _start(self, prompt: Any, columns: Mapping[str, Any]) -> EpisodeTokens:
         episode, observation = Episode(None, prompt), None
-        environment = episode.environment = guarded(episode, "__init__", self._factory)
+        environment = episode.environment = call_environment(episode, "__init__", self._factory)
         if environment is not None:
-            observation = guarded(episode, "reset", partial(begun, environment, columns))
-        episode.prompt, ids = self._voice.opening(prompt, observation)
-        return EpisodeTokens(episode, ids, over=episode.fault is not None)
+            observation = call_environment(episode, "reset", partial(reset_environment, environment, columns))
+        episode.prompt, ids = self._chat.render_prompt(prompt, observation)
+        return EpisodeTokens(episode, ids, ended=episode.fault is not None)
 
-    def _turn(self, row: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
-        """What the model has written is taken as an action; what the world says to it joins the row."""
-        episode, before = row.episode, [*row.prompt_ids, *row.completion_ids]
-        ids = ids[: self._left(row)]
-        _join(row, ids, True, None if logprobs is None else logprobs[: len(ids)])
-        message = self._voice.meant(ids, before)
+    def _turn(self, tokens: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
+        """Append a generated turn, take it as an action, and append the observation."""
+        episode, prefix = tokens.episode, [*tokens.prompt_ids, *tokens.completion_ids]
+        ids = ids[: self._tokens_left(tokens)]
+        tokens.append(ids, True, None if logprobs is None else logprobs[: len(ids)])
+        message = self._chat.parse_turn(ids, prefix)
         episode.messages.append(message)
-        episode.turn_ends.append(max(len(row.completion_ids) - 1, 0))
+        episode.turn_ends.append(max(len(tokens.completion_ids) - 1, 0))
         episode.turn_rewards.append(0.0)
-        if not ids or ids[-1] not in self._ends:
+        observation = None
+        if ids and ids[-1] in self._end_token_ids:
+            observation = self._act(episode, message)
+        else:  # a turn without an end token was cut by the length limit, and is no action
             episode.truncated = True
-            said = None
-        else:
-            said = self._said(episode, message)
-        self._go_on(row, said)
+        self._continue(tokens, observation)
 
-    def _said(self, episode: Episode, message: Message) -> list[Message] | None:
-        """What the world says to an action; None: it is over."""
+    def _act(self, episode: Episode, message: Message) -> list[Message] | None:
+        """Return the observation that follows an action; None: the episode is done."""
         environment = episode.environment
         if not has_step(environment):
-            told = guarded(episode, "a tool", partial(called, environment, message, self._functions))
-            if told is None:
+            results = call_environment(episode, "a tool", partial(call_tools, environment, message, self._functions))
+            if results is None:
                 return None
-            episode.tool_calls += len(told.messages)
-            episode.tool_failures += told.failures
-            episode.done = told.done
-            return None if told.done else told.messages
-        answer = guarded(episode, "step", partial(stepped, environment, message["content"]))
-        if answer is None:
+            episode.tool_calls += len(results.messages)
+            episode.tool_failures += results.failures
+            episode.done = results.done
+            return None if results.done else results.messages
+        outcome = call_environment(episode, "step", partial(step_environment, environment, message["content"]))
+        if outcome is None:
             return None
-        observation, episode.turn_rewards[-1], episode.done = answer
+        observation, episode.turn_rewards[-1], episode.done = outcome
         return None if episode.done else [{"role": "user", "content": observation}]
 
-    def _go_on(self, row: EpisodeTokens, said: list[Message] | None) -> None:
-        """The world's words, if they and one more token have room; else the episode is over."""
-        episode = row.episode
-        if said is not None and len(episode.turn_ends) < getattr(episode.environment, "turns", Environment.turns):
-            ids = self._voice.reply(said, chat=not isinstance(episode.prompt, str))
-            if len(ids) < self._left(row):
-                episode.messages += said
-                _join(row, ids, False, [0.0] * len(ids))
+    def _continue(self, tokens: EpisodeTokens, observation: list[Message] | None) -> None:
+        """Append the observation if it and one more token fit; otherwise end the episode."""
+        episode = tokens.episode
+        if observation is not None and len(episode.turn_ends) < getattr(
+            episode.environment, "turns", Environment.turns
+        ):
+            ids = self._chat.render_reply(observation, chat=not isinstance(episode.prompt, str))
+            if len(ids) < self._tokens_left(tokens):
+                episode.messages += observation
+                tokens.append(ids, False, [0.0] * len(ids))
                 return
             episode.truncated = True
-        row.over = True
+        tokens.ended = True
         if hasattr(episode.environment, "get_reward") and episode.fault is None and episode.turn_rewards:
-            paid = guarded(episode, "get_reward", partial(reward_of, episode.environment))
-            episode.turn_rewards[-1] += paid or 0.0
+            reward = call_environment(episode, "get_reward", partial(episode_reward, episode.environment))
+            episode.turn_rewards[-1] += reward or 0.0
 
-    def _left(self, row: EpisodeTokens) -> int:
-        most = self._room - len(row.completion_ids)
-        if self._positions is not None:
-            most = min(most, self._positions - len(row.prompt_ids) - len(row.completion_ids))
-        return max(0, most)
+    def _tokens_left(self, tokens: EpisodeTokens) -> int:
+        left = self._max_completion_length - len(tokens.completion_ids)
+        if self._max_length is not None:
+            left = min(left, self._max_length - len(tokens.prompt_ids) - len(tokens.completion_ids))
+        return max(0, left)
 
 
-def told_of(rows: Sequence[EpisodeTokens]) -> dict[str, Any]:
-    """Episodes as the rewards and a reader see them: prompts, completions, completion_ids, and what is shown."""
-    episodes = [row.episode for row in rows]
+def reward_inputs(episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
+    """Return prompts, completions and completion_ids as rewards get them, and ``shown``, the text for readers."""
+    each = [tokens.episode for tokens in episodes]
     return {
-        "prompts": [episode.prompt for episode in episodes],
-        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in episodes],
-        "completion_ids": [row.own for row in rows],
-        "shown": [episode.transcript for episode in episodes],
+        "prompts": [episode.prompt for episode in each],
+        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in each],
+        "completion_ids": [tokens.generated_ids for tokens in episodes],
+        "shown": [episode.transcript for episode in each],
     }
-
-
-def _join(row: EpisodeTokens, ids: Sequence[int], own: bool, logprobs: Sequence[float] | None) -> None:
-    row.completion_ids += ids
-    row.mask += [own] * len(ids)
-    row.logprobs = None if logprobs is None or row.logprobs is None else [*row.logprobs, *logprobs]

@@ -1,4 +1,4 @@
-"""Whose rows are whose: how the rollout sources of a recipe share a group with the policy. (Imports no torch.)"""
+"""Assignment of the completions of a group to the policy and the rollout sources. (Imports no torch.)"""
 
 from __future__ import annotations
 
@@ -8,80 +8,80 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 
 POLICY = "policy"
-"""What rows go by that the policy wrote."""
+"""Label of the policy's completions."""
 WHERE = "algorithm.rollouts"
 
 
 def label(source: Bound) -> str:
-    """What the rows of a source go by."""
+    """Return the label of a source: its ``as``, else its name."""
     return str(source.beside.get("as") or source.part.name)
 
 
 def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
-    """What rows go by: the policy first, then each source by its ``as``, else its name.
+    """Return the labels of all completions: the policy's first, then each source's.
 
     Raises:
-        RecipeError: Two go by one label, or one by that of the policy.
+        RecipeError: Two sources share a label, or one has the policy's.
     """
-    found = [label(source) for source in sources]
+    names = [label(source) for source in sources]
     for number, source in enumerate(sources):
-        if found[number] == POLICY != source.part.name:
-            problem = f"the rows of '{source.part.name}' cannot go by '{POLICY}': that is who wrote the others"
+        if names[number] == POLICY != source.part.name:
+            problem = f"'{source.part.name}' cannot have the label '{POLICY}', which marks the policy's completions"
             raise RecipeError(problem, where=f"{where}[{number}].as", hint="another label")
-    for twice in (name for name in found if found.count(name) > 1):
-        problem, hint = f"two sources go by '{twice}'", "give one of them another label: `as: …`"
+    for duplicate in (name for name in names if names.count(name) > 1):
+        problem, hint = f"two sources have the label '{duplicate}'", "give one of them another label: `as: …`"
         raise RecipeError(problem, where=where, hint=hint)
-    return list(dict.fromkeys([POLICY, *found]))
+    return list(dict.fromkeys([POLICY, *names]))
 
 
 def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> list[int]:
-    """Who writes which row of a group: 0 the policy, k the k-th source.
+    """Return the source of each completion of a group: 0 for the policy, k for the k-th source.
 
-    Sources with `num_completions` take theirs from the last row towards the first; the one without takes all that are
-    left.
+    Sources with `num_completions` are assigned theirs from the last completion towards the first; the one without
+    gets all that are left.
 
     Raises:
-        RecipeError: They want more rows than a group has, or two want all that are left.
+        RecipeError: They require more completions than a group has, or two sources have no `num_completions`.
     """
-    owned, free = [0] * generations, generations
+    assigned, free = [0] * generations, generations
     numbered = list(enumerate(sources, 1))
-    takers = [number for number, source in numbered if not source.beside.get("num_completions")]
-    if len(takers) > 1:
-        problem = f"sources {takers[0]} and {takers[1]} both take all the rows that are left"
+    unlimited = [number for number, source in numbered if not source.beside.get("num_completions")]
+    if len(unlimited) > 1:
+        problem = f"sources {unlimited[0]} and {unlimited[1]} both take all completions that are left"
         raise RecipeError(problem, where=where, hint="give one of them its `num_completions`")
-    for number, source in sorted(numbered, key=lambda pair: pair[0] in takers):
-        rows = source.beside.get("num_completions") or free
-        if not 0 < rows <= free:
-            wanted = "all the rows that are left" if number in takers else f"{rows} rows of a group"
-            problem = f"source {number} ({source.part.name}) wants {wanted}, {free} are free"
-            hint = f"`trainer.num_generations` is {generations}: it counts the rows of all sources and the policy"
+    for number, source in sorted(numbered, key=lambda pair: pair[0] in unlimited):
+        count = source.beside.get("num_completions") or free
+        if not 0 < count <= free:
+            required = "all completions that are left" if number in unlimited else f"{count} completions of a group"
+            problem = f"source {number} ({source.part.name}) requires {required}, {free} are free"
+            hint = f"`trainer.num_generations` is {generations}, the completions of the policy included"
             raise RecipeError(problem, where=where, hint=hint)
-        owned[free - rows : free] = [number] * rows
-        free -= rows
-    return owned
+        assigned[free - count : free] = [number] * count
+        free -= count
+    return assigned
 
 
 def columns_read(sources: Sequence[Bound]) -> list[str]:
-    """The columns of the data set that the sources say they read."""
+    """Return the data-set columns that the sources declare."""
     return [column for source in sources for column in getattr(source.target, "columns", ())]
 
 
-def check_whole_groups(sources: Sequence[Bound], generations: int, share: int) -> None:
-    """Whether the sources that need it find every group whole on one process.
+def check_whole_groups(sources: Sequence[Bound], generations: int, per_process: int) -> None:
+    """Check that no group is split over processes where a source declares ``whole_groups = True``.
 
     Args:
-        sources: Those that say ``whole_groups = True`` need it.
-        generations: Rows of a group.
-        share: Rows of a generation batch on one process.
+        sources: Rollout parts.
+        generations: Completions per group.
+        per_process: Completions of a generation batch on one process.
 
     Raises:
-        RecipeError: Groups are cut.
+        RecipeError: Groups are split.
     """
     for source in sources:
-        if getattr(source.target, "whole_groups", False) and share % generations:
+        if getattr(source.target, "whole_groups", False) and per_process % generations:
             raise RecipeError(
-                f"'{source.part.name}' needs whole groups on every process; {share} rows are no whole groups of "
-                f"{generations}",
+                f"'{source.part.name}' requires whole groups on every process, got {per_process} completions "
+                f"in groups of {generations}",
                 where=WHERE,
                 hint="make per_device_train_batch_size × steps_per_generation a multiple of num_generations",
             )

@@ -1,4 +1,4 @@
-"""What a rollout source answers, and what it asks the policy to go on from, held against what can be read."""
+"""Validation of what a rollout source returns, and of the prefixes that it has the policy continue."""
 
 from __future__ import annotations
 
@@ -11,110 +11,110 @@ from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 
-OF_TOKENS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "logprobs": ("finite numbers (None: not known)", lambda x: x is None or math.isfinite(x)),
+PER_TOKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "logprobs": ("finite numbers (None: unknown)", lambda x: x is None or math.isfinite(x)),
     "mask": ("True or False (1 or 0)", lambda x: x in (0, 1)),
 }
-"""What a source may say of each token of a row, what that may be, and whether a value is."""
+"""Per-token outputs of a source: name → allowed values in words, and a check of one value."""
 
 
-def asked(source: Bound, given: Mapping[str, Any], vocabulary: int | None = None) -> dict[str, list[Any]]:
-    """What a source answers, once it has as many entries as it was given rows, and as many marks as tokens.
+def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None = None) -> dict[str, list[Any]]:
+    """Return the validated output of a source: one entry per completion, per-token lists of its length.
 
     Args:
         source: The part.
-        given: What it may name: :data:`rlm_plugins.hookspecs.WRITING`.
-        vocabulary: How many tokens the model can read; None: nobody knows.
+        data: Names that it may require: :data:`rlm_plugins.hookspecs.WRITING`.
+        vocab_size: Of the model; None: unknown.
 
     Raises:
-        PartError: It failed, or answered something else.
+        PartError: It failed, or its output is invalid.
     """
     with attribute_errors(source):
-        named = (*source.part.needs, *source.part.welcomes)
-        found = source.call({name: given[name] for name in named}, given["step"])
-    size = len(given["prompts"])
-    listed = found if isinstance(found, Mapping) else {}
-    sizes = {name: len(values) for name, values in listed.items() if hasattr(values, "__len__")}
-    if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(listed):
-        said = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(found).__name__
-        needed = f"completion_ids (and whatever else): a list of {size} rows each"
-        raise PartError(f"returned {said}", where=location(source), allowed=needed)
-    rows = {("mask" if name == "env_mask" else name): list(values) for name, values in listed.items()}
-    rows["completion_ids"] = [_completion(source, row, vocabulary) for row in rows["completion_ids"]]
-    for name in (name for name in OF_TOKENS if name in rows):
-        pairs = zip(rows["completion_ids"], rows[name], strict=True)
-        rows[name] = [_marks(source, name, number, *pair) for number, pair in enumerate(pairs)]
-    return rows
+        names = (*source.part.needs, *source.part.welcomes)
+        returned = source.call({name: data[name] for name in names}, data["step"])
+    size = len(data["prompts"])
+    columns = returned if isinstance(returned, Mapping) else {}
+    sizes = {name: len(values) for name, values in columns.items() if hasattr(values, "__len__")}
+    if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(columns):
+        counts = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(returned).__name__
+        allowed = f"completion_ids (and further columns): a list of {size} entries each"
+        raise PartError(f"returned {counts}", where=location(source), allowed=allowed)
+    output = {("mask" if name == "env_mask" else name): list(values) for name, values in columns.items()}
+    output["completion_ids"] = [_completion(source, ids, vocab_size) for ids in output["completion_ids"]]
+    for name in (name for name in PER_TOKEN if name in output):
+        pairs = zip(output["completion_ids"], output[name], strict=True)
+        output[name] = [_per_token(source, name, number, *pair) for number, pair in enumerate(pairs)]
+    return output
 
 
-def guarded(
-    source: Bound, write: Callable[..., tuple[list[list[int]], Any]], vocabulary: int | None = None
+def checked_generate(
+    source: Bound, generate: Callable[..., tuple[list[list[int]], Any]], vocab_size: int | None = None
 ) -> Callable[..., list[list[int]]]:
-    """The word ``write`` for one source: what the policy writes, once it can read what it is to go on from.
+    """Return the data ``generate`` of one source: the policy's generation, with prefixes checked.
 
     Args:
-        source: Who asks.
-        write: That of the trainer.
-        vocabulary: As above.
+        source: The part, for error messages.
+        generate: The trainer's.
+        vocab_size: Of the model; None: unknown.
     """
 
     def checked(prompts: Sequence[Any], prefixes: Any = None, **options: Any) -> list[list[int]]:
         if prefixes is not None:
-            options["prefixes"] = _prefixes(source, list(prefixes), len(prompts), vocabulary)
-        return write(prompts, **options)[0]
+            options["prefixes"] = _prefixes(source, list(prefixes), len(prompts), vocab_size)
+        return generate(prompts, **options)[0]
 
     return checked
 
 
-def _prefixes(source: Bound, prefixes: list[Any], rows: int, vocabulary: int | None) -> list[list[int]]:
-    if len(prefixes) != rows:
-        problem = f"called `write` with {len(prefixes)} prefixes for {rows} prompts"
+def _prefixes(source: Bound, prefixes: list[Any], count: int, vocab_size: int | None) -> list[list[int]]:
+    if len(prefixes) != count:
+        problem = f"called `generate` with {len(prefixes)} prefixes for {count} prompts"
         raise PartError(
             problem, where=location(source), allowed="one list of token ids per prompt (an empty one: none)"
         )
     return [
-        _token_ids(source, row, f"called `write` with the prefix {n},", vocabulary) for n, row in enumerate(prefixes)
+        _token_ids(source, ids, f"called `generate` with the prefix {n},", vocab_size) for n, ids in enumerate(prefixes)
     ]
 
 
-def _completion(source: Bound, row: Any, vocabulary: int | None) -> list[int] | None:
-    """A row as the tokens of the model; None: it is left open."""
-    return None if row is None else _token_ids(source, row, "returned the row", vocabulary, "None, or ")
+def _completion(source: Bound, ids: Any, vocab_size: int | None) -> list[int] | None:
+    """Return a completion as token ids; None leaves it to the policy."""
+    return None if ids is None else _token_ids(source, ids, "returned the completion", vocab_size, "None, or ")
 
 
-def _token_ids(source: Bound, row: Any, doing: str, vocabulary: int | None, otherwise: str = "") -> list[int]:
-    """Token ids that the model can read, or an error about what the source was doing with them."""
-    allowed = f"{otherwise}a list of token ids" + (f" from 0 to {vocabulary - 1}" if vocabulary else "")
+def _token_ids(source: Bound, tokens: Any, action: str, vocab_size: int | None, otherwise: str = "") -> list[int]:
+    """Return token ids of the model's vocabulary, or raise an error that names the source's action."""
+    allowed = f"{otherwise}a list of token ids" + (f" from 0 to {vocab_size - 1}" if vocab_size else "")
     try:
-        ids = [operator.index(token) for token in row]
+        ids = [operator.index(token) for token in tokens]
     except TypeError:
-        raise PartError(f"{doing} {row!r:.80}", where=location(source), allowed=allowed) from None
+        raise PartError(f"{action} {tokens!r:.80}", where=location(source), allowed=allowed) from None
     for token in ids:
-        if token < 0 or (vocabulary and token >= vocabulary):
-            problem = f"{doing} {ids!r:.80} with the token id {token}"
+        if token < 0 or (vocab_size and token >= vocab_size):
+            problem = f"{action} {ids!r:.80} with the token id {token}"
             raise PartError(problem, where=location(source), allowed=allowed)
     return ids
 
 
-def _marks(source: Bound, name: str, number: int, ids: list[int] | None, marks: Any) -> list[Any] | None:
-    """What a source says of the tokens of its row `number`; None: nothing."""
-    if not ids or marks is None:
+def _per_token(source: Bound, name: str, number: int, ids: list[int] | None, values: Any) -> list[Any] | None:
+    """Return a source's values for the tokens of its completion `number`; None: not reported."""
+    if not ids or values is None:
         return None
-    marks = marks.tolist() if hasattr(marks, "tolist") else marks
-    if not isinstance(marks, Sequence) or len(marks) != len(ids):
-        said = f"{len(marks)} entries" if isinstance(marks, Sequence) else f"type {type(marks).__name__}"
-        problem = f"returned a {name} of {said} for a row of {len(ids)} tokens"
-        raise PartError(problem, where=location(source), allowed="one entry per token, or None for the row")
-    allowed, is_right = OF_TOKENS[name]
-    for token, mark in enumerate(marks):
-        if not _holds(is_right, mark):
-            problem = f"returned {mark!r:.40} in its {name}: row {number}, token {token}"
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, Sequence) or len(values) != len(ids):
+        got = f"{len(values)} entries" if isinstance(values, Sequence) else f"type {type(values).__name__}"
+        problem = f"returned a {name} of {got} for a completion of {len(ids)} tokens"
+        raise PartError(problem, where=location(source), allowed="one entry per token, or None for the completion")
+    allowed, is_allowed = PER_TOKEN[name]
+    for token, value in enumerate(values):
+        if not _passes(is_allowed, value):
+            problem = f"returned {value!r:.40} in its {name}: completion {number}, token {token}"
             raise PartError(problem, where=location(source), allowed=allowed)
-    return list(marks)
+    return list(values)
 
 
-def _holds(is_right: Callable[[Any], bool], mark: Any) -> bool:
+def _passes(check: Callable[[Any], bool], value: Any) -> bool:
     try:
-        return is_right(mark.item() if hasattr(mark, "item") else mark)
+        return check(value.item() if hasattr(value, "item") else value)
     except TypeError:
         return False

@@ -1,4 +1,4 @@
-"""What an environment is asked: its tools, or its step, and what it pays."""
+"""Calls of an environment's methods: `reset`, `step`, tools and `get_reward`, with their results validated."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ _NO_TOOLS = ("reset", "step", "get_reward")
 
 
 def tools_of(environment: Any) -> list[Callable[..., Any]]:
-    """The tools of an environment: its public methods, unless it answers by `step`."""
+    """Return the tools of an environment: its public methods, unless it has a `step`."""
     if has_step(environment):
         return []
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # of the class: runs no property
     return [getattr(environment, name) for name, _ in members if name not in _NO_TOOLS and not name.startswith("_")]
 
 
-def reads_episodes(part: Part) -> bool:
-    """Whether a reward looks at what happened in the episodes, and so would meet what failed there."""
+def requires_episodes(part: Part) -> bool:
+    """Return True if a reward takes `episodes`, so that it raises their faults."""
     return "episodes" in (*part.needs, *part.welcomes)
 
 
-def named(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that a function names; all, where it takes any."""
-    known = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+def accepted_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that a function has parameters for; all, where it takes any."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return dict(columns)
-    return {name: columns[name] for name in known if name in columns}
+    return {name: columns[name] for name in parameters if name in columns}
 
 
-def begun(environment: Any, columns: Mapping[str, Any]) -> str | None:
-    """What `reset` says of a row.
-
-    Raises:
-        RlmError: It is no text.
-    """
-    said = environment.reset(**named(environment.reset, columns))
-    if said is None or isinstance(said, str):
-        return said
-    raise RlmError(f"it returned {said!r:.80}", allowed="a text, or None where nothing is added to the prompt")
-
-
-def stepped(environment: Any, action: str) -> tuple[str, float, bool]:
-    """What a world of words answers.
+def reset_environment(environment: Any, columns: Mapping[str, Any]) -> str | None:
+    """Return the first observation, from `reset` on the columns of an example.
 
     Raises:
-        RlmError: It is no observation, reward and end.
+        RlmError: It is not text.
     """
-    said = environment.step(action)
-    if isinstance(said, tuple) and len(said) == 3:
-        observation, reward, done = said
-        if isinstance(observation, str) and _a_number(reward) and done in (True, False):
+    observation = environment.reset(**accepted_columns(environment.reset, columns))
+    if observation is None or isinstance(observation, str):
+        return observation
+    raise RlmError(f"it returned {observation!r:.80}", allowed="a text, or None where nothing is added to the prompt")
+
+
+def step_environment(environment: Any, action: str) -> tuple[str, float, bool]:
+    """Return observation, reward and end of an action.
+
+    Raises:
+        RlmError: The result of `step` is anything else.
+    """
+    result = environment.step(action)
+    if isinstance(result, tuple) and len(result) == 3:
+        observation, reward, done = result
+        if isinstance(observation, str) and _is_finite_number(reward) and done in (True, False):
             return observation, float(reward), bool(done)
-    raise RlmError(f"it returned {said!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
+    raise RlmError(f"it returned {result!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
 
 
 @dataclass
-class Told:
-    """What the tools said to a turn.
+class ToolResults:
+    """Results of the tool calls of a turn.
 
     Args:
         messages: One per call.
-        failures: How many calls failed.
-        done: Whether the turn called none, or the environment is done.
+        failures: Number of calls that failed.
+        done: True if there was no call, or the environment is done.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -79,56 +79,56 @@ class Told:
     done: bool = False
 
 
-def called(environment: Any, message: Message, functions: Sequence[Callable[..., Any]]) -> Told:
-    """What the tools say that a turn calls. What one raises is told to the model, and counted.
+def call_tools(environment: Any, message: Message, functions: Sequence[Callable[..., Any]]) -> ToolResults:
+    """Call the tools that a turn names; an exception becomes the message of its call, and is counted.
 
     Args:
         environment: With its tools.
         message: The turn.
         functions: Tools beside those of the environment.
     """
-    known = {tool.__name__: tool for tool in (*functions, *tools_of(environment))}
-    told = Told()
+    tools = {tool.__name__: tool for tool in (*functions, *tools_of(environment))}
+    results = ToolResults()
     for call in message.get("tool_calls") or ():
-        said, failed = _answer(call.get("function", call), known)
-        told.messages.append(said)
-        told.failures += failed
-    told.done = not told.messages or bool(getattr(environment, "done", False))
-    return told
+        reply, failed = _call_tool(call.get("function", call), tools)
+        results.messages.append(reply)
+        results.failures += failed
+    results.done = not results.messages or bool(getattr(environment, "done", False))
+    return results
 
 
-def _answer(call: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> tuple[Message, bool]:
-    """What a call is told, and whether it failed."""
+def _call_tool(call: Mapping[str, Any], tools: Mapping[str, Callable[..., Any]]) -> tuple[Message, bool]:
+    """Return the message that answers a call, and True if it failed."""
     name, failed = call["name"], False
     try:
-        if name not in known:
+        if name not in tools:
             raise ValueError(f"Tool {name} not found.")
-        found = known[name](**call["arguments"])
-        if inspect.isawaitable(found):
-            found = asyncio.run(_awaited(found))
+        result = tools[name](**call["arguments"])
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result))
     except Exception as error:
-        found, failed = {"error": str(error)}, True
-    return {"role": "tool", "name": name, "content": str(found)}, failed
+        result, failed = {"error": str(error)}, True
+    return {"role": "tool", "name": name, "content": str(result)}, failed
 
 
-async def _awaited(said: Any) -> Any:
-    return await said
+async def _awaited(result: Any) -> Any:
+    return await result
 
 
-def reward_of(environment: Any) -> float:
-    """What an environment with `get_reward` pays for the whole episode.
+def episode_reward(environment: Any) -> float:
+    """Return the reward of a whole episode, from `get_reward`.
 
     Raises:
-        RlmError: It is no finite number.
+        RlmError: It is not a finite number.
     """
-    paid = environment.get_reward()
-    if inspect.isawaitable(paid):
-        paid = asyncio.run(_awaited(paid))
-    if _a_number(paid):
-        return float(paid)
-    raise RlmError(f"it returned {paid!r:.80}", allowed="a finite number")
+    reward = environment.get_reward()
+    if inspect.isawaitable(reward):
+        reward = asyncio.run(_awaited(reward))
+    if _is_finite_number(reward):
+        return float(reward)
+    raise RlmError(f"it returned {reward!r:.80}", allowed="a finite number")
 
 
-def _a_number(x: Any) -> bool:
-    """Whether it is a finite number of Python's or numpy's."""
+def _is_finite_number(x: Any) -> bool:
+    """Return True for a finite number of Python or numpy."""
     return isinstance(x, Real) and math.isfinite(x)

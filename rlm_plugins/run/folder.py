@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 
 if TYPE_CHECKING:
     from rlm_plugins.batch import Batch

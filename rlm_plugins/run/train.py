@@ -98,7 +98,7 @@ def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
         hint.append(f"`rlm train {run.folder} --resume` resumes from step {step}")
     if "on_error" not in fault.hint:
         hint.append("`on_error: skip` beside the reward excludes such completions")
-    return fault.but(hint="; ".join(filter(None, hint)))
+    return fault.replace(hint="; ".join(filter(None, hint)))
 
 
 def _callback(part: Bound, run: Run) -> TrainerCallback:

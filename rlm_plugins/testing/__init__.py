@@ -1,4 +1,4 @@
-"""The conformance kit: three lines, and a part goes through the battery of its hook.
+"""Conformance kit: property-based tests of all laws of a part's hook, in three lines.
 
 ::
 
@@ -7,23 +7,23 @@
 
     test_brevity = conformance("rlm_rewards", brevity)
 
-Every law of the hook becomes a test, ``test_brevity[order]``; hypothesis looks for the smallest batch that breaks
-it. What a part does on purpose against a law is declared, and the declaration is tested in turn::
+Every law of the hook becomes a test, ``test_brevity[order]``; hypothesis searches the smallest batch that violates
+it. A part may violate a law on purpose: the exception is declared, and tested in turn::
 
     test_batch_scale = conformance(
         "rlm_advantages", group_relative, knobs={"scale": "batch"},
         exceptions={"isolation": "the std is that of the whole batch"},
     )
 
-The laws, by the words that ``exceptions`` uses:
+The laws, by the names that ``exceptions`` takes:
 
 - every part: contract;
 - parts of the equation: shape, optional, finite, precision, device, repeat, purity, padding, width, order, empty;
-  where rewards are compared also isolation (of groups), labels (of groups) and ties; where the policy learns also
-  split (into micro-batches) and gradient; of classes also memory, and learning where they have an ``update``;
-- rewards: numbers, order, isolation, repeat, purity, and memory of classes;
-- environments: world, held_out, repeat, episode; rollouts: rows; generators: continues; samplers: indices, or choice of
-  those that are asked before every generation; models: source; algorithms: row.
+  in the scoring phase also isolation (of groups), labels (of groups) and ties; in the loss phase also split (into
+  micro-batches) and gradient; of classes also state, and update where they have an ``update``;
+- rewards: numbers, order, isolation, repeat, purity, and state of classes;
+- environments: environment_spec, held_out, repeat, episode; rollouts: completions; generators: continues; samplers:
+  indices, or choice if called before every generation; models: source; algorithms: algorithm.
 
 This module is also a pytest plugin, loaded in every pytest run; so importing it imports neither torch nor
 hypothesis.
@@ -42,30 +42,33 @@ if TYPE_CHECKING:
 
 __all__ = ["batches", "conformance"]
 
-_HOMES = {"batches": "rlm_plugins.testing.strategies", "conformance": "rlm_plugins.testing.conformance_kit"}
+_MODULES = {"batches": "rlm_plugins.testing.strategies", "conformance": "rlm_plugins.testing.conformance_kit"}
 _examples = 20
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     try:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"the conformance kit needs {error.name}: pip install 'rlm-plugins[test]'") from error
+        raise ImportError(f"the conformance kit requires {error.name}: pip install 'rlm-plugins[test]'") from error
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option ``--rlm-examples``."""
     parser.getgroup("rlm-plugins").addoption(
         "--rlm-examples", type=int, default=_examples, help="examples per law of the conformance kit (default: 20)"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Read the option ``--rlm-examples``."""
     global _examples
     _examples = config.getoption("--rlm-examples")
 
 
 def examples() -> int:
-    """How many examples a law is tried on: ``--rlm-examples``."""
+    """Return the number of examples per law: ``--rlm-examples``."""
     return _examples

@@ -1,4 +1,4 @@
-"""What may be done to a batch without changing what it means."""
+"""Transforms of a batch under which the result of a part must be invariant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POSITIVE = ("ratio", "rollout_weight", "entropy")
 
 
 def each(batch: Batch, change: Change) -> Batch:
-    """The batch with `change(name, tensor)` in place of every tensor, those of its window too."""
+    """Return the batch with `change(name, tensor)` in place of every tensor, also in its `step_batch`."""
 
     def apply(name: str, value: Any) -> Any:
         if isinstance(value, Batch):
@@ -29,19 +29,19 @@ def each(batch: Batch, change: Change) -> Batch:
 
 
 def copied(batch: Batch) -> Batch:
-    """The same numbers in other memory."""
+    """Return a copy in other memory."""
     return each(batch, lambda _, x: x.detach().clone())
 
 
 def cast(batch: Batch, dtype: torch.dtype) -> Batch:
-    """Every floating-point field in `dtype`."""
+    """Return the batch with every floating-point field in `dtype`."""
     return each(batch, lambda _, x: x.to(dtype) if x.is_floating_point() else x)
 
 
-def dirty(batch: Batch, seed: int) -> Batch:
-    """Other numbers, of the same kind, wherever the mask is False.
+def with_other_padding(batch: Batch, seed: int) -> Batch:
+    """Return the batch with other values of the same kind where the mask is False.
 
-    (No inf or NaN, since the machine lets none reach a part; and nothing whose exp or log would be one.)
+    None is inf or NaN, which never reach a part, nor has an exp or log that is.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -53,11 +53,13 @@ def dirty(batch: Batch, seed: int) -> Batch:
         return x.where(batch.mask, kind)
 
     changed = each(replace(batch, step_batch=None), change)  # type: ignore[arg-type]
-    return changed if batch.step_batch is None else replace(changed, step_batch=dirty(batch.step_batch, seed))
+    return (
+        changed if batch.step_batch is None else replace(changed, step_batch=with_other_padding(batch.step_batch, seed))
+    )
 
 
-def wider(batch: Batch, columns: int) -> Batch:
-    """More columns of padding on the right."""
+def widened(batch: Batch, columns: int) -> Batch:
+    """Return the batch with more columns of padding on the right."""
 
     def change(name: str, x: torch.Tensor) -> torch.Tensor:
         thin = name in ("advantages", "log_ratio", "ratio", "rollout_weight") and x.shape[1] == 1
@@ -66,18 +68,18 @@ def wider(batch: Batch, columns: int) -> Batch:
     return each(batch, change)
 
 
-def reordered(batch: Batch, order: torch.Tensor) -> Batch:
-    """The rows in another order, or some of them; the optimiser step they belong to stays whole."""
+def select_in_order(batch: Batch, order: torch.Tensor) -> Batch:
+    """Return the completions at `order`; the `step_batch` they belong to stays whole."""
     return replace(select(replace(batch, step_batch=None), order), step_batch=batch.step_batch)  # type: ignore[arg-type]
 
 
-def relabelled(batch: Batch) -> Batch:
-    """Other numbers for the same groups, in another order."""
+def with_other_group_numbers(batch: Batch) -> Batch:
+    """Return the batch with other numbers for the same groups."""
     return replace(batch, group=1000 - 7 * batch.group)
 
 
-def with_empty_row(batch: Batch) -> Batch:
-    """One more row, in the last row's group, without a trained token; in the optimiser step too."""
+def with_empty_completion(batch: Batch) -> Batch:
+    """Return the batch with one more completion, in the last one's group, without a trained token."""
     more = each(batch, lambda _, x: torch.cat([x, x[-1:]]) if x.dim() else x)
     for name, value in [(f.name, getattr(more, f.name)) for f in fields(more)]:
         if isinstance(value, list):
@@ -90,7 +92,7 @@ def with_empty_row(batch: Batch) -> Batch:
 
 
 def without_tokens(batch: Batch) -> Batch:
-    """The same rows, none of which has a trained token."""
-    window = None if batch.step_batch is None else without_tokens(batch.step_batch)
-    nothing, unpaid = torch.zeros_like(batch.mask), torch.zeros_like(batch.token_rewards)
-    return replace(batch, mask=nothing, token_rewards=unpaid, step_batch=window)  # type: ignore[arg-type]
+    """Return the batch without trained tokens."""
+    step_batch = None if batch.step_batch is None else without_tokens(batch.step_batch)
+    mask, token_rewards = torch.zeros_like(batch.mask), torch.zeros_like(batch.token_rewards)
+    return replace(batch, mask=mask, token_rewards=token_rewards, step_batch=step_batch)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`conformance`: the battery of a hook as one parametrised test."""
+"""`conformance`: all laws of a hook as one parametrized test."""
 
 from __future__ import annotations
 
@@ -14,18 +14,29 @@ from rlm_plugins import testing
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.part import Part
-from rlm_plugins.testing import behaviour_laws as manners
-from rlm_plugins.testing import environment_laws as worlds
-from rlm_plugins.testing import generator_laws as generators
-from rlm_plugins.testing import invariance_laws as invariances
-from rlm_plugins.testing import reward_laws as rewards
-from rlm_plugins.testing import rollout_laws as sources
-from rlm_plugins.testing import signature_laws as signatures
+from rlm_plugins.testing import (
+    behavior_laws,
+    environment_laws,
+    generator_laws,
+    invariance_laws,
+    reward_laws,
+    rollout_laws,
+    signature_laws,
+)
 from rlm_plugins.testing.law import Law, battery
 from rlm_plugins.testing.part_under_test import LawBroken, Subject, failure
 from rlm_plugins.testing.text_samples import require_columns
 
-__all__ = ["conformance", "generators", "invariances", "manners", "rewards", "signatures", "sources", "worlds"]
+__all__ = [
+    "behavior_laws",  # importing a module of laws registers them
+    "conformance",
+    "environment_laws",
+    "generator_laws",
+    "invariance_laws",
+    "reward_laws",
+    "rollout_laws",
+    "signature_laws",
+]
 
 
 def conformance(
@@ -36,38 +47,38 @@ def conformance(
     exceptions: Mapping[str, str] | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> Callable[[str], None]:
-    """A test of every law that `hook` has; assign it to a name that begins with ``test_``.
+    """Return a test of every law of `hook`; assign it to a name that begins with ``test_``.
 
     Args:
         hook: The hook that offers the part, as in ``def rlm_rewards():``.
-        target: The part: a function, a class, or (``rlm_algorithms``) a Row.
-        knobs: Knob → value, where the default is not meant or there is none.
-        exceptions: Law → why this part breaks it on purpose. That it does is tested as well.
-        columns: Of rewards: column of the data set → what it holds, a list or a hypothesis strategy. ``prompts``
-            and ``completions`` may be given too; odd texts are always added to completions.
+        target: The part: a function, a class, or (``rlm_algorithms``) an Algorithm.
+        knobs: Knob → value, where there is no default or another value is tested.
+        exceptions: Law → why this part violates it on purpose, which is tested as well.
+        columns: Of rewards: column of the data set → its values, a list or a hypothesis strategy. ``prompts`` and
+            ``completions`` are allowed too; unusual texts are always added to completions.
 
     Raises:
-        PluginError: No such hook, no such law, or a column that nothing is known about.
+        PluginError: The hook, a law, or the values of a column are unknown.
     """
     if hook not in HOOKS:
-        raise PluginError(f"there is no hook '{hook}'", allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS))
+        raise PluginError(f"unknown hook '{hook}'", allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS))
     part = Part(hook, getattr(target, "__name__", type(target).__name__), _plugin(target), target)
     subject = Subject(part, dict(knobs or {}), dict(columns or {}))
     require_columns(subject)
     laws = {law.name: law for law in battery(subject)}
-    excused = dict(exceptions or {})
-    for name in excused:
+    allowed = dict(exceptions or {})
+    for name in allowed:
         if name not in laws:
             raise PluginError(
-                f"'{part.name}' is under no law '{name}'", allowed=", ".join(laws), hint=nearest(name, laws)
+                f"unknown law '{name}' for '{part.name}'", allowed=", ".join(laws), hint=nearest(name, laws)
             )
 
     @pytest.mark.parametrize("law", list(laws))
     def test(law: str) -> None:
-        verdict(laws[law], subject, excused.get(law))
+        check_law(laws[law], subject, allowed.get(law))
 
-    test.__doc__ = f"{part.full_name} keeps the laws of {hook}."
-    test.subject = subject  # type: ignore[attr-defined]  # for tests that ask which parts were tested
+    test.__doc__ = f"{part.full_name} obeys the laws of {hook}."
+    test.subject = subject  # type: ignore[attr-defined]  # for tests of which parts are covered
     return test
 
 
@@ -76,29 +87,29 @@ def _plugin(target: Any) -> str:
     return module.__name__.split(".")[0] if module else "?"
 
 
-def verdict(law: Law, subject: Subject, reason: str | None) -> None:
-    """Tries a law; with a `reason`, the law must be broken."""
-    broken = tried(law, subject, wanted=reason is not None)
+def check_law(law: Law, subject: Subject, reason: str | None) -> None:
+    """Check a law; with a `reason`, check that it is violated."""
+    broken = find_violation(law, subject, expected=reason is not None)
     if broken is None and reason is not None:
         pytest.fail(
-            f"'{subject.part.name}' keeps the law '{law.name}' ({law.says.lower()}): remove the exception «{reason}»",
+            f"'{subject.part.name}' obeys the law '{law.name}' ({law.statement}): remove the exception «{reason}»",
             pytrace=False,
         )
     if broken is not None and reason is None:
-        pytest.fail(told(law, subject, broken), pytrace=False)
+        pytest.fail(report(law, subject, broken), pytrace=False)
 
 
-def tried(law: Law, subject: Subject, *, wanted: bool = False) -> LawBroken | None:
-    """The smallest example that breaks `law`, or None; where one is `wanted`, the first of five times as many."""
+def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:
+    """Return the smallest violation of `law`, or None; if `expected`, the first of five times as many examples."""
 
     @settings(
-        max_examples=max(1, round(testing.examples() * law.share)) * (5 if wanted else 1),
+        max_examples=max(1, round(testing.examples() * law.share)) * (5 if expected else 1),
         derandomize=True,
         database=None,
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate,) if wanted else (Phase.generate, Phase.shrink),
+        phases=(Phase.generate,) if expected else (Phase.generate, Phase.shrink),
     )
     @given(st.data())
     def search(data: Any) -> None:
@@ -109,8 +120,8 @@ def tried(law: Law, subject: Subject, *, wanted: bool = False) -> LawBroken | No
     except LawBroken as broken:
         return broken
     except (errors.Flaky, errors.FlakyStrategyDefinition) as flaky:
-        found = [e for e in getattr(flaky, "exceptions", ()) if isinstance(e, LawBroken)]
-        return LawBroken("it does not answer the same twice" + "".join(f"; once {e.found}" for e in found[:1]))
+        violations = [e for e in getattr(flaky, "exceptions", ()) if isinstance(e, LawBroken)]
+        return LawBroken("its results are not reproducible" + "".join(f"; once {e.finding}" for e in violations[:1]))
     except RlmError as error:
         return LawBroken(str(error))
     except Exception as error:
@@ -118,13 +129,13 @@ def tried(law: Law, subject: Subject, *, wanted: bool = False) -> LawBroken | No
     return None
 
 
-def told(law: Law, subject: Subject, broken: LawBroken) -> str:
-    """The report of a broken law."""
+def report(law: Law, subject: Subject, broken: LawBroken) -> str:
+    """Return the report of a violation."""
     part, knobs = subject.part, ", ".join(f"{k}={v!r}" for k, v in subject.knobs.items())
     lines = [
-        f"{part.name}({knobs}) breaks the law '{law.name}' of {part.hook}  ({part.file})",
-        f"  law      {law.says}",
-        f"  found    {broken.found}",
+        f"{part.name}({knobs}) violates the law '{law.name}' of {part.hook}  ({part.file})",
+        f"  law      {law.statement}",
+        f"  found    {broken.finding}",
     ]
     width = max(map(len, broken.example), default=0)
     lines += [f"  example  {name:<{width}}  {_brief(value)}" for name, value in broken.example.items()]

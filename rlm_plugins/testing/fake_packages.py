@@ -1,4 +1,4 @@
-"""A package as it is found where it is installed, without pip: for tests that run its recipes."""
+"""Fake installed packages, without pip, for tests that run their recipes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def register(site: Path, distribution: str, version: str, entry_points: Mapping[str, str]) -> None:
-    """What pip leaves of a wheel for `importlib.metadata`: its name, its version and its entry points.
+    """Write what pip leaves for `importlib.metadata`: name, version and entry points.
 
     Args:
-        site: A folder that is, or will be, on ``sys.path``; made where it is missing.
+        site: A folder on ``sys.path``; made where it is missing.
         distribution: Name of the package.
         version: Of the package.
         entry_points: Name of the plugin → its module, which can be imported from elsewhere.

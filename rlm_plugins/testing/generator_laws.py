@@ -1,4 +1,4 @@
-"""The laws of how a policy writes: generators, with a model so small that it writes at once."""
+"""Laws of generators, on a tiny model."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from rlm_plugins.generation import generate
 from rlm_plugins.testing.law import Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 
-WORDS, END, PAD = 11, 1, 0
+VOCAB_SIZE, END, PAD = 11, 1, 0
 
 
 @cache
 def model() -> Any:
-    """A decoder of one layer with random weights."""
+    """Return a decoder of one layer with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         ends = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": None}
-        return LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, **sizes, **ends)).eval()
+        return LlamaForCausalLM(LlamaConfig(vocab_size=VOCAB_SIZE, **sizes, **ends)).eval()
 
 
 @law("rlm_generators", share=0.1)
 def continues(subject: Subject, draw: Draw) -> None:
-    """Greedily it writes what the model's own `generate` writes; drawing, it writes the same from the same seed."""
-    given = _given(draw, samples=False)
-    usual = model().generate(**given["inputs"], generation_config=given["config"])
-    if not torch.equal(found := _ids(subject, given), usual):
-        raise LawBroken(f"{found.tolist()}, where the model writes {usual.tolist()}", given["inputs"])
-    given = _given(draw, samples=True)
+    """Check that greedy decoding equals that of `model.generate`, and sampling depends on the seed alone."""
+    call = _arguments(draw, samples=False)
+    expected = model().generate(**call["inputs"], generation_config=call["config"])
+    ids = _ids(subject, call)
+    if not torch.equal(ids, expected):
+        raise LawBroken(f"{ids.tolist()}, where `model.generate` returns {expected.tolist()}", call["inputs"])
+    call = _arguments(draw, samples=True)
     torch.manual_seed(7)
-    first = _ids(subject, given)
+    first = _ids(subject, call)
     torch.manual_seed(7)
-    if not torch.equal(first, again := _ids(subject, given)):
-        raise LawBroken(f"{first.tolist()} the first time, {again.tolist()} the second", given["inputs"])
+    second = _ids(subject, call)
+    if not torch.equal(first, second):
+        raise LawBroken(f"{first.tolist()} the first time, {second.tolist()} the second", call["inputs"])
 
 
-def _given(draw: Draw, *, samples: bool) -> dict[str, Any]:
-    """Prompts of several lengths, some of them twice."""
+def _arguments(draw: Draw, *, samples: bool) -> dict[str, Any]:
+    """Return inputs with prompts of several lengths, some of them twice."""
     from transformers import GenerationConfig
 
-    prompts = draw(st.lists(st.lists(st.integers(2, WORDS - 1), min_size=1, max_size=4), min_size=1, max_size=4))
+    prompts = draw(st.lists(st.lists(st.integers(2, VOCAB_SIZE - 1), min_size=1, max_size=4), min_size=1, max_size=4))
     prompts += prompts[: draw(st.integers(0, 2))]
     width = max(map(len, prompts))
     ids = torch.tensor([[PAD] * (width - len(row)) + row for row in prompts])
@@ -55,5 +57,5 @@ def _given(draw: Draw, *, samples: bool) -> dict[str, Any]:
     return {"inputs": {"input_ids": ids, "attention_mask": (ids != PAD).long()}, "config": config}
 
 
-def _ids(subject: Subject, given: dict[str, Any]) -> torch.Tensor:
-    return generate(subject.fresh(), model().generate, model(), **given).ids
+def _ids(subject: Subject, call: dict[str, Any]) -> torch.Tensor:
+    return generate(subject.fresh(), model().generate, model(), **call).ids

@@ -1,4 +1,4 @@
-"""What must not change the answer of a part of the equation: padding, order, company, the cutting of a batch."""
+"""Laws of invariance: a part's result must not depend on padding, order, other groups or micro-batches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from rlm_plugins.dispatch import on_last_token
 from rlm_plugins.testing.batch_transforms import (
     cast,
-    dirty,
-    relabelled,
-    reordered,
-    wider,
-    with_empty_row,
+    select_in_order,
+    widened,
+    with_empty_completion,
+    with_other_group_numbers,
+    with_other_padding,
     without_tokens,
 )
-from rlm_plugins.testing.evaluation import Look, equal, look, same, shown, sound
+from rlm_plugins.testing.evaluation import Evaluation, check_equal, check_finite, check_same, evaluate, example_data
 from rlm_plugins.testing.law import LOSS, SCORING, STEP, Draw, law
 from rlm_plugins.testing.part_under_test import LawBroken, Subject
 from rlm_plugins.testing.strategies import batches_for
@@ -27,102 +27,110 @@ SEEDS = st.integers(0, 99)
 
 @law(*STEP)
 def padding(subject: Subject, draw: Draw) -> None:
-    """What stands outside the mask changes nothing and learns nothing."""
+    """Check that values outside the mask have no effect and no gradient."""
     batch, seed = draw(batches_for(subject)), draw(SEEDS)
-    now, then = look(subject, batch), look(subject, dirty(batch, seed))
-    same(subject, batch, now, then, what="under other padding")
-    for name, gradient in then.gradients.items():
+    before, after = evaluate(subject, batch), evaluate(subject, with_other_padding(batch, seed))
+    check_same(subject, batch, before, after, what="under other padding")
+    for name, gradient in after.gradients.items():
         if gradient.shape == batch.mask.shape and gradient[~batch.mask].any():
-            raise LawBroken(f"padding has a gradient in {name}: {gradient.tolist()}", shown(subject, batch))
+            raise LawBroken(f"padding has a gradient in {name}: {gradient.tolist()}", example_data(subject, batch))
 
 
 @law(*STEP)
 def width(subject: Subject, draw: Draw) -> None:
-    """More columns of padding change nothing."""
+    """Check that more columns of padding change nothing."""
     batch, columns = draw(batches_for(subject)), draw(st.integers(1, 3))
     tokens = batch.mask.shape[1]
-    then = look(subject, wider(batch, columns))
+    after = evaluate(subject, widened(batch, columns))
 
     def narrow(x: torch.Tensor) -> torch.Tensor:
         return x[:, :tokens] if x.dim() == 2 and x.shape[1] == tokens + columns else x
 
-    narrowed = Look(tuple(map(narrow, then.values)), {name: narrow(g) for name, g in then.gradients.items()})
-    same(subject, batch, look(subject, batch), narrowed, what="under more padding")
+    narrowed = Evaluation(tuple(map(narrow, after.values)), {name: narrow(g) for name, g in after.gradients.items()})
+    check_same(subject, batch, evaluate(subject, batch), narrowed, what="under more padding")
 
 
 @law(*STEP)
 def order(subject: Subject, draw: Draw) -> None:
-    """The order of the rows does not matter."""
+    """Check that the order of the completions does not matter."""
     batch = draw(batches_for(subject))
     permutation = torch.tensor(draw(st.permutations(range(len(batch.group)))))
-    then = look(subject, reordered(batch, permutation))
-    same(subject, batch, _rows(look(subject, batch), permutation), then, what="in another order")
+    after = evaluate(subject, select_in_order(batch, permutation))
+    check_same(subject, batch, _select(evaluate(subject, batch), permutation), after, what="in another order")
 
 
-def _rows(seen: Look, which: torch.Tensor) -> Look:
-    """What was seen of some rows, in the order given; a scalar is everybody's."""
-    values = tuple(x[which] if x.dim() else x for x in seen.values)
-    return Look(values, {name: g[which] for name, g in seen.gradients.items()})
+def _select(evaluation: Evaluation, indices: torch.Tensor) -> Evaluation:
+    """Return the values and gradients of some completions; scalars stay."""
+    values = tuple(x[indices] if x.dim() else x for x in evaluation.values)
+    return Evaluation(values, {name: g[indices] for name, g in evaluation.gradients.items()})
 
 
 @law(*SCORING)
 def isolation(subject: Subject, draw: Draw) -> None:
-    """Other groups change nothing: a group alone is treated as in company."""
+    """Check that other groups change nothing: a group alone has the same result."""
     batch = draw(batches_for(subject))
-    now = look(subject, batch)
+    full = evaluate(subject, batch)
     for label in batch.group.unique():
         members = (batch.group == label).nonzero().squeeze(1)
-        alone = look(subject, reordered(batch, members))
-        same(subject, batch, _rows(now, members), alone, what=f"of group {label} without the others")
+        alone = evaluate(subject, select_in_order(batch, members))
+        check_same(subject, batch, _select(full, members), alone, what=f"of group {label} without the others")
 
 
 @law(*LOSS)
 def split(subject: Subject, draw: Draw) -> None:
-    """Cutting the optimiser step into other micro-batches changes nothing."""
+    """Check that splitting the optimizer step into other micro-batches changes nothing."""
     batch = draw(batches_for(subject))
     cut = draw(st.integers(1, max(1, len(batch.group) - 1)))
     rows = torch.arange(len(batch.group))
-    pieces = [look(subject, reordered(batch, piece)) for piece in (rows[:cut], rows[cut:]) if len(piece)]
-    same(subject, batch, look(subject, batch), _joined(pieces), what=f"when cut before row {cut}")
+    pieces = [evaluate(subject, select_in_order(batch, piece)) for piece in (rows[:cut], rows[cut:]) if len(piece)]
+    check_same(
+        subject, batch, evaluate(subject, batch), _concatenate(pieces), what=f"when split before completion {cut}"
+    )
 
 
-def _joined(pieces: list[Look]) -> Look:
-    """What was seen of all rows, from what was seen of some: rows one after another, scalars added up."""
+def _concatenate(pieces: list[Evaluation]) -> Evaluation:
+    """Return the evaluation of all pieces: values concatenated, scalars summed."""
     scalar = not pieces[0].values[0].dim()
     values = [p.values[0] for p in pieces]
     value = torch.stack(values).sum() if scalar else torch.cat(values)
     shared = set.intersection(*({*p.gradients} for p in pieces))
-    return Look((value,), {name: torch.cat([p.gradients[name] for p in pieces]) for name in sorted(shared)})
+    return Evaluation((value,), {name: torch.cat([p.gradients[name] for p in pieces]) for name in sorted(shared)})
 
 
 @law(*STEP, applies=lambda s: s.names("group"))
 def labels(subject: Subject, draw: Draw) -> None:
-    """The numbers that groups go by mean nothing."""
+    """Check that the numbers of the groups do not matter."""
     batch = draw(batches_for(subject))
-    same(subject, batch, look(subject, batch), look(subject, relabelled(batch)), what="under other group numbers")
+    check_same(
+        subject,
+        batch,
+        evaluate(subject, batch),
+        evaluate(subject, with_other_group_numbers(batch)),
+        what="under other group numbers",
+    )
 
 
 @law("rlm_advantages")
 def ties(subject: Subject, draw: Draw) -> None:
-    """When all rewards are equal nobody did better: the advantage is exactly 0."""
+    """Check that the advantage is exactly 0 when all rewards are equal."""
     batch = cast(draw(batches_for(subject, group_size=9)), torch.float32)
     level = draw(st.sampled_from([0.3, 0.0, 1.0, -0.7, 1234.567]))
     rewards = torch.full_like(batch.rewards, level)
     batch = replace(batch, rewards=rewards, token_rewards=on_last_token(rewards, batch.mask))
-    advantages = look(subject, batch).values[0]
+    advantages = evaluate(subject, batch).values[0]
     if advantages.any():
-        raise LawBroken(f"the advantages are {advantages.tolist()}", shown(subject, batch))
+        raise LawBroken(f"the advantages are {advantages.tolist()}", example_data(subject, batch))
 
 
 @law(*STEP)
 def empty(subject: Subject, draw: Draw) -> None:
-    """Rows without a trained token do no harm; in the learning room they change nothing."""
+    """Check that completions without a trained token give finite results; in the loss phase they change nothing."""
     batch = draw(batches_for(subject))
-    nothing = look(subject, without_tokens(batch))
-    sound(subject, without_tokens(batch), nothing)
+    evaluation = evaluate(subject, without_tokens(batch))
+    check_finite(subject, without_tokens(batch), evaluation)
     if subject.part.hook not in LOSS:
         return
-    equal(subject, batch, torch.tensor(0.0), nothing.values[0].sum(), "the sum over no tokens")
-    everybody = torch.arange(len(batch.group))
-    then = _rows(look(subject, with_empty_row(batch)), everybody)
-    same(subject, batch, look(subject, batch), then, what="after one more row without tokens")
+    check_equal(subject, batch, torch.tensor(0.0), evaluation.values[0].sum(), "the sum over no tokens")
+    originals = torch.arange(len(batch.group))
+    after = _select(evaluate(subject, with_empty_completion(batch)), originals)
+    check_same(subject, batch, evaluate(subject, batch), after, what="after one more completion without tokens")

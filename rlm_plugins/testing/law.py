@@ -1,4 +1,4 @@
-"""What a law is, and which laws a hook has."""
+"""Laws of the conformance kit, and the battery of a hook."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from rlm_plugins.testing.part_under_test import Subject
 
 Draw = Callable[[Any], Any]
-"""Takes an example from a hypothesis strategy."""
+"""Draws an example from a hypothesis strategy."""
 Check = Callable[[Subject, Draw], None]
-"""Looks at one example; raises LawBroken."""
+"""Checks one example; raises LawBroken."""
 
 STEP = (
     "rlm_shapers",
@@ -32,16 +32,16 @@ class Law:
     """One law of the battery.
 
     Args:
-        name: The word it is known by.
-        says: The law, as a sentence.
+        name: As in test ids and `exceptions`.
+        statement: One sentence.
         hooks: The hooks it holds for.
-        check: Looks at one example.
-        applies: Whether it means anything for a subject.
-        share: Which share of the examples it is tried on; bad manners show on any batch.
+        check: Checks one example.
+        applies: Returns True for the subjects that it is about.
+        share: Share of the examples that it is checked on; some violations show on any batch.
     """
 
     name: str
-    says: str
+    statement: str
     hooks: tuple[str, ...]
     check: Check
     applies: Callable[[Subject], bool]
@@ -49,22 +49,22 @@ class Law:
 
 
 LAWS: list[Law] = []
-"""All laws, in the order in which they are tried."""
+"""All laws, in the order of their tests."""
 
 
 def law(
     *hooks: str, applies: Callable[[Subject], bool] = lambda _: True, share: float = 1.0
 ) -> Callable[[Check], Check]:
-    """Makes a function a law of `hooks`: named like it, its docstring the sentence."""
+    """Register a function as a law of `hooks`; its docstring, "Check that …", is the statement."""
 
-    def enter(check: Check) -> Check:
-        says = (check.__doc__ or "").split("\n")[0].rstrip(".")
-        LAWS.append(Law(check.__name__, says, hooks, check, applies, share))
+    def register(check: Check) -> Check:
+        statement = (check.__doc__ or "").split("\n")[0].removeprefix("Check that ").rstrip(".")
+        LAWS.append(Law(check.__name__, statement, hooks, check, applies, share))
         return check
 
-    return enter
+    return register
 
 
 def battery(subject: Subject) -> list[Law]:
-    """The laws that hold for a subject."""
+    """Return the laws that apply to a subject."""
     return [law for law in LAWS if subject.part.hook in law.hooks and law.applies(subject)]

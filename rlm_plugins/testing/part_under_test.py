@@ -1,4 +1,4 @@
-"""The part on the bench: how it is called, and what a law says when it is broken."""
+"""Part under test, and the violation of a law."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import torch
 from rlm_plugins.batch import SCORING
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.testing.toy_policy import introduce
+from rlm_plugins.testing.toy_policy import setup_part
 
 
 class LawBroken(Exception):
-    """A law does not hold.
+    """Violation of a law.
 
     Args:
-        found: What was seen, in a sentence.
-        example: The data it was seen on: name → value.
+        finding: One sentence.
+        example: Data that show it: name → value.
     """
 
-    def __init__(self, found: str, example: Mapping[str, object] | None = None) -> None:
-        self.found, self.example = found, dict(example or {})
-        super().__init__(found)
+    def __init__(self, finding: str, example: Mapping[str, object] | None = None) -> None:
+        self.finding, self.example = finding, dict(example or {})
+        super().__init__(finding)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A part with its knobs, and what the kit was told about its data.
+    """Part with its knobs and examples of its data.
 
     Args:
         part: The part.
         knobs: Knob → value.
-        columns: Column of the data set → strategy or list of its values.
+        columns: Column of the data set → strategy or list of values.
     """
 
     part: Part
@@ -44,56 +44,59 @@ class Subject:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
     def fresh(self) -> Bound:
-        """The part, bound anew: a class starts without memories, and has met a policy where it wants to."""
+        """Return the part, bound anew: a class starts in its initial state, after its `setup`."""
         bound = self.part.bind(self.knobs)
-        for guest in bound.setup_targets if HOOKS[self.part.hook].data == SCORING else ():
-            introduce(guest)
+        for target in bound.setup_targets if HOOKS[self.part.hook].data == SCORING else ():
+            setup_part(target)
         return bound
 
     def names(self, *data: str) -> bool:
-        """Whether the part asks for any of `data`."""
+        """Return True if the part takes any of `data`."""
         return any(name in (*self.part.needs, *self.part.welcomes) for name in data)
 
 
 def failure(error: BaseException) -> str:
-    """What an exception says and where it was raised, in one line."""
+    """Return the message of an exception and where it was raised, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"it raised {type(error).__name__}: {error}{place}"
 
 
-class Memory(Protocol):
-    """What a part with memory offers."""
+class Stateful(Protocol):
+    """Methods of a stateful part."""
 
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> object: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Restore a state."""
 
 
-def remembering(bound: Bound) -> Memory:
-    """The instance behind a class part.
+def stateful(bound: Bound) -> Stateful:
+    """Return the instance of a stateful part.
 
     Raises:
-        LawBroken: It cannot hand its memory over.
+        LawBroken: It lacks a method.
     """
     target: Any = bound.target
     for method in ("state_dict", "load_state_dict"):
         if not callable(getattr(target, method, None)):
-            raise LawBroken(f"a part with memory needs the method {method}")
-    memory: Memory = target
-    return memory
+            raise LawBroken(f"a stateful part requires the method {method}")
+    instance: Stateful = target
+    return instance
 
 
-def saved(state: dict[str, Any]) -> dict[str, Any]:
-    """What comes back of a memory from a checkpoint.
+def through_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state after saving and loading it.
 
     Raises:
-        LawBroken: It holds something a checkpoint cannot hold safely.
+        LawBroken: It contains what `torch.load(weights_only=True)` rejects.
     """
     file = io.BytesIO()
     try:
         torch.save(state, file)
         file.seek(0)
-        found: dict[str, Any] = torch.load(file, weights_only=True)
+        loaded: dict[str, Any] = torch.load(file, weights_only=True)
     except Exception as error:
-        raise LawBroken(f"a checkpoint cannot hold its state_dict: {error}") from error
-    return found
+        raise LawBroken(f"its state_dict cannot be saved in a checkpoint: {error}") from error
+    return loaded

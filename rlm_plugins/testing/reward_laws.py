@@ -1,4 +1,4 @@
-"""The laws of rewards, each called as the machine calls it (:func:`rlm_plugins.judge.trl_reward`)."""
+"""Laws of rewards, called as in training (:func:`rlm_plugins.rewards.trl_adapter.trl_reward`)."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from hypothesis import strategies as st
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing.law import Draw, law
-from rlm_plugins.testing.part_under_test import LawBroken, Subject, remembering, saved
-from rlm_plugins.testing.text_samples import Rows, rows, shown, some
+from rlm_plugins.testing.part_under_test import LawBroken, Subject, stateful, through_checkpoint
+from rlm_plugins.testing.text_samples import Columns, example_data, sample_columns, select
 
 
-def scores(subject: Subject, columns: Rows) -> list[float | None]:
-    """What a new instance of the reward says about the rows.
+def scores(subject: Subject, columns: Columns) -> list[float | None]:
+    """Return the scores of a new instance of the reward.
 
     Raises:
-        LawBroken: It raised, or returned something that is no list of numbers.
+        LawBroken: It raised, or returned anything but a list of numbers.
     """
-    return _said_by(trl_reward(Reward(subject.part.name, subject.fresh())), columns)
+    return _call(trl_reward(Reward(subject.part.name, subject.fresh())), columns)
 
 
-def _said_by(reward: Any, columns: Rows) -> list[float | None]:
+def _call(reward: Any, columns: Columns) -> list[float | None]:
     try:
-        found: Any = reward(**columns)
-        result: list[float | None] = asyncio.run(found) if inspect.iscoroutine(found) else found
+        returned: Any = reward(**columns)
+        result: list[float | None] = asyncio.run(returned) if inspect.iscoroutine(returned) else returned
     except Exception as error:
-        raise LawBroken(str(error), shown(columns)) from error
+        raise LawBroken(str(error), example_data(columns)) from error
     return result
 
 
-def _alike(columns: Rows, x: list[float | None], y: list[float | None], what: str) -> None:
-    if len(x) != len(y) or not all(map(_same, x, y)):
-        raise LawBroken(f"{x} became {y} {what}", shown(columns))
+def _check_equal(columns: Columns, x: list[float | None], y: list[float | None], what: str) -> None:
+    if len(x) != len(y) or not all(map(_is_close, x, y)):
+        raise LawBroken(f"{x} became {y} {what}", example_data(columns))
 
 
-def _same(x: float | None, y: float | None) -> bool:
-    """Up to the rounding of a model: rows that are read together, or padded further, are summed in another order."""
+def _is_close(x: float | None, y: float | None) -> bool:
+    """Return True if two scores are equal up to the rounding of a model under another padding or batch size."""
     if x is None or y is None:
         return x is y
     return math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-5)
@@ -49,55 +49,57 @@ def _same(x: float | None, y: float | None) -> bool:
 
 @law("rlm_rewards")
 def numbers(subject: Subject, draw: Draw) -> None:
-    """One finite number, or None, per completion: for empty, huge and odd ones, too."""
-    scores(subject, rows(subject, draw))
+    """Check that it returns a finite number, or None, per completion; also for empty, huge and unusual ones."""
+    scores(subject, sample_columns(subject, draw))
 
 
 @law("rlm_rewards")
 def order(subject: Subject, draw: Draw) -> None:
-    """The order of the rows does not matter."""
-    columns = rows(subject, draw)
+    """Check that the order of the completions does not matter."""
+    columns = sample_columns(subject, draw)
     permutation = draw(st.permutations(range(len(columns["completions"]))))
-    now = scores(subject, columns)
-    _alike(columns, [now[i] for i in permutation], scores(subject, some(columns, permutation)), "in another order")
+    full = scores(subject, columns)
+    _check_equal(
+        columns, [full[i] for i in permutation], scores(subject, select(columns, permutation)), "in another order"
+    )
 
 
 @law("rlm_rewards")
 def isolation(subject: Subject, draw: Draw) -> None:
-    """Other groups change nothing: which of them share a process is chance."""
-    columns = rows(subject, draw)
-    now = scores(subject, columns)
+    """Check that other groups change nothing; which of them share a process is arbitrary."""
+    columns = sample_columns(subject, draw)
+    full = scores(subject, columns)
     prompts = [repr(prompt) for prompt in columns["prompts"]]
     for prompt in dict.fromkeys(prompts):
         members = [i for i, other in enumerate(prompts) if other == prompt]
-        alone = scores(subject, some(columns, members))
-        _alike(columns, [now[i] for i in members], alone, f"when {prompt} came alone")
+        alone = scores(subject, select(columns, members))
+        _check_equal(columns, [full[i] for i in members], alone, f"for {prompt} alone")
 
 
 @law("rlm_rewards")
 def repeat(subject: Subject, draw: Draw) -> None:
-    """The same rows get the same scores."""
-    columns = rows(subject, draw)
-    _alike(columns, scores(subject, columns), scores(subject, columns), "the second time")
+    """Check that equal completions get equal scores."""
+    columns = sample_columns(subject, draw)
+    _check_equal(columns, scores(subject, columns), scores(subject, columns), "the second time")
 
 
 @law("rlm_rewards")
 def purity(subject: Subject, draw: Draw) -> None:
-    """Its data are left as they were."""
-    columns = rows(subject, draw)
-    before = copy.deepcopy(shown(columns)), copy.deepcopy(columns["completion_ids"])
+    """Check that its data are unchanged."""
+    columns = sample_columns(subject, draw)
+    before = copy.deepcopy(example_data(columns)), copy.deepcopy(columns["completion_ids"])
     scores(subject, columns)
-    if before != (shown(columns), columns["completion_ids"]):
-        raise LawBroken(f"it changed its data to {shown(columns)}", before[0])
+    if before != (example_data(columns), columns["completion_ids"]):
+        raise LawBroken(f"it changed its data to {example_data(columns)}", before[0])
 
 
 @law("rlm_rewards", applies=lambda s: isinstance(s.part.target, type))
-def memory(subject: Subject, draw: Draw) -> None:
-    """Its memory survives a checkpoint: state_dict, load_state_dict, and it goes on as before; or it has none."""
-    first, second = rows(subject, draw), rows(subject, draw)
+def state(subject: Subject, draw: Draw) -> None:
+    """Check that its state survives a checkpoint (state_dict, load_state_dict), or it has none."""
+    first, second = sample_columns(subject, draw), sample_columns(subject, draw)
     old, new = subject.fresh(), subject.fresh()
-    going, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
-    _said_by(going, first)
+    original, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
+    _call(original, first)
     if hasattr(old.target, "state_dict"):
-        remembering(new).load_state_dict(saved(remembering(old).state_dict()))
-    _alike(second, _said_by(going, second), _said_by(resumed, second), "after a checkpoint")
+        stateful(new).load_state_dict(through_checkpoint(stateful(old).state_dict()))
+    _check_equal(second, _call(original, second), _call(resumed, second), "after a checkpoint")

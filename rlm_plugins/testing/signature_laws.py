@@ -1,4 +1,4 @@
-"""The law every part is under: its signature is its schema."""
+"""Law of every part: its signature is its schema."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from rlm_plugins.testing.part_under_test import Subject
 
 @law(*(hook for hook in HOOKS if hook != "rlm_algorithms"))
 def contract(subject: Subject, draw: Draw) -> None:
-    """Data before the star by names the hook knows, annotated knobs after it, and the knobs given here fit."""
+    """Check that its data have names of the hook, its knobs are annotated, and these knobs fit."""
     subject.part.check()
     subject.fresh()

@@ -1,4 +1,4 @@
-"""Batches as hypothesis draws them: ragged, interleaved, with holes, empty rows and ties; small, to be readable."""
+"""Hypothesis strategies of batches: ragged, interleaved, with holes, empty completions and ties; small."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import on_last_token
 from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.testing import toy_policy as policy
-from rlm_plugins.testing.batch_transforms import wider
+from rlm_plugins.testing.batch_transforms import widened
 from rlm_plugins.testing.part_under_test import Subject
 
 LEVELS = (0.0, 1.0, 0.5, 0.25, -1.0)
-"""Rewards are drawn from few levels, so that ties are common; sums of them are exact, in any order."""
+"""Levels of rewards: few, so that ties are common, and with exact sums in any order."""
 
 SOURCES = ("policy", "greedy", "demonstrations", "replay")
-"""What rows go by."""
+"""Labels of completions."""
 
 Noise = Callable[..., torch.Tensor]
 
-# Making a strategy costs as much as drawing from it: each is made once.
+# Creating a strategy takes as long as sampling from it, so each is created once.
 _COIN = st.booleans()
 _UP_TO = functools.cache(st.integers)
 
@@ -36,13 +36,13 @@ def _sizes(groups: int, group_size: int) -> st.SearchStrategy[list[int]]:
 
 
 @functools.cache
-def _missing(rows: int, width: int) -> st.SearchStrategy[list[int]]:
-    return st.lists(st.integers(0, width), min_size=rows, max_size=rows)
+def _missing(count: int, width: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, width), min_size=count, max_size=count)
 
 
 @functools.cache
-def _rewards(rows: int) -> st.SearchStrategy[list[float]]:
-    return st.lists(st.sampled_from(LEVELS), min_size=rows, max_size=rows)
+def _rewards(count: int) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.sampled_from(LEVELS), min_size=count, max_size=count)
 
 
 @st.composite
@@ -53,25 +53,25 @@ def batches(
     group_size: int = 4,
     tokens: int = 5,
     wild: bool = False,
-    window: bool = True,
+    step_batch: bool = True,
 ) -> Batch:
-    """Batches with every field filled, in float64 on the CPU; each is the whole of its optimiser step.
+    """Generate batches with every field, in float64 on the CPU; each is a whole optimizer step.
 
-    Groups are of any size from 1 and may be interleaved; rows are of any length from 0 and may have holes;
-    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it did not apply; a row is the policy's or
-    that of one of three sources.
+    Groups have any size from 1 and may be interleaved; completions have any length from 0 and may have holes.
+    ``named_rewards`` are ``accuracy`` and ``format``, the latter NaN where it does not apply. A completion is of the
+    policy or one of three sources.
 
     Args:
-        draw: Given by hypothesis.
-        groups: How many groups at most.
-        group_size: How many rows per group at most.
-        tokens: How many columns at most.
-        wild: Log-ratios and log-probabilities in the hundreds, ratios up to e²⁰, rewards of a thousand.
-        window: Whether the optimiser step is there as `window`; the other fields are the same with and without.
+        draw: Of hypothesis.
+        groups: Maximum number of groups.
+        group_size: Maximum number of completions per group.
+        tokens: Maximum number of columns.
+        wild: True for log-ratios and log-probabilities in the hundreds, ratios up to e²⁰, rewards of a thousand.
+        step_batch: True to fill `step_batch`; all other fields are equal with and without.
     """
     sizes = draw(_sizes(groups, group_size))
-    rows, width = sum(sizes), draw(_UP_TO(1, tokens))
-    missing, rewards = draw(_missing(rows, width)), draw(_rewards(rows))
+    size, width = sum(sizes), draw(_UP_TO(1, tokens))
+    missing, rewards = draw(_missing(size, width)), draw(_rewards(size))
     holes, interleaved, thin = draw(_COIN), draw(_COIN), draw(_COIN)
     generator = torch.Generator().manual_seed(draw(_UP_TO(0, 999)))
 
@@ -84,70 +84,70 @@ def batches(
         mask &= torch.rand(mask.shape, generator=generator) < 0.7
     group = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)) * 3
     if interleaved:
-        group = group[torch.randperm(rows, generator=generator)]
+        group = group[torch.randperm(size, generator=generator)]
     score = torch.tensor(rewards, dtype=torch.float64) * (1000.0 if wild else 1.0)
     limit = width + draw(_UP_TO(0, 3))
     batch = _filled(noise, group, mask, score, columns=1 if thin else width, limit=limit)
-    if not window:
+    if not step_batch:
         return batch
-    step, (places,) = build_step_batch([batch], [noise(rows)])  # in some other order, and as wide as the widest process
-    return replace(batch, step_batch=wider(step, limit - width), step_batch_rows=places)
+    step, (places,) = build_step_batch([batch], [noise(size)])  # in another order, as wide as on the widest process
+    return replace(batch, step_batch=widened(step, limit - width), step_batch_rows=places)
 
 
 def batches_for(subject: Subject, **sizes: Any) -> st.SearchStrategy[Batch]:
-    """`batches` of these sizes, with a window where the part asks for one: it doubles what is made and moved."""
-    return batches(window=subject.names("step_batch", "step_batch_rows"), **sizes)
+    """Return `batches` of these sizes, with `step_batch` if the part takes it: that doubles the work."""
+    return batches(step_batch=subject.names("step_batch", "step_batch_rows"), **sizes)
 
 
 def _filled(
     noise: Noise, group: torch.Tensor, mask: torch.Tensor, rewards: torch.Tensor, columns: int, limit: int
 ) -> Batch:
-    """Every other field; `columns` is the width of what may be (B, T) or (B, 1), `limit` the longest completion."""
-    rows, width = mask.shape
-    logp = -noise(rows, width).abs() - 0.01
-    log_ratio = noise(rows, columns, size=0.3)
-    applies = noise(rows) > -1.0
+    """Fill every other field; `columns` is the width of (B, T) or (B, 1), `limit` the longest completion."""
+    count, width = mask.shape
+    logp = -noise(count, width).abs() - 0.01
+    log_ratio = noise(count, columns, size=0.3)
+    applies = noise(count) > -1.0
     return Batch(
         group=group,
         prompt_index=group + 5,
         mask=mask,
-        truncated=noise(rows) > 1.0,
+        truncated=noise(count) > 1.0,
         max_completion_length=limit,
         step=limit,
         rewards=rewards,
-        named_rewards={"accuracy": rewards.clone(), "format": noise(rows).where(applies, torch.nan)},
+        named_rewards={"accuracy": rewards.clone(), "format": noise(count).where(applies, torch.nan)},
         token_rewards=on_last_token(rewards, mask),
         dense_rewards=torch.zeros_like(logp),
-        **_words(group, mask),
-        advantages=noise(rows, columns),
-        returns=noise(rows, width),
+        **_text_fields(group, mask),
+        advantages=noise(count, columns),
+        returns=noise(count, width),
         logp=logp,
-        old_logp=logp + noise(rows, width, size=0.3),
-        expected_logp=-noise(rows).abs(),
-        ref_logp=logp + noise(rows, width, size=0.3),
-        rollout_logp=logp + noise(rows, width, size=0.1),
-        rollout_weight=noise(rows, columns).abs(),
-        policy_drift=noise(rows, size=0.1).abs(),
-        entropy=noise(rows, width).abs(),
-        self_certainty=noise(rows, width).abs(),
-        top2_margin=noise(rows, width).abs(),
-        values=noise(rows, width),
+        old_logp=logp + noise(count, width, size=0.3),
+        expected_logp=-noise(count).abs(),
+        ref_logp=logp + noise(count, width, size=0.3),
+        rollout_logp=logp + noise(count, width, size=0.1),
+        rollout_weight=noise(count, columns).abs(),
+        policy_drift=noise(count, size=0.1).abs(),
+        entropy=noise(count, width).abs(),
+        self_certainty=noise(count, width).abs(),
+        top2_margin=noise(count, width).abs(),
+        values=noise(count, width),
         log_ratio=log_ratio,
         ratio=log_ratio.clamp(-20.0, 20.0).exp(),
-        loss=noise(rows, width),
+        loss=noise(count, width),
         num_tokens=(mask.sum() + 2).double(),
         num_sequences=(mask.any(1).sum() + 1).double(),
         num_sequences_all=torch.tensor(len(mask) + 2.0).double(),
         num_micro_batches=torch.tensor(2.0).double(),
-        log=_listen,
-        sources=_written(noise(rows)),
-        old_values=noise(rows, width),
-        turn_rewards=noise(rows, width),
+        log=_ignore,
+        sources=_sources(noise(count)),
+        old_values=noise(count, width),
+        turn_rewards=noise(count, width),
     )
 
 
-def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
-    """Rows as text and token ids, and a policy and rewards whose answers depend on nothing but what they are given."""
+def _text_fields(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+    """Return text and token ids, and a policy and rewards that are pure functions."""
     numbers = group.tolist()
     lengths = [max([t for t, trained in enumerate(row) if trained], default=-1) + 1 for row in mask.tolist()]
     return {
@@ -157,27 +157,27 @@ def _words(group: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
         "completion_ids": [
             [3 + (number + 2 * t) % 11 for t in range(n)] for number, n in zip(numbers, lengths, strict=True)
         ],
-        "logprobs_of": policy.read,
-        "generate": _write,
-        "rewards_of": _score,
+        "logprobs_of": policy.logprobs_of,
+        "generate": _generate,
+        "rewards_of": _rewards_of,
         "tokenizer": policy.Letters(),
     }
 
 
-def _write(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False) -> list[list[int]]:
+def _generate(prompts: Sequence[Any], prefixes: Any = None, *, greedy: bool = False) -> list[list[int]]:
     starts = [[]] * len(prompts) if prefixes is None else prefixes
     return [[5 + (len(prompt) + len(start)) % 3, 1] for prompt, start in zip(prompts, starts, strict=True)]
 
 
-def _score(prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
+def _rewards_of(prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> torch.Tensor:
     return torch.tensor([float(sum(row) % 2) for row in completion_ids], device="cpu")
 
 
-def _written(x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Who wrote each row."""
-    writer = (x.abs() * 100).round().long() % len(SOURCES)
-    return {name: writer == number for number, name in enumerate(SOURCES)}
+def _sources(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return label → (B,) True for its completions."""
+    source = (x.abs() * 100).round().long() % len(SOURCES)
+    return {name: source == number for number, name in enumerate(SOURCES)}
 
 
-def _listen(name: str, x: torch.Tensor) -> None:
-    """What parts log goes nowhere."""
+def _ignore(name: str, x: torch.Tensor) -> None:
+    """Discard what parts log."""

@@ -10,10 +10,11 @@ from typing import Any
 from rlm_plugins import stage
 from rlm_plugins.packing.features import Features
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rewards.fault_log import Faults
+from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episodes import EpisodeRunner
-from rlm_plugins.rollout.prompt_source import Order, PromptSource
+from rlm_plugins.rollout.prompt_sampler import Order
+from rlm_plugins.rollout.prompt_source import PromptSource
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.step import Equation
@@ -65,7 +66,7 @@ class TrainerOptions:
     critic: stage.Critic | None = None
     speed: stage.Speed = stage.NO_SPEED
     schedules: Mapping[str, Schedule] | None = None
-    faults: Faults | None = None
+    faults: FaultLog | None = None
     note: Note | None = None
     observer: Observer | None = None
 
@@ -144,9 +145,9 @@ def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner
     return EpisodeRunner(
         spec,
         trainer._tokenizer,
-        ends=trainer.eos_token_ids,
-        room=trainer.max_completion_length,
-        positions=getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None),
+        end_token_ids=trainer.eos_token_ids,
+        max_completion_length=trainer.max_completion_length,
+        max_length=getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None),
         options=trainer.chat_template_kwargs,
     )
 

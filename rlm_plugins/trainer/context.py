@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.packing.features import Features
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.dynamic_sampling import LEFT
+from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation
 
@@ -81,7 +81,7 @@ class TrainerContext:
             return x
         if x.dim() == 2:
             filling = self.tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
-            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT)
+            x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT_PADDED)
         return self.accelerator.gather(x)
 
     def refuse_sharding(self, problem: str, where: str) -> None:

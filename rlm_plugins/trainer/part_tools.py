@@ -10,9 +10,9 @@ import torch
 
 from rlm_plugins.distributed import gather_lists, rank_slice
 from rlm_plugins.errors import PartError
-from rlm_plugins.rewards.fault_log import agree
-from rlm_plugins.rewards.trl_adapter import answered
-from rlm_plugins.rollout.completion_cache import rows_of
+from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.trl_adapter import compute_scores
+from rlm_plugins.rollout.completion_cache import pad_sequences
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs
@@ -70,7 +70,7 @@ class PartTools:
         """
         _check_lengths("logprobs_of", prompt_ids, completion_ids)
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
-        inputs = rows_of(prompts, completions, self.context.tokenizer.pad_token_id)
+        inputs = pad_sequences(prompts, completions, self.context.tokenizer.pad_token_id)
         inputs = {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
         logps: torch.Tensor = self.logprobs.of(self.context.model, inputs)[0]
         return logps
@@ -112,9 +112,9 @@ class PartTools:
         state = self.prefetch.arguments()["trainer_state"]
         arguments = {"trainer_state": state, "log_extra": _ignore, "log_metric": _ignore}
         columns = self.prefetch.columns(prompts, completion_ids, inputs, **arguments) if prompts else {}
-        scores = [answered(reward, columns) if prompts else [] for reward in self.prefetch.functions]
+        scores = [compute_scores(reward, columns) if prompts else [] for reward in self.prefetch.functions]
         if faults is not None:
-            agree(faults.stop)
+            raise_on_all_processes(faults.stop)
             skipped = faults.skipped
             records = gather_lists(faults.records)
             if records and self.rewards.note is not None:

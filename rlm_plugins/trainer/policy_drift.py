@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.rollout.completion_cache import CompletionCache, answers_in, distance, stacked
+from rlm_plugins.rollout.completion_cache import (
+    CompletionCache,
+    mean_abs_difference,
+    split_completions,
+    stack_completions,
+)
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, loss_mask
 
@@ -37,13 +42,13 @@ class PolicyDrift:
             return None
         context, cache = self.context, self.cache
         prompts = index[context.local_rows(len(out["prompt_ids"]))].tolist()
-        current = answers_in(out, loss_mask(out))
+        current = split_completions(out, loss_mask(out))
         last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
-        inputs = stacked(last, context.tokenizer.pad_token_id, context.accelerator.device)
+        inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
         with torch.no_grad():
             logp = self.logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
-        is_known = torch.tensor([cache.knows(prompt) for prompt in prompts], device=logp.device)
-        drift = distance(logp, inputs["logp"], inputs["mask"]).where(is_known, 0.0)
+        is_known = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
+        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_known, 0.0)
         cache.remember(gather_object(prompts), gather_object(current))
         gathered: torch.Tensor = context.gather_rows(drift)
         return gathered

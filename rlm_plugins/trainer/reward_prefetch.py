@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_plugins.generation.output import OnFinished
+from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.guard import groups_of
-from rlm_plugins.rewards.trl_adapter import columns_of
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rollout import Rollout
@@ -84,7 +84,7 @@ class RewardPrefetch:
         texts = self.decode(completion_ids, skip_special_tokens=True)
         is_chat = not isinstance(prompts[0], str)
         completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
-        return columns_of(prompts, completions, completion_ids, inputs, **arguments)
+        return reward_columns(prompts, completions, completion_ids, inputs, **arguments)
 
     def begin_batch(
         self, prompts: list[Any], _: Any, ids: Any, mask: Any, completions: Any, logprobs: Any, extra: Any, *images: Any
@@ -95,4 +95,4 @@ class RewardPrefetch:
         extra = {name: x if isinstance(x, list) else [x] * len(ids) for name, x in extra.items() if name != "env_mask"}
         view = self.rollout.view(prompts, completions, ids)
         inputs, arguments = self.prompts.inputs, {**extra, **self.arguments()}
-        self._begin(columns_of(view.prompts, view.completions, view.completion_ids, inputs, **arguments))
+        self._begin(reward_columns(view.prompts, view.completions, view.completion_ids, inputs, **arguments))

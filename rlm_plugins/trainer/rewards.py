@@ -12,8 +12,8 @@ from accelerate.utils import gather_object
 from rlm_plugins.batch import Batch
 from rlm_plugins.rewards.diagnostics import correlation, shares, ties
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import Faults, agree
-from rlm_plugins.rollout.tools import reads_episodes
+from rlm_plugins.rewards.fault_log import FaultLog, raise_on_all_processes
+from rlm_plugins.rollout.tools import requires_episodes
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.rollout import Rollout
 
@@ -34,7 +34,7 @@ class Rewards:
     context: TrainerContext
     rollout: Rollout
     weights: torch.Tensor
-    faults: Faults | None
+    faults: FaultLog | None
     note: Note | None
     texts: tuple[Sequence[Any], Sequence[Any]] = field(default=((), ()), init=False)
     truncated: list[bool] = field(default_factory=list, init=False)
@@ -71,14 +71,14 @@ class Rewards:
             Fault: On every process.
         """
         episodes = self.rollout.episodes
-        if episodes is None or any(reads_episodes(reward.part.part) for reward in self.context.rewards):
+        if episodes is None or any(requires_episodes(reward.part.part) for reward in self.context.rewards):
             return
         hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
         failed = [row.episode.fault for row in episodes if row.episode.fault is not None]
         faults = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in failed]
-        agree(faults[0] if faults else None)
+        raise_on_all_processes(faults[0] if faults else None)
 
-    def _share_faults(self, faults: Faults, count: int) -> None:
+    def _share_faults(self, faults: FaultLog, count: int) -> None:
         """Gather failures and durations of all processes.
 
         Raises:
@@ -91,7 +91,7 @@ class Rewards:
         failed[list(faults.skipped), -1] = 1.0
         failed = accelerator.gather(failed)
         if failed.any():
-            agree(faults.stop)
+            raise_on_all_processes(faults.stop)
             records = [{"process": accelerator.process_index, **record} for record in faults.records]
             records = gather_object(records) if accelerator.num_processes > 1 else records
             if self.note is not None:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.rollout.collector import RolloutCollector, Rows
-from rlm_plugins.rollout.episodes import EpisodeRunner, EpisodeTokens, told_of
+from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
@@ -50,7 +51,7 @@ class Rollout:
     eos_token_ids: Sequence[int]
     collector: RolloutCollector | None
     runner: EpisodeRunner | None
-    collected: Rows | None = field(default=None, init=False)
+    collected: CollectedBatch | None = field(default=None, init=False)
     episodes: list[EpisodeTokens] | None = field(default=None, init=False)
 
     def start_batch(self) -> None:
@@ -95,7 +96,7 @@ class Rollout:
             ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return CompletionView(prompts, completions, completion_ids, truncated, completions)
-        return CompletionView(**told_of(self.episodes), truncated=[row.episode.truncated for row in self.episodes])
+        return CompletionView(**reward_inputs(self.episodes), truncated=[row.episode.truncated for row in self.episodes])
 
     def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""

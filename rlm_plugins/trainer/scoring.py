@@ -11,7 +11,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, update_part
-from rlm_plugins.rollout.dynamic_sampling import Draw, FullBatch, has_rows
+from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
@@ -96,20 +96,20 @@ class Scoring:
         Groups are chosen in the order of all processes, so the choice does not depend on their number.
         """
         args, gather = self.context.args, self.context.gather_rows
-        full = FullBatch(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
-        while not full.full and full.draws < rounds:
+        full = RefillBuffer(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
+        while not full.full and full.rounds < rounds:
             for column in self._columns().values():
                 column.clear()  # so that the table holds this round alone
             out, batch = self._sample(inputs, trl_generate)
-            out = {name: gather(x, name) if has_rows(x) else x for name, x in out.items()}
-            full.add(Draw(out, batch, {name: list(column) for name, column in self._columns().items()}))
+            out = {name: gather(x, name) if has_batch_dim(x) else x for name, x in out.items()}
+            full.add(SamplingRound(out, batch, {name: list(column) for name, column in self._columns().items()}))
         self._log_rounds(full)
         whole, mine = full.finish(), self.context.local_rows(len(inputs))
         for name, column in self._columns().items():
             column.clear()
             column.extend(whole.columns.get(name, ()))
         self.rewards.texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
-        out = {name: x[mine] if has_rows(x) else x for name, x in whole.out.items()}
+        out = {name: x[mine] if has_batch_dim(x) else x for name, x in whole.out.items()}
         out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
         return out, whole.batch
 
@@ -154,11 +154,11 @@ class Scoring:
             self.context.log("filters/kept", ((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
         self.rollout.log_sources(batch)
 
-    def _log_rounds(self, full: FullBatch) -> None:
-        self.context.log("dynamic_sampling/rounds", full.draws)
+    def _log_rounds(self, full: RefillBuffer) -> None:
+        self.context.log("dynamic_sampling/rounds", full.rounds)
         self.context.log("refill/full", full.filled / full.groups)
         if not full.full and self.context.accelerator.is_main_process:
-            result = f"{full.filled} of {full.groups} groups teach after {full.draws} draws"
+            result = f"{full.filled} of {full.groups} groups teach after {full.rounds} draws"
             logger.warning("%s: the step is taken on those (step %d)", result, self.context.step + 1)
 
     def _log_advantages(self, scored: Batch) -> None:

@@ -1,1 +1,1 @@
-"""Warm worker processes with a hard time limit per request."""
+"""Warm worker processes with a hard timeout per request."""

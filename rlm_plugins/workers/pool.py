@@ -1,4 +1,4 @@
-"""Warm worker processes with a hard time limit per question: who is late is killed, and the next one starts fresh."""
+"""Pool of warm worker processes with a hard timeout per request: a late worker is killed and replaced."""
 
 from __future__ import annotations
 
@@ -14,135 +14,135 @@ from typing import Any, Protocol
 from rlm_plugins.errors import PartError
 from rlm_plugins.workers.worker import Program, Worker
 
-STARTS = 3
-"""Workers in a row that may end before they are ready."""
+MAX_FAILED_STARTS = 3
+"""Consecutive workers that may end before they are ready."""
 
 Reply = str
-"""The line a worker said; ``late`` (killed) or ``died`` (out of memory, or worse)."""
+"""A worker's line of output; ``late`` (killed) or ``died`` (out of memory, or worse)."""
 
 
-class More(Protocol):
-    """Further questions, which come up while others are being answered."""
+class RequestQueue(Protocol):
+    """Further requests, which arrive while others are running."""
 
     def take(self) -> list[Any]:
-        """Those that have come up since they were taken last."""
+        """Return those that have arrived since the last call."""
 
     def fileno(self) -> int:
-        """Readable when there are some."""
+        """Return a descriptor that is readable when there are some."""
 
 
 class Pool:
-    """Workers that are started when they are first needed.
+    """Pool of workers, which start when they are first needed.
 
     Args:
-        program: What they run.
-        size: How many at most.
+        program: Of all workers.
+        size: Maximum number of busy workers.
     """
 
     def __init__(self, program: Program, size: int) -> None:
         self.program, self.size = program, size
         self.workers: list[Worker] = []
         self._lock = threading.Lock()
-        self._stillborn = 0
+        self._failed_starts = 0
 
-    def ask(self, questions: Sequence[Sequence[Any]], seconds: float, more: More | None = None) -> list[Reply]:
-        """A reply to each question, in order, each within `seconds` of being asked.
+    def run(self, requests: Sequence[Sequence[Any]], seconds: float, more: RequestQueue | None = None) -> list[Reply]:
+        """Return a reply per request, in order, each within `seconds`.
 
         Args:
-            questions: One per reply.
-            seconds: From when a worker is handed a question.
-            more: Where further questions come from, for workers that have nothing to do; their replies follow.
+            requests: One per reply.
+            seconds: Timeout from when a worker gets a request.
+            more: Further requests, for idle workers; their replies follow.
 
         Raises:
             PartError: No worker can be started.
         """
         with self._lock:
             try:
-                return self._asked(list(questions), seconds, more)
-            finally:  # an interrupt, or an error: nobody may answer the next call with what this one asked
+                return self._run(list(requests), seconds, more)
+            finally:  # after an interrupt or an error, no reply of this call may reach the next one
                 for worker in [w for w in self.workers if w.busy not in (None, -1)]:
-                    self._end(worker)
+                    self._kill(worker)
 
-    def _asked(self, questions: list[Sequence[Any]], seconds: float, more: More | None) -> list[Reply]:
-        replies = [""] * len(questions)
-        waiting, bereaved = deque(range(len(questions))), set[int]()
+    def _run(self, requests: list[Sequence[Any]], seconds: float, more: RequestQueue | None) -> list[Reply]:
+        replies = [""] * len(requests)
+        waiting, retried = deque(range(len(requests))), set[int]()
         while not all(replies):
-            for question in more.take() if more is not None else ():
-                waiting.append(len(questions))
-                questions.append(question)
+            for request in more.take() if more is not None else ():
+                waiting.append(len(requests))
+                requests.append(request)
                 replies.append("")
-            self._staff(len(questions))
+            self._start_workers(len(requests))
             for worker in [w for w in self.workers if w.busy is None][: len(waiting)]:
-                if worker.ask(waiting[0], questions[waiting[0]], seconds):
+                if worker.send(waiting[0], requests[waiting[0]], seconds):
                     waiting.popleft()
                 else:
-                    self._end(worker)
-            for worker in self._due(more):
-                number, reply = worker.busy, self._settled(worker)
+                    self._kill(worker)
+            for worker in self._wait(more):
+                number, reply = worker.busy, self._reply(worker)
                 if number is None or number < 0 or not reply:
                     continue
-                if reply == "died" and number not in bereaved:  # perhaps somebody killed it: once more
-                    bereaved.add(number)
+                if reply == "died" and number not in retried:  # it may have been killed from outside: retry once
+                    retried.add(number)
                     waiting.appendleft(number)
                 else:
                     replies[number] = reply
         return replies
 
-    def _staff(self, questions: int) -> None:
-        """One more worker than there is work for: it is warm when somebody has to be killed."""
-        while len(self.workers) < min(self.size, questions) + 1:
+    def _start_workers(self, requests: int) -> None:
+        """Start one worker more than there is work for: it is warm when another has to be killed."""
+        while len(self.workers) < min(self.size, requests) + 1:
             self.workers.append(Worker(self.program))
 
-    def _due(self, more: More | None = None) -> list[Worker]:
-        """Waits until somebody has something to say or to ask, or is late; returns which workers."""
+    def _wait(self, more: RequestQueue | None = None) -> list[Worker]:
+        """Wait for output, a further request or a deadline; return the workers concerned."""
         busy = [w for w in self.workers if w.busy is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 selector.register(worker.descriptor, selectors.EVENT_READ, worker)
             if more is not None:
                 selector.register(more, selectors.EVENT_READ)
-            patience = min((w.deadline for w in busy), default=0.0) - time.monotonic()
-            heard = selector.select(max(0.0, patience)) if busy else []
-            speaking = [key.data for key, _ in heard if key.data is not None]
+            timeout = min((w.deadline for w in busy), default=0.0) - time.monotonic()
+            events = selector.select(max(0.0, timeout)) if busy else []
+            readable = [key.data for key, _ in events if key.data is not None]
         now = time.monotonic()
-        return speaking or [w for w in busy if w.deadline <= now]
+        return readable or [w for w in busy if w.deadline <= now]
 
-    def _settled(self, worker: Worker) -> Reply:
-        """What a worker that is due has come to; empty when that is still open."""
+    def _reply(self, worker: Worker) -> Reply:
+        """Return the reply of a worker that has output or is late; empty while its line is incomplete."""
         late = worker.deadline <= time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(worker.descriptor, selectors.EVENT_READ)
-            line = worker.hear() if selector.select(0) else None
+            line = worker.read_line() if selector.select(0) else None
         if line is None and not late:
             return ""
         starting = worker.busy == -1
         if line and not line.startswith("failed"):
             worker.busy = None
-            self._stillborn = 0 if starting else self._stillborn
+            self._failed_starts = 0 if starting else self._failed_starts
             return line
-        self._end(worker)
-        self._stillborn += starting
-        if starting and (line or self._stillborn == STARTS):
+        self._kill(worker)
+        self._failed_starts += starting
+        if starting and (line or self._failed_starts == MAX_FAILED_STARTS):
             reason = line.removeprefix("failed ") if line else "it ended, or took too long"
             raise PartError(f"no {self.program.name} can be started: {reason}", hint=self.program.hint)
-        self._staff(self.size)
+        self._start_workers(self.size)
         return "late" if line is None else "died"
 
-    def _end(self, worker: Worker) -> None:
+    def _kill(self, worker: Worker) -> None:
         self.workers.remove(worker)
-        worker.end()
+        worker.kill()
 
     def close(self) -> None:
-        """Ends every worker."""
+        """Kill every worker."""
         for worker in list(self.workers):
-            self._end(worker)
+            self._kill(worker)
 
 
 _pools: dict[tuple[Program, int], Pool] = {}
 
 
 def shared(program: Program, size: int | None = None) -> Pool:
-    """The pool of this process; by default its share of the machine's cores, four workers at most."""
+    """Return this process's pool of a program; by default with its share of the cores, at most four."""
     if size is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         size = max(1, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
@@ -151,11 +151,11 @@ def shared(program: Program, size: int | None = None) -> Pool:
 
 @atexit.register
 def close() -> None:
-    """Ends the workers of this process."""
+    """Kill the workers of this process."""
     for pool in _pools.values():
         pool.close()
     _pools.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)  # a child has workers of its own
+    os.register_at_fork(after_in_child=_pools.clear)  # a forked process must not use its parent's workers

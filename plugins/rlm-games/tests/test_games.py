@@ -12,7 +12,7 @@ from rlm_games.game import Game, demonstrations
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.testing import conformance
 
@@ -41,7 +41,7 @@ def test_too_many_guesses_is_a_recipe_error() -> None:
 
 def start_game(environment_spec: EnvironmentSpec, row: Any) -> Game:
     game: Game = environment_spec.environment()  # type: ignore[misc]
-    game.reset(**named(game.reset, row))
+    game.reset(**accepted_columns(game.reset, row))
     return game
 
 

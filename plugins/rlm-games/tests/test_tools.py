@@ -72,7 +72,7 @@ def test_episode_with_tool_call(tool: Any, call_text: str, result_text: str) -> 
         targets = [answer if tokenizer.convert_tokens_to_ids("<|tool|>") in row else call for row in ids]
         return [tokenizer(row["demonstration"] + "<|end|>")["input_ids"] for row in targets], None
 
-    table = EpisodeRunner(environment_spec, tokenizer, ends=[tokenizer.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, tokenizer, end_token_ids=[tokenizer.eos_token_id], max_completion_length=80)
     (row,) = table.play([call["prompt"]], [call], generate)
     assert row.episode.transcript == "\n".join([call_text.format(**call), result_text.format(**call), call["answer"]])
     assert row.episode.done
@@ -129,7 +129,7 @@ def test_missing_isolation_is_a_fault_of_the_episode(monkeypatch: pytest.MonkeyP
         calculator(train_rows=20, test_rows=4, tool="python"),
         build_tokenizer(CHARACTERS, tools=True),
     )
-    table = EpisodeRunner(environment_spec, tokenizer, ends=[tokenizer.eos_token_id], room=80)
+    table = EpisodeRunner(environment_spec, tokenizer, end_token_ids=[tokenizer.eos_token_id], max_completion_length=80)
     (row,) = table.play([environment_spec.train[0]["prompt"]], [environment_spec.train[0]], lambda rows: ([], None))
     assert row.over
     assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)

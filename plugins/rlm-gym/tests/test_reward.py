@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,11 @@ def test_program_as_answer_has_no_effect_and_scores_zero(task: str, tmp_path: Pa
     ]
     given = entry(task)
     score(task, given, "1")  # starts the sandbox
-    start = time.monotonic()
-    assert score(task, given, *attacks, credit="partial", seconds=3.0) == [pytest.approx(0, abs=0.05)] * 6
-    assert time.monotonic() - start < 4
+    logged: dict[str, float] = {}
+    count = len(attacks)
+    scores = gym_score(attacks, [given] * count, [task] * count, logged.__setitem__, credit="partial", seconds=30.0)
+    assert scores == [pytest.approx(0, abs=0.05)] * count
+    assert logged.get("gym/late", 0) == 0, "no attack was executed"
     assert not mark.exists()
 
 

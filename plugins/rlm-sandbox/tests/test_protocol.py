@@ -61,10 +61,10 @@ def test_depth_and_collisions_are_bounded() -> None:
     for made in (lambda: encode(nested), lambda: decode(nested)):
         with pytest.raises(EncodingError):
             made()
-    begun = time.monotonic()
+    start = time.process_time()
     for tag in ("$set", "$frozenset"):
         with pytest.raises(EncodingError, match="clash"):
             decode({tag: [{"$int": hex(k * (2**61 - 1))} for k in range(1, 40_000)]})
     with pytest.raises(EncodingError, match="clash"):
         decode({"$dict": [[{"$int": hex(k * (2**61 - 1))}, 0] for k in range(1, 40_000)]})
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - start < 60  # a hang guard: hash collisions would take hours

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.environment import Environment
-from rlm_plugins.rollout.tools import named
+from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -99,7 +99,7 @@ def demonstrations(
     rng, environment = random.Random(seed), game()
     moves: list[dict[str, Any]] = []
     messages: Sequence[Mapping[str, str]] = list(example["prompt"])
-    if observation := environment.reset(**named(environment.reset, example)):
+    if observation := environment.reset(**accepted_columns(environment.reset, example)):
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
     while not over and len(moves) < environment.turns:

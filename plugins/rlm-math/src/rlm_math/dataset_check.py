@@ -32,7 +32,7 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
     }
     unique_queries = list(dict.fromkeys(query for query in queries.values() if query is not None))
     replies = (
-        dict(zip(unique_queries, shared(None).ask(unique_queries, SECONDS), strict=True)) if unique_queries else {}
+        dict(zip(unique_queries, shared(None).run(unique_queries, SECONDS), strict=True)) if unique_queries else {}
     )
     parseable = {text for text, query in queries.items() if query is None or replies[query] == "right"}
     kept = [row for row, text in enumerate(answers) if text in parseable]

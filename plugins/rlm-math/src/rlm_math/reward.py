@@ -72,7 +72,7 @@ def math_accuracy(
     rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
     queries = list(dict.fromkeys(query for case in cases if case for query in case.queries))
-    replies = dict(zip(queries, shared(workers).ask(queries, seconds), strict=True)) if queries else {}
+    replies = dict(zip(queries, shared(workers).run(queries, seconds), strict=True)) if queries else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
         log_metric("math_died", float(sum(reply == "died" for reply in replies.values())))

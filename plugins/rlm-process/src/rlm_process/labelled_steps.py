@@ -12,7 +12,7 @@ import torch
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.held_out import Report, interval
 from rlm_plugins.models.adapters import evaluation_mode
-from rlm_plugins.rewards.trl_adapter import text_of
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 from rlm_process.prm_inputs import LONGEST, SEPARATOR, PRMTokenizer
 from rlm_process.prm_scorer import StepScorer, load

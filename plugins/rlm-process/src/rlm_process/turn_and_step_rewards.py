@@ -12,7 +12,7 @@ from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry.import_path import borrow_function, called, settled
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.score_validation import brief, number
+from rlm_plugins.rewards.score_validation import brief, validate_score
 from rlm_process.knobs import Address, Steps
 from rlm_process.step_boundaries import step_cutter, step_spans, zero_rewards
 from rlm_process.token_texts import token_texts
@@ -133,7 +133,7 @@ def _scores(function: Callable[..., Any], arguments: Mapping[str, Any], by: str,
     scores, problem = returned.tolist() if hasattr(returned, "tolist") else returned, f"returned {brief(returned)}"
     if isinstance(scores, Sequence) and not isinstance(scores, str) and len(scores) == count:
         try:
-            return [number(x) or 0.0 for x in scores]
+            return [validate_score(x) or 0.0 for x in scores]
         except Fault as fault:
             problem = fault.problem
     allowed = f"{count} finite numbers (None: no score), one per entry of `texts`"

@@ -1,0 +1,67 @@
+"""Calls of a reward part: on the batch, or on each completion, where a fault costs that completion alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.timeout import await_with_timeout
+
+
+def call_part(reward: Bound, data: Mapping[str, Any]) -> Any:
+    """Return what a synchronous reward returns on a batch.
+
+    A part that takes `completion` is called once per completion; a fault stands in place of its score.
+
+    Args:
+        reward: With its knobs.
+        data: Columns and other data that it takes.
+    """
+    return [_score(reward, row) for row in _per_completion(data)] if reward.part.by_row else reward.call(data)
+
+
+async def call_part_async(reward: Bound, data: Mapping[str, Any], seconds: float | None = None) -> Any:
+    """Return what an asynchronous reward returns; calls per completion run concurrently.
+
+    Args:
+        reward: With its knobs.
+        data: Columns and other data that it takes.
+        seconds: Timeout of each call.
+
+    Raises:
+        Fault: It exits the process.
+        CallTimeout: There was no result in time.
+    """
+    if not reward.part.by_row:
+        return await _call(reward, data, seconds)
+    calls = (_call(reward, row, seconds) for row in _per_completion(data))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [Fault.of(x) if isinstance(x, BaseException) else x for x in results]
+
+
+def _per_completion(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    count = len(data["completion"])
+    return [{name: x[i] if isinstance(x, list) else x for name, x in data.items()} for i in range(count)]
+
+
+def _score(reward: Bound, row: Mapping[str, Any]) -> Any:
+    try:
+        return reward.call(row)
+    except (Exception, SystemExit) as error:
+        return Fault.of(error)
+
+
+async def _call(reward: Bound, data: Mapping[str, Any], seconds: float | None) -> Any:
+    call = _call_without_exit(reward, data)
+    return await (call if seconds is None else await_with_timeout(seconds, call))
+
+
+async def _call_without_exit(reward: Bound, data: Mapping[str, Any]) -> Any:
+    """Call a reward; a task that exits would end its event loop, and whatever waits for that would hang."""
+    try:
+        return await reward.call(data)
+    except SystemExit as error:
+        raise Fault.of(error) from error

@@ -1,0 +1,187 @@
+"""Rows that differ in Â, from rewards to gradient: the machine against a few lines of Python per row."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from fixtures_equations import REGISTRY, row_of, taught
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.check import examine
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.recipe.compose import compose
+
+REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+LENGTHS = [[5, 2, 4, 3, 1, 4], [3, 3, 5, 1, 2, 4], [2, 5, 1]]
+Tensor = torch.Tensor
+Rows = list[float]
+
+
+def example() -> Batch:
+    """Three groups, one of them all right, rows of 1 to 5 tokens; the policy has moved."""
+    generator = torch.Generator().manual_seed(0)
+    old, ref, moved, spread = (torch.randn(15, 5, generator=generator, dtype=torch.float64) for _ in range(4))
+    old = -old.abs() - 0.1
+    return Batch(
+        group=torch.tensor([0] * 6 + [1] * 6 + [2] * 3),
+        mask=torch.arange(5) < torch.tensor([*chain(*LENGTHS)]).unsqueeze(1),
+        max_completion_length=5,
+        rewards=torch.tensor([*chain(*REWARDS)], dtype=torch.float64),
+        named_rewards={},
+        logp=(old + 0.3 * moved).requires_grad_(),
+        old_logp=old,
+        ref_logp=old + 0.3 * ref,
+        entropy=spread.abs(),
+    )
+
+
+# ---- Â of a batch, in plain Python
+
+
+def grouped(say: Callable[[Rows, list[int]], Rows]) -> Rows:
+    """`say(rewards, lengths)` of each group, one after another."""
+    return [x for rewards, lengths in zip(REWARDS, LENGTHS, strict=True) for x in say(rewards, lengths)]
+
+
+def centred(rewards: Rows, _: object = None) -> Rows:
+    return [r - statistics.mean(rewards) for r in rewards]
+
+
+def standard(xs: Rows) -> Rows:
+    return [(x - statistics.mean(xs)) / statistics.stdev(xs) for x in xs]
+
+
+def spread_out(rows: Rows) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64).unsqueeze(1).expand(15, 5)
+
+
+def whitened(to_come: Tensor, mask: Tensor) -> Tensor:
+    return torch.zeros_like(to_come).masked_scatter(mask, torch.tensor(standard(to_come[mask].tolist())).double())
+
+
+def reinforce_pp(batch: Batch) -> Tensor:
+    """What is to come: the reward at the end, less β times the drift of every token from here on."""
+    drift = 0.01 * (batch.old_logp - batch.ref_logp) * batch.mask
+    to_come = torch.stack([batch.rewards - drift[:, t:].sum(1) for t in range(5)], 1)
+    return whitened(to_come, batch.mask)
+
+
+def reinforce_pp_baseline(batch: Batch) -> Tensor:
+    return whitened(spread_out(grouped(centred)), batch.mask)
+
+
+def lite_ppo(_: Batch) -> Tensor:
+    return spread_out(grouped(centred)) / (statistics.stdev(chain(*REWARDS)) + 1e-4)
+
+
+def opo(_: Batch) -> Tensor:
+    def say(rewards: Rows, lengths: list[int]) -> Rows:
+        tokens = [r for r, n in zip(rewards, lengths, strict=True) for _ in range(n)]
+        return [r - statistics.mean(tokens) for r in rewards]
+
+    return spread_out(grouped(say))
+
+
+def gpg(_: Batch) -> Tensor:
+    """Three of fifteen rows are in a group that teaches nothing."""
+    return spread_out(grouped(centred)) * 15 / 12
+
+
+def pass_at_k(_: Batch) -> Tensor:
+    def say(rewards: Rows, lengths: list[int]) -> Rows:
+        teams = {team: max(rewards[i] for i in team) for team in combinations(range(len(rewards)), 4)}
+        if len(set(teams.values())) < 2:
+            return [0.0] * len(rewards)
+        mean, spread = statistics.mean(teams.values()), statistics.pstdev(teams.values())
+        return [
+            statistics.mean((x - mean) / spread for team, x in teams.items() if i in team) for i in range(len(rewards))
+        ]
+
+    return spread_out(grouped(say))
+
+
+def gfpo(_: Batch) -> Tensor:
+    """NaN: a row that was left out."""
+
+    def say(rewards: Rows, lengths: list[int]) -> Rows:
+        kept = sorted(range(len(rewards)), key=lambda i: lengths[i])[:4]
+        among = [rewards[i] for i in kept]
+        spread = statistics.stdev(among) + 1e-4
+        return [(r - statistics.mean(among)) / spread if i in kept else torch.nan for i, r in enumerate(rewards)]
+
+    return spread_out(grouped(say))
+
+
+# ---- loss
+
+
+def clipped(batch: Batch, advantages: Tensor) -> Tensor:
+    """Token mean of PPO's clip, over the rows that have an advantage."""
+    compared = batch.mask & ~advantages.isnan()
+    ratio, gain = (batch.logp - batch.old_logp).exp()[compared], advantages[compared]
+    return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
+
+
+def with_k2(batch: Batch, advantages: Tensor) -> Tensor:
+    return clipped(batch, advantages) + 0.01 * ((batch.logp - batch.ref_logp) ** 2 / 2)[batch.mask].mean()
+
+
+def per_row(batch: Batch, advantages: Tensor) -> Tensor:
+    return -(advantages * batch.logp * batch.mask).sum() / 15
+
+
+def per_token(batch: Batch, advantages: Tensor) -> Tensor:
+    return -(advantages * batch.logp)[batch.mask].mean()
+
+
+def with_k3_and_entropy(batch: Batch, advantages: Tensor) -> Tensor:
+    compared = batch.mask & ~advantages.isnan()
+    apart = batch.logp - batch.ref_logp
+    paid = (-apart).exp() + apart - 1 - batch.entropy
+    return clipped(batch, advantages) + 0.001 * paid[compared].mean()
+
+
+EXPECTED = {
+    "reinforce_pp": (reinforce_pp, clipped),
+    "reinforce_pp_baseline": (reinforce_pp_baseline, with_k2),
+    "lite_ppo": (lite_ppo, clipped),
+    "opo": (opo, per_row),
+    "gpg": (gpg, per_token),
+    "pass_at_k": (pass_at_k, clipped),
+    "gfpo": (gfpo, with_k3_and_entropy),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_algorithm_equals_its_formula(name: str) -> None:
+    """Value and gradient."""
+    batch = example()
+    advantage, loss = EXPECTED[name]
+    expected = loss(batch, advantage(batch))
+    (wanted,) = torch.autograd.grad(expected, batch.logp)
+    found, gradient = taught(batch, row_of(name))
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(gradient, wanted)
+    assert gradient.any()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_recipe_requires_only_the_algorithm_name(name: str, tmp_path: Path) -> None:
+    recipe = {
+        "model": {"name": "scratch", "hidden": 32},
+        "environment": {"name": "addition", "digits": 2, "train_rows": 64, "test_rows": 8},
+        "rewards": ["accuracy"],
+        "algorithm": name,
+        "trainer": {"per_device_train_batch_size": 8, "num_generations": 8, "max_steps": 2},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    stages = compose(*read(tmp_path / "recipe.yaml", ()))
+    found = examine(stages[0], REGISTRY)
+    assert {d["name"] for d in found["data"] if not d["supplied_by"]} == set()
+    assert found["objective"]

@@ -1,0 +1,116 @@
+"""Rows that change w, ℓ, c or βΩ, by their papers. (What ties them together is in `test_identities`.)"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fixtures_equations import REGISTRY, learnt, part, row_of
+from fixtures_trainer_steps import trained
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import algorithms, algorithms_ratio, importance, policy_losses
+from rlm_plugins.builtin.trainers import GRPO
+from rlm_plugins.cli.objective_text import objective as formula
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.functional.statistics import expected_logp
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Stage
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+def test_every_algorithm_here_is_registered() -> None:
+    ratio = {name for name, value in vars(algorithms_ratio).items() if isinstance(value, Algorithm)}
+    assert set(FORMULAS) <= ratio
+    assert all(algorithms.rlm_algorithms()[name] is getattr(algorithms_ratio, name) for name in ratio)
+
+
+@quick
+@given(batches())
+def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
+    """Its gradient by hand: −sᵢ Âₜ / nᵢ / rows, where the clip leaves one."""
+    plain = part("rlm_policy_losses", policy_losses.unclipped)
+    _, found = learnt(batch, row_of("gspo_token", policy_loss=plain))
+    n = batch.mask.sum(1, keepdim=True).clamp(min=1)
+    s = ((batch.logp - batch.old_logp).where(batch.mask, 0.0).sum(1, keepdim=True) / n).exp()
+    torch.testing.assert_close(found, (-s * batch.advantages / n / batch.num_sequences).where(batch.mask, 0.0))
+
+
+@quick
+@given(batches(), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
+def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: float) -> None:
+    """d' = s · min(s d, s clip(d, −ε, ε_high)) with s the sign of Â, token by token."""
+    d, sign = batch.logp - batch.old_logp, torch.where(batch.advantages > 0, 1.0, -1.0)
+    clipped = sign * torch.min(sign * d, sign * d.clamp(-low, high))
+    knobs = {"epsilon": low, "epsilon_high": high}
+    found = importance.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
+    for row, mask in enumerate(batch.mask):
+        expected = clipped[row, mask].mean() if mask.any() else torch.zeros((), dtype=d.dtype)
+        torch.testing.assert_close(found[row, 0], expected)
+
+
+@quick
+@given(batches())
+def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
+    """Σq²/Σq by the definition, row by row; rows without tokens belong to nobody."""
+    found = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
+    for row, label in enumerate(batch.group):
+        members = [i for i in range(len(batch.group)) if batch.group[i] == label and batch.mask[i].any()]
+        q = [batch.old_logp[i, batch.mask[i]].exp().log().mean().exp().item() for i in members]
+        expected = sum(x * x for x in q) / sum(q) if q else 1.0
+        assert found[row].item() == pytest.approx(expected)
+
+
+FORMULAS = {
+    "gspo_token": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.0003, 1+0.0004) Â) ] / nᵢ )",
+    "gmpo": "loss = mean_i( Σₜ [ −w Â ] / nᵢ )",
+    "gepo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / nᵢ )",
+    "gppo": "loss = Σ [ −b(w; 1 (1−0.2), 1 (1+0.28), ∞) · w/sg(w) · Â ] / Σ n",
+    "ce_gppo": "loss = Σ [ −b(w; 0.75 (1−0.2), 1 (1+0.2), ∞) · w/sg(w) · Â ] / Σ n",
+    "sapo": "loss = mean_i( Σₜ [ −4/τ · σ(τ (w − 1)) · Â ] / nᵢ )",
+    "clip_cov": "loss = Σ [ c · −min(w Â, clip(w, 1−1, 1+1) Â) ] / Σ n",
+    "kl_cov": "loss = Σ [ −w Â + 1 Ω ] / Σ n",
+    "flash_rl": "loss = Σ [ c · −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
+)
+def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
+    """A weight that reads the engine's probabilities switches TRL's own correction off; nobody else does."""
+
+    class Enough(Exception):
+        pass
+
+    def arguments(stage: Any, **machine: Any) -> None:
+        raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
+
+    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
+    with pytest.raises(Enough) as stopped:
+        GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=row_of(name)))  # type: ignore
+    assert stopped.value.args[0] == switched
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_algorithm_composes_its_formula(name: str) -> None:
+    slots = slots_of(algorithms.ALGORITHMS[name], REGISTRY)
+    assert formula(slots) == FORMULAS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMULAS)
+def test_trainer_runs_every_algorithm(name: str, tmp_path: Path) -> None:
+    """Micro-batches of half a group, rows of another engine, two passes over each generation."""
+    steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
+    assert len(steps) == 2
+    assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
+    assert steps[0]["grad_norm"] > 0  # the second step may find every row clipped

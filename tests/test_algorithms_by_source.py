@@ -1,0 +1,278 @@
+"""Rows that learn from more than the policy's samples: each against its formula, row by row and token by token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from fixtures_equations import part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
+from rlm_plugins.builtin.trainers import DFT, SFT
+from rlm_plugins.cli.objective_text import objective as formula
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.registry import Registry
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Stage
+from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+REGISTRY = Registry()
+Tensor = torch.Tensor
+
+
+def row_equation(name: str) -> Equation:
+    slots = slots_of(algorithms.rlm_algorithms()[name], REGISTRY)
+    return Equation(**{key: part for key, part in slots.items() if key not in ("sampler", "rollouts")})
+
+
+def learnt(batch: Batch, made: Equation) -> tuple[Tensor, Tensor]:
+    """Scored and learnt from: loss and gradient."""
+    batch = replace(score(batch, made), rollout_weight=None)
+    logp = batch.logp.clone().requires_grad_()
+    loss = objective(replace(batch, logp=logp), made)
+    return loss.detach(), torch.autograd.grad(loss, logp)[0]
+
+
+# ------------------------------------------------------------------ the equations as their papers write them
+
+Loss = Callable[[Batch, Tensor], Tensor]
+
+
+def of_group(batch: Batch, i: int, kind: str | None = None) -> list[int]:
+    """The rows of row i's group; of one writer, if said."""
+    same = [j for j in range(len(batch.group)) if batch.group[j] == batch.group[i]]
+    return [j for j in same if kind is None or batch.sources[kind][j]]
+
+
+def centred(batch: Batch, i: int, rows: list[int], *, scaled: bool) -> float:
+    """rᵢ − mean, over the std (n − 1) of `rows` if asked; 0 where they are all equal."""
+    rewards = batch.rewards[rows].tolist()
+    if len(set(rewards)) < 2:
+        return 0.0
+    mean = sum(rewards) / len(rewards)
+    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1)) + 1e-4 if scaled else 1.0
+    return (batch.rewards[i].item() - mean) / std
+
+
+def tokens(batch: Batch, i: int) -> list[int]:
+    return batch.mask[i].nonzero().squeeze(1).tolist()
+
+
+def clipped(w: Tensor, advantage: float, low: float, high: float) -> Tensor:
+    return -torch.min(w * advantage, w.clamp(1 - low, 1 + high) * advantage)
+
+
+def remax(batch: Batch, logp: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        greedy = of_group(batch, i, "greedy")
+        if i not in greedy and greedy:
+            baseline = sum(batch.rewards[greedy].tolist()) / len(greedy)
+            total = total - (batch.rewards[i] - baseline) * logp[i, tokens(batch, i)].sum()
+    return total / batch.num_sequences
+
+
+def rlep(batch: Batch, logp: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        advantage = centred(batch, i, of_group(batch, i), scaled=True)
+        for t in tokens(batch, i):
+            total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.28)
+    return total / batch.num_tokens
+
+
+def luffy(batch: Batch, logp: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        advantage = centred(batch, i, of_group(batch, i), scaled=False)
+        for t in tokens(batch, i):
+            p = logp[i, t].exp()
+            if batch.sources["policy"][i]:
+                total = total - (logp[i, t] - batch.old_logp[i, t]).exp() * advantage
+            if batch.sources["demonstrations"][i]:
+                total = total - p / (p + 0.1) * advantage
+            total = total - 0.001 * batch.entropy[i, t]
+    return total / batch.num_sequences / batch.max_completion_length
+
+
+def srft(batch: Batch, logp: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        advantage = centred(batch, i, of_group(batch, i), scaled=True)
+        entropy = batch.entropy[i, tokens(batch, i)].mean().item() if tokens(batch, i) else 0.0
+        for t in tokens(batch, i):
+            if batch.sources["policy"][i]:
+                total = total - (0.1 * math.exp(entropy) if batch.rewards[i] >= 1 else -1.0) * logp[i, t]
+            if batch.sources["demonstrations"][i]:
+                total = total - 0.5 * math.exp(-entropy) * logp[i, t] - logp[i, t].exp() * advantage
+    return total / batch.num_tokens
+
+
+def hpt(batch: Batch, logp: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        shown = of_group(batch, i, "demonstrations")
+        others = [j for j in of_group(batch, i) if j not in shown]
+        helped = bool(shown) and not any(batch.rewards[j] >= 1 for j in others)
+        if helped and i in shown:
+            total = total - logp[i, tokens(batch, i)].sum()
+        if not helped and i in others and batch.sources["policy"][i]:
+            advantage = centred(batch, i, others, scaled=False)
+            for t in tokens(batch, i):
+                total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
+    return total / batch.num_sequences / batch.max_completion_length
+
+
+PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt}
+
+
+def test_every_algorithm_here_is_registered_and_has_a_formula() -> None:
+    with_sources = {name for name, algorithm in algorithms.ALGORITHMS.items() if algorithm.rollouts}
+    assert with_sources == set(PAPERS) == set(FORMULAS)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+@quick
+@given(batch=batches())
+def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> None:
+    logp = batch.logp.clone().requires_grad_()
+    loss = PAPERS[name](batch, logp)
+    (gradient,) = torch.autograd.grad(loss, logp, allow_unused=True) if loss.requires_grad else (None,)
+    found = learnt(batch, row_equation(name))
+    torch.testing.assert_close(found[0], loss.detach())
+    torch.testing.assert_close(found[1], torch.zeros_like(logp) if gradient is None else gradient)
+
+
+FORMULAS = {
+    "remax": "loss = mean_i( Σₜ [ −Â · log π ] )",
+    "rlep": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
+    "luffy": "loss = mean_i( Σₜ [ −w Â · 1[policy] + 1 Ω₁ · 1[demonstrations] + 0.001 Ω₂ ] ) / L",
+    "srft": "loss = Σ [ −s log π · 1[policy] + 0.5 Ω₁ · 1[demonstrations] + 1 Ω₂ · 1[demonstrations] ] / Σ n",
+    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) · 1[policy] + 1 Ω · 1[demonstrations] ] ) / L",
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_algorithm_composes_its_formula(name: str) -> None:
+    assert formula(slots_of(algorithms.ALGORITHMS[name], REGISTRY)) == FORMULAS[name]
+
+
+# ------------------------------------------------------------------ identities
+
+
+def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
+    """A term per token, and its gradient."""
+    logp = batch.logp.clone().requires_grad_()
+    hook = "rlm_policy_losses" if function in policy_losses.rlm_policy_losses().values() else "rlm_penalties"
+    value = part(hook, function, **knobs)(replace(batch, logp=logp))
+    return value.detach(), torch.autograd.grad(value.sum(), logp)[0]
+
+
+@quick
+@given(batches())
+def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
+    weight = batch.logp.exp()
+    for dft, sft in zip(term(batch, penalties.nll, weighted_by="probability"), term(batch, penalties.nll), strict=True):
+        torch.testing.assert_close(dft, weight * sft)
+
+
+@quick
+@given(batches())
+def test_sft_is_reinforce_with_an_advantage_of_one(batch: Batch) -> None:
+    ones = replace(batch, advantages=torch.ones_like(batch.advantages))
+    torch.testing.assert_close(term(ones, policy_losses.reinforce), term(batch, penalties.nll))
+
+
+@quick
+@given(batches())
+def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(batch: Batch) -> None:
+    """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 are DFT (arXiv 2508.05629 read backwards)."""
+    ones = replace(batch, advantages=torch.ones_like(batch.advantages))
+    found = term(ones, penalties.policy_shaping, gamma=None)[1]
+    torch.testing.assert_close(found, term(batch, penalties.nll, weighted_by="probability")[1])
+
+
+@quick
+@given(batches(), st.floats(0.01, 10.0))
+def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
+    p = batch.logp.exp()
+    value, gradient = term(batch, penalties.policy_shaping, gamma=gamma)
+    torch.testing.assert_close(value, -p / (p + gamma) * batch.advantages)
+    torch.testing.assert_close(gradient, -gamma * p / (p + gamma) ** 2 * batch.advantages)
+
+
+@quick
+@given(batches())
+def test_vapo_rewards_correct_completions_only(batch: Batch) -> None:
+    value, gradient = term(batch, penalties.nll, threshold=0.5)
+    right = (batch.rewards >= 0.5).unsqueeze(1)
+    torch.testing.assert_close(value, -batch.logp * right)
+    torch.testing.assert_close(gradient, -torch.ones_like(batch.logp) * right)
+
+
+@quick
+@given(batches())
+def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
+    """Σ over l ≥ t of the token rewards, less the greedy row's."""
+    dense = batch.loss.where(batch.mask, 0.0)
+    found = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
+    for i in range(len(batch.group)):
+        greedy, group = of_group(batch, i, "greedy"), of_group(batch, i)
+        compared = greedy and i not in greedy and len(set(batch.rewards[group].tolist())) > 1
+        for t in range(batch.mask.shape[1]):
+            expected = (dense[i, t:].sum() - batch.rewards[greedy].mean()).item() if compared else 0.0
+            assert found[i, t].item() == pytest.approx(expected if batch.mask[i, t] else 0.0)
+
+
+def test_missing_greedy_completion_is_an_error() -> None:
+    row = torch.ones(1)
+    with pytest.raises(RecipeError, match="no source of rows is called 'gredy'") as error:
+        advantages.greedy_baseline(row, row[None], row.long(), row[None].bool(), {"greedy": row > 0}, source="gredy")
+    assert "did you mean 'greedy'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "knobs", "kept"),
+    [
+        ([0.0, 0.0, 1.0], {}, [False, False, True]),
+        ([0.0, 1.0, 1.0], {}, [True, True, False]),
+        ([0.0, 1.0, 1.0], {"at_most": 1}, [False, False, True]),
+        ([0.0, 0.5, 0.0], {"threshold": 0.5}, [True, True, False]),
+        ([9.0, 9.0, 9.0], {"reward": "accuracy"}, [False, False, True]),
+    ],
+)
+def test_the_gate(rewards: list[float], knobs: dict[str, Any], kept: list[bool]) -> None:
+    shown = {"demonstrations": torch.tensor([False, False, True])}
+    named = {"accuracy": torch.tensor([0.0, math.nan, 1.0])}
+    found = filters.gate(torch.tensor(rewards), named, torch.zeros(3).long(), shown, **knobs)
+    assert found.tolist() == kept
+
+
+def test_the_gate_opens_where_there_is_no_demonstration() -> None:
+    none = {"demonstrations": torch.tensor([False, False])}
+    assert filters.gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
+
+
+def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
+    class Enough(Exception):
+        pass
+
+    def arguments(stage: Any, **machine: Any) -> None:
+        raise Enough(machine)
+
+    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
+    for engine, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
+        with pytest.raises(Enough) as stopped:
+            engine()(Stage("01-x", {}, engine(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]
+        assert stopped.value.args[0] == settled
+    assert "loss_type" in DFT.refused

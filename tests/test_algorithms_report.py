@@ -1,0 +1,214 @@
+"""`rlm algorithms`, `rlm diff` and the equation of `rlm explain`: every row, true and readable."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
+from rlm_plugins.cli import algorithm_table as table
+from rlm_plugins.cli import app, diff, explain_parts
+from rlm_plugins.cli import explain_report as telling
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.cli.text_layout import fitted
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+
+REGISTRY = Registry()
+ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]
+NAMES = REGISTRY.names("rlm_algorithms")
+ENTRIES = table.table(REGISTRY)
+every_row = pytest.mark.parametrize("part", ROWS, ids=lambda part: part.full_name)
+
+
+def told(*arguments: str, width: int = 120) -> str:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": str(width)})
+    assert result.exit_code == 0, result.output
+    return str(result.stdout)
+
+
+def words(text: str) -> str:
+    """Text without its line breaks, and without what wraps names at underscores."""
+    return re.sub(r"(?<=_) (?=\w)", "", " ".join(text.split()))
+
+
+# ---- where a row stands
+
+
+@every_row
+def test_file_of_an_algorithm_is_where_it_is_defined(part: Part) -> None:
+    lines = Path(part.file).read_text().splitlines()
+    assert re.search(r"\b(Algorithm|replace|convention|variant)\(", lines[part.target.line - 1])
+
+
+@every_row
+def test_names_are_those_of_slots_that_are_filled(part: Part) -> None:
+    """By the slot, or by a part of a slot that has several."""
+    filled = {key: spec for key, spec in part.target.slots().items() if spec}
+    several = {
+        one if isinstance(one, str) else one["name"]
+        for spec in filled.values()
+        if isinstance(spec, tuple)
+        for one in spec
+    }
+    assert set(part.target.names) <= {*filled, *several}
+
+
+@every_row
+def test_every_family_is_known(part: Part) -> None:
+    assert part.target.family in FAMILIES
+
+
+# ---- rlm algorithms
+
+
+@pytest.mark.parametrize("width", [100, 120])
+def test_the_table_fits(width: int) -> None:
+    assert max(map(len, told("algorithms", width=width).splitlines())) <= width
+
+
+def test_table_lists_every_algorithm_with_parts_and_knobs() -> None:
+    text = words(table.render(ENTRIES, 1000))
+    assert [entry["name"] for entry in ENTRIES] == sorted(NAMES, key=[e["name"] for e in ENTRIES].index)
+    for entry in ENTRIES:
+        row, _, library = entry["name"].partition("@")
+        assert f"{row} " in text
+        assert not library or f"@{library}" in text.partition(f"{row} ")[2]
+    cells = {entry["name"]: " ".join(table._cells(entry)) for entry in ENTRIES}
+    for part in ROWS:
+        for spec in part.target.slots().values():
+            for one in spec if isinstance(spec, list | tuple) else [spec]:
+                for value in {"name": one}.values() if isinstance(one, str) else (one or {}).values():
+                    shown = f"{value:g}" if type(value) in (int, float) else json.dumps(value).strip('"')
+                    assert shown in cells[part.name], (part.name, value)
+
+
+def test_families_come_in_the_order_of_the_survey() -> None:
+    families = list(dict.fromkeys(entry["family"] for entry in ENTRIES))
+    assert families == [family for family in FAMILIES if family in families]
+    assert told("algorithms").index(families[0]) < told("algorithms").index(families[-1])
+
+
+def test_conventions_are_listed_below_their_algorithm() -> None:
+    shown, conventions = table.folded(ENTRIES)
+    assert not [entry["name"] for entry in shown if "@" in entry["name"]]
+    assert conventions["dapo"] == ["@trl", "@verl", "@skyrl"]
+    orphan = [{**ENTRIES[0], "name": "mine@lab"}]
+    assert table.folded(orphan) == (orphan, {"mine@lab": []})
+
+
+def test_sources_and_years() -> None:
+    of = {entry["name"]: (table.reference(entry["source"]), entry["year"]) for entry in ENTRIES}
+    assert of["grpo"] == ("2402.03300", 2024)
+    assert of["reinforce"] == ("Williams 1992", 1992)
+    assert of["flash_rl"] == ("Yao et al. 2025", 2025)
+    assert of["sft"][1] is None
+    assert "Williams 1992 · 1992" not in told("algorithms")
+
+
+def test_slots_without_a_column_are_extras() -> None:
+    """Slots that a later version adds are shown too."""
+    entry = {
+        **ENTRIES[0],
+        "slots": {**dict.fromkeys(SLOTS), "filters": [{"name": "keep_k", "k": 4}], "shapers": ["a", "b"]},
+    }
+    assert table._cells(entry)[-1].split("\n") == ["r′ a", "r′ b", "filter keep_k k=4", f"trainer {entry['trainer']}"]
+
+
+def test_the_table_as_data() -> None:
+    found = json.loads(told("algorithms", "--json"))
+    assert [row["name"] for row in found] == [entry["name"] for entry in ENTRIES]
+    assert set(found[0]) == {"name", "full_name", "family", "about", "source", "year", "trainer", "slots"}
+
+
+def test_cells_are_wrapped_and_columns_aligned() -> None:
+    lines = "\n".join(fitted([("a", "one two three", "x"), ("bb", "long_word", "y")], 12)).split("\n")
+    assert lines == ["a   one  x", "    two", "    three", "bb  long_  y", "    word"] or max(map(len, lines)) <= 12
+
+
+# ---- rlm explain
+
+
+@every_row
+def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
+    entry = explain_parts.part_entry(part, REGISTRY)
+    slots = slots_of(part.target, REGISTRY)
+    bound = [p for spec in slots.values() for p in (spec if isinstance(spec, list) else [spec]) if p is not None]
+    assert sorted(s["full_name"] for s in entry["symbols"]) == sorted(p.part.full_name for p in bound)
+    text = " ".join(telling.render(entry).split())
+    for symbol in entry["symbols"]:
+        source = Path(symbol["file"]).read_text().splitlines()[symbol["line"] - 1 :]
+        assert any(symbol["name"] in line or line.startswith("class ") for line in source[:3])
+        assert symbol["call"] in text
+        assert symbol["formula"]
+        assert not re.search(r"ε_high|ε_low|(?<!\w)ε(?!\w)", symbol["formula"]), "every ε has its value"
+    for name in part.target.names.values():
+        assert f"in the source: {name}" in text
+
+
+# ---- rlm diff
+
+
+def test_grpo_and_dapo() -> None:
+    found = diff.diff("grpo", "dapo", REGISTRY)
+    changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
+    assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
+    assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_completions=excluded)", "token_mean")
+    assert changes[("filters", "nonzero_std", None)] == (None, "nonzero_std(refill=10, reward=accuracy)")
+    assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
+    assert {one["key"] for one in found["same"]} == {"importance", "advantage"}
+    text = told("diff", "grpo", "dapo", width=100)
+    assert max(map(len, text.split("unchanged")[0].splitlines()[4:])) <= 100
+    assert "null (0.2)" in text
+    assert json.loads(told("diff", "grpo", "dapo", "--json"))["changes"][0]["symbol"] == "1/Z"
+
+
+@every_row
+def test_diff_is_empty_only_with_itself(part: Part) -> None:
+    name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
+    found = diff.diff(name, name, REGISTRY)
+    assert not found["changes"]
+    assert "nothing" in diff.render(found, 120)
+    forth, back = diff.diff("grpo", name, REGISTRY), diff.diff(name, "grpo", REGISTRY)
+    assert len(forth["changes"]) == len(back["changes"])
+    if name != "grpo":
+        assert forth["changes"] or part.target.trainer != "grpo"
+
+
+def test_diff_is_symmetric() -> None:
+    forth, back = diff.diff("gppo", "ce_gppo", REGISTRY), diff.diff("ce_gppo", "gppo", REGISTRY)
+    there = {change["knob"]: (change["before"], change["after"]) for change in forth["changes"]}
+    assert there == {"beta_low": (1.0, 0.75), "epsilon_high": (0.28, "null (0.2)")}
+    assert {change["knob"]: (change["after"], change["before"]) for change in back["changes"]} == there
+
+
+def test_a_list_with_a_part_twice() -> None:
+    def row(*penalties: Any) -> Algorithm:
+        return Algorithm(about="", source="", advantage="leave_one_out", policy_loss="unclipped", penalties=penalties)
+
+    registry = Registry()
+    one, two = {"name": "kl", "beta": 0.1}, {"name": "kl", "estimator": "k2", "beta": 0.2}
+    registry.add(Part("rlm_algorithms", "a", "builtin", row(one, two)))
+    registry.add(Part("rlm_algorithms", "b", "builtin", row(one, {**two, "beta": 0.3})))
+    (change,) = diff.diff("a", "b", registry)["changes"]
+    assert (change["symbol"], change["knob"], change["before"], change["after"]) == ("Ω", "beta", 0.2, 0.3)
+
+
+def test_another_trainer_is_a_change() -> None:
+    assert re.search(r"trainer +sft +grpo", told("diff", "sft", "grpo"))
+
+
+def test_an_unknown_algorithm() -> None:
+    result = CliRunner().invoke(app, ["diff", "grpo", "dapoo"])
+    assert result.exit_code == 2
+    assert "did you mean 'dapo'" in result.stderr
+
+
+def test_every_slot_has_a_symbol() -> None:
+    assert {hook.key for hook in HOOKS.values()} >= set(SLOTS)

@@ -1,0 +1,146 @@
+"""A second model on the policy's base: what it says, how it learns, and that nobody else notices."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from fixtures_critic import LORA
+from peft import LoraConfig, get_peft_model
+
+from rlm_plugins import distributed as processes
+from rlm_plugins.errors import RlmError
+from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+
+PROMPTS, COMPLETIONS = [[5, 6], [7], [5, 6, 7]], [[8, 9, 1], [1], [4, 1]]
+LENGTHS = torch.tensor([3, 1, 2])
+
+
+def policy(**changes: Any) -> Any:
+    """In training, with dropout, and moved away from its base."""
+    config = {**LORA, "task_type": "CAUSAL_LM", "lora_dropout": 0.5, **changes}
+    made = get_peft_model(tiny.model(), LoraConfig(**config)).train()
+    for name, x in made.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.constant_(x, 0.02)
+    return made
+
+
+def reader(model: Any) -> Any:
+    """Row by row, without padding: the plainest way."""
+
+    def read(prompts: Any, completions: Any) -> torch.Tensor:
+        rows = []
+        for prompt, completion in zip(prompts, completions, strict=True):
+            logits = model(input_ids=torch.tensor([[*prompt, *completion]])).logits[0]
+            logp = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+            rows.append(logp.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1))
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+    return read
+
+
+def bernoulli(logp: torch.Tensor, rows: list[int]) -> torch.Tensor:
+    """Anything that has a gradient, and differs between rows."""
+    return ((logp.sum(1) - torch.tensor(rows)) ** 2).sum()
+
+
+def test_new_auxiliary_model_equals_the_base() -> None:
+    host = policy()
+    chance = torch.get_rng_state()
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2, batch_size=2)
+    assert torch.equal(torch.get_rng_state(), chance), "the run's own random numbers"
+    found = made.logp(reader(host), PROMPTS, COMPLETIONS, 4)
+    with host.disable_adapter(), torch.no_grad():
+        base = reader(host)(PROMPTS, COMPLETIONS)
+    there = torch.arange(4) < LENGTHS.unsqueeze(1)
+    assert torch.equal(found[:, :3].where(there[:, :3], 0.0), base.where(there[:, :3], 0.0))
+    assert not found[~there].any()
+    assert not found.requires_grad
+
+
+def test_it_learns_as_a_model_of_its_own_would() -> None:
+    """Two steps of AdamW on everything at once, clipped, on a policy whose own adapter is the second one's."""
+    host = policy()
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
+    alone = get_peft_model(tiny.model(), LoraConfig(**LORA, task_type="CAUSAL_LM"))
+    mine = {made._adapter.file_key(name): x for name, x in made._adapter.weights().items()}
+    theirs = {name.replace(".default.", "."): x for name, x in alone.named_parameters() if x.requires_grad}
+    for name, x in theirs.items():
+        x.data.copy_(mine[name])
+    optimizer = torch.optim.AdamW(theirs.values(), lr=1e-2, weight_decay=0.0)
+    before = {name: x.detach().clone() for name, x in host.named_parameters()}
+    for step in range(2):
+        norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, step)
+        there = torch.arange(3) < LENGTHS.unsqueeze(1)
+        bernoulli(reader(alone)(PROMPTS, COMPLETIONS).where(there, 0.0), [0, 1, 2]).backward()
+        assert norm == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs.values(), 0.5).item(), rel=1e-4)
+        optimizer.step()
+        optimizer.zero_grad()
+        for name, x in theirs.items():
+            torch.testing.assert_close(mine[name], x, rtol=1e-3, atol=1e-5)
+    moved = {name for name, x in host.named_parameters() if not torch.equal(x, before[name])}
+    assert moved
+    assert all(".second0." in name for name in moved)
+    assert not [name for name, x in host.named_parameters() if x.grad is not None]
+    assert host.training
+    assert {name for name, x in host.named_parameters() if x.requires_grad} == {
+        name for name in before if ".default." in name
+    }
+
+
+def test_it_goes_on_where_it_was() -> None:
+    host, other = policy(), policy()
+    made = AuxiliaryLM(host, "second", learning_rate=1e-2)
+    made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+    state = copy.deepcopy(made.state_dict())
+    AuxiliaryLM(other, "second", learning_rate=1e-2)  # who comes second has another name, and the same state
+    again = AuxiliaryLM(other, "second", learning_rate=1e-2, seed=7)
+    again.load_state_dict(state)
+    for model, on in ((made, host), (again, other)):
+        model.train_step(reader(on), PROMPTS, COMPLETIONS, 3, bernoulli, 1)
+    expected, found = (model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((made, host), (again, other)))
+    assert torch.equal(found, expected)
+    assert list(host.peft_config) == ["default"], "PEFT saves none of it"
+    with pytest.raises(RlmError, match="does not fit this base"):
+        AuxiliaryLM(policy(r=2), "second", learning_rate=1e-2).load_state_dict(state)
+    with pytest.raises(RlmError, match="no optimizer state of the second"):
+        again.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
+
+
+def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean over processes of what each has, one of them without a row."""
+    host = policy()
+    made = AuxiliaryLM(host, "second", learning_rate=0.0, max_grad_norm=0.0)
+    norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+
+    class State:
+        num_processes, process_index = 4, 0
+
+    found: list[torch.Tensor] = []
+    for State.process_index in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(processes, "processes", lambda: State)
+            patch.setattr("rlm_plugins.models.auxiliary_lm.processes", lambda: State)
+            made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(made, found), 0)
+    total = torch.stack(found).mean(0)
+    assert total.norm().item() == pytest.approx(norm, rel=1e-5)
+
+
+def _remembers(made: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
+    made._optimizer._average_gradients = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
+    return bernoulli
+
+
+def test_weights_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm_plugins.models.auxiliary_lm._sharding", lambda: "FSDP")
+    with pytest.raises(RlmError, match="cannot be trained with FSDP"):
+        AuxiliaryLM(policy(), "second", learning_rate=1.0)
+
+
+def test_without_a_frozen_base_there_is_nothing_to_stand_on() -> None:
+    with pytest.raises(RlmError, match="frozen base"):
+        AuxiliaryLM(tiny.model(), "second", learning_rate=1.0)

@@ -1,0 +1,245 @@
+"""Rollout sources: who writes which row, and what a source may answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.group_layout import check_whole_groups, labels, owners
+
+
+class Trainer:
+    """Reads prompts as their letters and writes their length, as an `EquationTrainer` would."""
+
+    tokenizer = "the tokenizer"
+    max_completion_length = 4
+    state = SimpleNamespace(global_step=7)
+    args = SimpleNamespace(seed=3)
+    model = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(num_embeddings=200))
+
+    def prompt_ids(self, prompts: list[str]) -> list[list[int]]:
+        return [[ord(letter) for letter in prompt] for prompt in prompts]
+
+    def write(self, prompts: list[str]) -> tuple[list[list[int]], list[list[float]] | None]:
+        return [[len(prompt)] for prompt in prompts], None
+
+
+def source(target: Any, **beside: Any) -> Bound:
+    return Bound(Part("rlm_rollouts", target.__name__, "guest", target), {}, target, beside=beside)
+
+
+def answers(result: Any) -> Bound:
+    def it(prompts: Any) -> Any:
+        return result
+
+    return source(it)
+
+
+def names(inputs: Any, step: int, seed: int) -> dict[str, Any]:
+    """Writes the problem's name; leaves the problem `b` to the policy."""
+    ids = [None if row["name"] == "b" else [ord(row["name"])] for row in inputs]
+    return {"completion_ids": ids, "mask": [[False]] * len(inputs), "when": [step * 10 + seed] * len(inputs)}
+
+
+def places(source_index: list[int]) -> dict[str, Any]:
+    """Writes which of its rows in the group it is."""
+    return {"completion_ids": [[number] for number in source_index]}
+
+
+PROMPTS = ["x", "x", "x", "yy", "yy", "yy"]
+INPUTS = [{"name": name} for name in "aaabbb"]
+
+
+def test_source_gets_the_last_completions_of_a_group() -> None:
+    rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
+    assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the last row of b was left open
+    assert rows.source == [0, 0, 1, 0, 0, 0]
+    assert rows.mask == [None, None, [False], None, None, None]
+    assert rows.columns == {"when": [None, None, 73, None, None, None]}
+    assert rows.prompt_ids == [[120]] * 3 + [[121, 121]] * 3
+
+
+def test_missing_source_column_keeps_the_data_set_value() -> None:
+    inputs = [{"name": "a", "when": 5}] * 3
+    rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS[:3], inputs, 0, Trainer())
+    assert rows.columns == {"when": [5, 5, 73]}
+
+
+def test_group_split_over_processes_keeps_its_sources() -> None:
+    writers = RolloutCollector([source(places, num_completions=2)], 3)
+    whole = writers(PROMPTS, INPUTS, 0, Trainer())
+    assert whole.completion_ids == [[1], [0], [1], [2], [0], [1]]
+    for first in range(6):
+        part = writers(PROMPTS[first:], INPUTS[first:], first, Trainer())
+        assert part.source == whole.source[first:]
+        assert part.completion_ids == whole.completion_ids[first:]
+
+
+def test_every_process_calls_every_source() -> None:
+    """What a source does with all processes together must not wait for one that has none of its rows."""
+    asked = []
+
+    def it(prompts: Any) -> Any:
+        asked.append(len(prompts))
+        return {"completion_ids": [[5]] * len(prompts)}
+
+    writers = RolloutCollector([source(it, num_completions=1)], 3)
+    writers(PROMPTS[:2], INPUTS[:2], 0, Trainer())
+    writers(PROMPTS[2:4], INPUTS[2:4], 2, Trainer())
+    assert asked == [0, 1]
+
+
+def test_sources_share_a_group_from_its_end() -> None:
+    def other(prompts: Any) -> Any:
+        return {}
+
+    assert owners([source(names, num_completions=2), source(other, num_completions=1)], 5) == [0, 0, 2, 1, 1]
+    assert owners([source(names)], 3) == [1, 1, 1]
+    assert owners([source(names), source(other, num_completions=1)], 3) == [1, 1, 2]  # what is left, wherever it stands
+    assert labels([source(names, **{"as": "mine"}), source(other)]) == ["policy", "mine", "other"]
+
+
+def test_a_source_called_policy_is_the_policy() -> None:
+    def policy(prompts: Any) -> Any:
+        return {"completion_ids": [None] * len(prompts)}
+
+    writers = RolloutCollector([source(policy), source(names, num_completions=1)], 3)
+    assert writers.labels == ["policy", "names"]
+    assert writers(PROMPTS[:3], INPUTS[:3], 0, Trainer()).source == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((2, 2), r"source 2 .names. requires 2 completions of a group, 1 are free"),
+        ((3, None), r"source 2 .names. requires all completions that are left, 0 are free"),
+        ((None, None), "sources 1 and 2 both take all completions that are left"),
+    ],
+)
+def test_sources_must_fit_into_a_group(rows: tuple[int | None, int | None], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        owners([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
+
+
+def test_duplicate_labels_are_rejected() -> None:
+    with pytest.raises(RecipeError, match="two sources have the label 'names'"):
+        labels([source(names), source(names)])
+
+
+def test_a_source_that_needs_whole_groups() -> None:
+    class Whole:
+        whole_groups = True
+        __name__ = "whole"
+
+    for sources, share in (([source(Whole())], 8), ([source(names)], 6)):
+        check_whole_groups(sources, 4, share)
+    with pytest.raises(RecipeError, match="requires whole groups on every process, got 6 completions in groups of 4"):
+        check_whole_groups([source(Whole())], 4, 6)
+
+
+def test_long_completions_are_truncated() -> None:
+    long = {"completion_ids": [[1, 2, 3, 4, 5, 6]], "mask": [[True] * 6], "logprobs": [[0.0] * 6]}
+    rows = RolloutCollector([answers(long)], 1)(["a"], [{}], 0, Trainer())
+    assert (rows.completion_ids, rows.mask, rows.logprobs) == ([[1, 2, 3, 4]], [[True] * 4], [[0.0] * 4])
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ({"logprobs": [[0.0], [0.0]]}, "returned 2 logprobs"),
+        ({"completion_ids": [[3]]}, "returned 1 completion_ids"),
+        ({"completion_ids": [[3], [4]], "tries": [1]}, "returned 2 completion_ids, 1 tries"),
+        ([1, 2], "returned list"),
+        (None, "returned NoneType"),
+        (
+            {"completion_ids": [[3], [4]], "mask": [[True], [True, False]]},
+            "a mask of 2 entries for a completion of 1 tokens",
+        ),
+    ],
+)
+def test_invalid_outputs_are_rejected(result: Any, found: str) -> None:
+    with pytest.raises(PartError, match="guest/it") as error:
+        RolloutCollector([answers(result)], 2)(["a", "b"], [{}, {}], 0, Trainer())
+    assert found in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("abc", "the completion 'abc'.*token ids from 0 to 199"),
+        ([1.5], r"the completion \[1.5\]"),
+        (7, "the completion 7"),
+        ([3, 200], "the token id 200.*from 0 to 199"),
+        ([-1], "the token id -1"),
+    ],
+)
+def test_invalid_token_ids_are_rejected(row: Any, words: str) -> None:
+    with pytest.raises(PartError, match="(?s)it.*" + words):
+        RolloutCollector([answers({"completion_ids": [row]})], 1)(["x"], [{}], 0, Trainer())
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: completion 0, token 1.*finite numbers"),
+        ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: completion 0, token 1"),
+        ({"logprobs": [["a", 0.0]]}, "returned 'a' in its logprobs"),
+        ({"mask": [[True, 2]]}, "returned 2 in its mask: completion 0, token 1.*True or False"),
+        ({"mask": [torch.tensor([0.5, 1.0])]}, "returned 0.5 in its mask: completion 0, token 0"),
+        ({"mask": [[None, True]]}, "returned None in its mask"),
+        ({"mask": [True]}, "returned a mask of type bool for a completion of 2 tokens"),
+    ],
+)
+def test_invalid_per_token_values_are_rejected(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(PartError, match="(?s)guest/it.*" + words):
+        RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+
+
+def test_valid_per_token_values_are_accepted() -> None:
+    said = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
+    rows = RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+    assert (rows.logprobs, rows.mask) == ([[None, -1.5]], [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "words"),
+    [
+        ([[1]], "called `generate` with 1 prefixes for 2 prompts"),
+        ([[1], ["a"]], r"called `generate` with the prefix 1, \['a'\].*a list of token ids from 0 to 199"),
+        ([[1], [2.5]], r"the prefix 1, \[2.5\]"),
+        ([None, [2]], "the prefix 0, None"),
+        ([[1], [3, 200]], r"the prefix 1, \[3, 200\] with the token id 200.*from 0 to 199"),
+    ],
+)
+def test_invalid_prefixes_are_rejected(prefixes: Any, words: str) -> None:
+    def forks(prompts: Any, generate: Any) -> dict[str, Any]:
+        return {"completion_ids": generate(prompts, prefixes=prefixes)}
+
+    with pytest.raises(PartError, match="(?s)guest/forks.*" + words):
+        RolloutCollector([source(forks)], 2)(["x", "x"], [{}, {}], 0, Trainer())
+
+
+def test_a_share_is_that_of_the_recipe() -> None:
+    writers = RolloutCollector([source(names, num_completions=1), source(places, num_completions=2)], 4)
+    assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
+
+
+def test_columns_that_are_no_lists() -> None:
+    with pytest.raises(PartError, match="returned dict"):
+        RolloutCollector([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
+
+
+def test_completion_may_be_a_tensor() -> None:
+    rows = RolloutCollector([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
+    assert rows.completion_ids == [[3, 4]]
+
+
+def test_label_policy_is_reserved() -> None:
+    with pytest.raises(RecipeError, match="'names' cannot have the label 'policy'"):
+        labels([source(names, **{"as": "policy"})])

@@ -1,0 +1,266 @@
+"""Products by either library are the same, and each is made by the one that is quicker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fixtures_models
+import peft
+import pytest
+import torch
+from test_fast_generate import config, prompts, same
+from torch.nn.functional import linear
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels import fused_lora as lora
+from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear, packing_pays
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
+
+
+@pytest.fixture(params=["usual", "oneDNN"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which one makes every product."""
+    if request.param == "oneDNN":
+        for name in ("MIN_TOKENS", "MIN_PRODUCTS", "MIN_WEIGHT"):
+            monkeypatch.setattr(products, name, 0)
+    else:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    return str(request.param)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+# ------------------------------------------------------------------ one product
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 3, 70])
+def test_product_equals_float64(library: str, rows: int, bias: bool) -> None:
+    x, weight, b = drawn(rows, 48), drawn(40, 48), drawn(40) if bias else None
+    truth = linear(x.double(), weight.double(), None if b is None else b.double()).float()
+    turned = weight.T.contiguous().T
+    for found in (
+        fast_linear(x, weight, b),
+        fast_linear(x, turned, b),
+        PackedLinear(weight, b)(x),
+        PackedLinear(turned, b)(x),
+    ):
+        torch.testing.assert_close(found, truth, rtol=1e-5, atol=1e-5)
+    for odd in (drawn(rows, 96)[:, ::2], drawn(48, rows).T, drawn(48).expand(rows, 48)):
+        torch.testing.assert_close(fast_linear(odd, weight, b), linear(odd, weight, b), rtol=1e-5, atol=1e-5)
+    x = x.view(1, rows, 48)
+    torch.testing.assert_close(PackedLinear(weight, b)(x), truth[None], rtol=1e-5, atol=1e-5)
+
+
+def test_faster_library_is_chosen() -> None:
+    large = torch.empty(2**9, 2**8)
+    assert packing_pays(large)
+    assert packing_pays(large.to("meta")) != torch.accelerator.is_available()
+    assert not packing_pays(large[:-1]), "small"
+    assert not packing_pays(large.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not packing_pays(large)
+
+
+def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
+    assert not torch.equal(fast_linear(x, weight), linear(x, weight)), "the order of the sum is another"
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert torch.equal(fast_linear(x, weight), linear(x, weight))
+    assert torch.equal(PackedLinear(weight, None)(x), linear(x, weight))
+    monkeypatch.undo()
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert torch.equal(fast_linear(x, weight), linear(x, weight)), "who turned it off"
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_the_samples_are_those_of_transformers(family: str, library: str) -> None:
+    """With adapters that are added, and with them off, where bases are laid out as they are."""
+    model = fixtures_models.adapted(fixtures_models.model(family)).eval()
+    same(model, prompts(7, 4, 2, times=3), config())
+    with model.disable_adapter():
+        same(model, prompts(7, 4, times=2), config())
+
+
+# ------------------------------------------------------------------ a LoRA layer
+
+
+def pair(family: str, **said: Any) -> tuple[Any, Any]:
+    """A model with an adapter, and the same fused."""
+    usual, fused = (fixtures_models.adapted(fixtures_models.model(family), **said) for _ in range(2))
+    lora.fuse_lora(fused)
+    return usual, fused
+
+
+def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a forward pass came to our product."""
+    calls = []
+    forward = lora._Fused.forward
+
+    def counted(*given: Any) -> torch.Tensor:
+        calls.append(given)
+        return forward(*given)
+
+    monkeypatch.setattr(lora._Fused, "forward", counted)
+    model(ids)
+    monkeypatch.undo()
+    return bool(calls)
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_a_fused_layer_gives_the_gradients_of_the_modules(family: str, library: str) -> None:
+    """Held to PEFT's own layers in double precision; those in float32 are as far away."""
+    ids = prompts(12, 12, 12)["input_ids"]
+    usual, fused = pair(family, r=4, lora_alpha=12)
+    exact = pair(family, r=4, lora_alpha=12)[0].double()
+    found = []
+    for model in (exact, usual, fused):
+        logits = model(ids).logits
+        weight = drawn(*logits.shape).to(logits.dtype)
+        found.append((logits.detach().double(), fixtures_models.gradient(model, (logits * weight).sum()).double()))
+    for should, by_modules, by_us in zip(*found, strict=True):
+        assert (by_modules - should).norm() <= 5e-6 * should.norm()
+        assert (by_us - should).norm() <= 5e-6 * should.norm()
+
+
+def test_a_fused_layer_keeps_no_more_for_the_backward_pass() -> None:
+    sizes = []
+    for model in pair("Qwen3"):
+        kept: dict[int, torch.UntypedStorage] = {}
+
+        def keep(x: torch.Tensor, kept: dict[int, torch.UntypedStorage] = kept) -> torch.Tensor:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            model(prompts(12, 12)["input_ids"])
+        own = {x.untyped_storage().data_ptr() for x in model.parameters()}
+        sizes.append(sum(storage.nbytes() for place, storage in kept.items() if place not in own))
+    assert sizes[0] == sizes[1] > 0
+
+
+def test_its_base_alone_is_read_where_the_adapter_is_off(library: str) -> None:
+    usual, fused = pair("Qwen2")
+    ids = prompts(9)["input_ids"]
+    with torch.no_grad(), usual.disable_adapter(), fused.disable_adapter():
+        torch.testing.assert_close(fused(ids).logits, usual(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+OTHERS: dict[str, Any] = {
+    "dropout": lambda: pair("Llama", lora_dropout=0.5)[1].train(),
+    "dora": lambda: pair("Llama", use_dora=True)[1],
+    "merged": lambda: merged_in(pair("Llama")[1]),
+    "a trained base": lambda: pair("Llama")[1].requires_grad_(True),
+    "trained biases": lambda: pair("Qwen2", bias="all", target_modules=["q_proj", "v_proj"])[1],
+    "half": lambda: pair("Llama")[1].to(torch.bfloat16),
+    "two at once": lambda: two(pair("Llama")[0]),
+    "a watched lora_A": lambda: watched(pair("Llama")[1], "lora_A"),
+    "a watched lora_B": lambda: watched(pair("Llama")[1], "lora_B"),
+    "a watched dropout": lambda: watched(pair("Llama")[1], "lora_dropout"),
+}
+
+
+def watched(model: Any, part: str) -> Any:
+    """Somebody doubles what a part of each layer gives."""
+    for layer in model.modules():
+        if type(layer) is lora.FusedLinear:
+            getattr(layer, part)["default"].register_forward_hook(lambda *given: given[-1] * 2)
+    return model
+
+
+def merged_in(model: Any) -> Any:
+    model.merge_adapter()
+    return model
+
+
+def two(model: Any) -> Any:
+    model.add_adapter("second", model.peft_config["default"])
+    model.base_model.set_adapter(["default", "second"])
+    lora.fuse_lora(model)
+    return model
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_modified_layers_are_left_to_peft(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = make(), prompts(5)["input_ids"]
+    torch.manual_seed(0)
+    found = model(ids).logits
+    assert not is_fused(model, ids, monkeypatch)
+    lora.fuse_lora(model, on=False)
+    torch.manual_seed(0)
+    assert torch.equal(model(ids).logits, found)
+
+
+def test_small_layers_are_left_to_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fused = pair("Llama")
+    ids = prompts(6)["input_ids"]
+    assert is_fused(fused, ids, monkeypatch)
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 6 * 48 * 32 + 1)
+    assert not is_fused(fused, ids, monkeypatch), "the largest of its layers has one product fewer"
+
+
+def test_plain_ones_are_fused_with_checkpointing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fused = pair("Llama")
+    ids = prompts(6)["input_ids"]
+    assert is_fused(fused, ids, monkeypatch)
+    straight = fixtures_models.gradient(fused, fused(ids).logits.square().sum())
+    fused.gradient_checkpointing_enable({"use_reentrant": False})
+    fused.enable_input_require_grads()
+    again = fixtures_models.gradient(fused.train(), fused(ids).logits.square().sum())
+    torch.testing.assert_close(again, straight, rtol=1e-5, atol=1e-6)
+
+
+def layers_of(*models: Any) -> list[Any]:
+    return [next(it for it in model.modules() if isinstance(it, peft.tuners.lora.layer.Linear)) for model in models]
+
+
+def test_gradient_hooks_of_the_base_are_called() -> None:
+    x, found = drawn(2, 3, 32).requires_grad_(), []
+    for layer in layers_of(*pair("Llama")):
+        layer.base_layer.register_full_backward_hook(lambda module, inside, outside: (inside[0] * 2,))
+        found.append(torch.autograd.grad(layer(x).square().sum(), x)[0])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 32), (4, 0, 32), (0, 32), (32,), (2, 3, 4, 32)])
+def test_any_batch_size_is_supported(shape: tuple[int, ...]) -> None:
+    usual, fused = (layer(drawn(*shape)) for layer in layers_of(*pair("Llama")))
+    torch.testing.assert_close(fused, usual, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_per_sequence_equals_that_of_the_modules() -> None:
+    found = []
+    for layer in layers_of(*pair("Llama")):
+        of_x = torch.func.grad(lambda x, layer=layer: layer(x).square().sum())
+        found.append(torch.func.vmap(of_x)(drawn(4, 32)))
+    torch.testing.assert_close(*found)
+
+
+def test_a_compiler_sees_one_graph() -> None:
+    (layer,) = layers_of(pair("Llama")[1])
+    found = torch.compile(layer, backend="eager", fullgraph=True)(x := drawn(4, 32))
+    torch.testing.assert_close(found, layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_derivative_is_refused_and_not_left_out() -> None:
+    (layer,) = layers_of(pair("Llama")[1])
+    x = drawn(4, 32).requires_grad_()
+    with pytest.raises(RlmError, match="fused_lora: false"):
+        torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+
+
+def test_it_is_saved_and_unloaded_as_ever(tmp_path: Any) -> None:
+    usual, fused = pair("Llama")
+    for name, model in (("usual", usual), ("fused", fused)):
+        model.save_pretrained(tmp_path / name)
+    written = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("usual", "fused")]
+    assert written[0] == written[1]
+    ids = prompts(5)["input_ids"]
+    torch.testing.assert_close(fused.merge_and_unload()(ids).logits, usual(ids).logits, rtol=1e-4, atol=1e-5)

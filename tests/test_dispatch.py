@@ -1,0 +1,117 @@
+"""What the machine says of parts that misbehave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fixtures_equations import equation, learning, part, scoring
+
+from rlm_plugins.builtin import advantages, filters
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.step import objective, score
+
+
+def complaint(hook: str, target: Any) -> str:
+    """What the machine says when it meets `target`; the part and its file are always named."""
+    bound, slot = part(hook, target), HOOKS[hook]
+    parts = equation(**{slot.key: [bound] if slot.many else bound})
+    run = objective if hook in ("rlm_policy_losses", "rlm_aggregators") else score
+    with pytest.raises(PartError) as caught:
+        run(learning() if run is objective else scoring([1.0, 2.0]), parts)
+    told = str(caught.value)
+    assert told.startswith(f"part 'test/{target.__name__}' ({hook}, ")
+    assert "test_dispatch.py): " in told
+    return told.split("test_dispatch.py): ")[1]
+
+
+def test_wrong_shapes_name_the_part_and_the_right_ones() -> None:
+    def short(rewards):
+        return rewards[:1]
+
+    def nothing(rewards):
+        return None
+
+    def pair(rewards):
+        return rewards, rewards
+
+    def table(loss):
+        return loss
+
+    def scalar(logp):
+        return logp.sum()
+
+    allowed = "\n  allowed: a tensor of shape "
+    assert complaint("rlm_advantages", short) == f"returned a tensor of shape (1,){allowed}(2,) or (2, 2)"
+    assert complaint("rlm_advantages", pair) == f"returned a tensor of shape (2,){allowed}(2, 2)"
+    assert complaint("rlm_filters", short) == f"returned a tensor of shape (1,){allowed}(2,)"
+    assert complaint("rlm_shapers", nothing) == f"returned NoneType{allowed}(2,) or (2, 2)"
+    assert complaint("rlm_shapers", pair) == f"returned tuple{allowed}(2,) or (2, 2)"
+    assert complaint("rlm_policy_losses", scalar) == f"returned a tensor of shape (){allowed}(2, 1) or (2, 3)"
+    assert complaint("rlm_aggregators", table) == f"returned a tensor of shape (2, 3){allowed}()"
+
+
+def test_non_finite_values_name_part_and_completion() -> None:
+    def log_of_nothing(rewards):
+        return (rewards - 1).log()
+
+    def impossible_returns(rewards, mask):
+        return rewards, torch.full(mask.shape, torch.nan)
+
+    told = "returned a number that is not finite for completion 0: "
+    assert complaint("rlm_shapers", log_of_nothing) == told + "-inf"
+    assert complaint("rlm_advantages", log_of_nothing) == told + "[-inf]"
+    assert complaint("rlm_advantages", impossible_returns) == told + "[nan, nan]"
+
+
+def test_a_part_that_raises_is_named() -> None:
+    def careless(rewards):
+        return {}["answer"]
+
+    assert complaint("rlm_shapers", careless) == "failed: KeyError: 'answer'"
+
+
+def test_a_part_that_calls_exit_cannot_end_a_run_quietly() -> None:
+    def leaving(rewards):
+        raise SystemExit(0)
+
+    assert complaint("rlm_shapers", leaving) == "failed: SystemExit: 0"
+
+
+def test_running_out_of_memory_is_not_the_parts_fault() -> None:
+    def large(rewards):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):  # accelerate looks for it, to try a smaller batch
+        score(scoring([1.0]), equation(advantage=part("rlm_advantages", large)))
+
+
+def test_error_of_a_part_keeps_its_message() -> None:
+    spread = part("rlm_filters", filters.nonzero_std, reward="acuracy")
+    batch = scoring([1.0, 2.0], named_rewards={"accuracy": torch.zeros(2)})
+    with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
+        score(batch, equation(filters=[spread]))
+
+
+def test_missing_data_name_the_part() -> None:
+    gae = equation(advantage=part("rlm_advantages", advantages.gae))
+    with pytest.raises(
+        PartError, match=r"part 'test/gae' .*: requires `values`, which this configuration does not provide"
+    ):
+        score(scoring([1.0, 2.0]), gae)
+
+
+def test_infinite_reward_names_reward_and_completion() -> None:
+    named = {"format": torch.zeros(2), "speed": torch.tensor([0.0, torch.inf])}
+    with pytest.raises(PartError, match=r"reward 'speed': the reward of completion 1 is inf"):
+        score(scoring([1.0, torch.inf], named_rewards=named), equation())
+
+
+def test_padding_of_a_result_is_ignored() -> None:
+    def junk_in_padding(mask):
+        return torch.ones(mask.shape).masked_fill(~mask, torch.nan)
+
+    found = score(scoring([1.0, 2.0], lengths=[2, 1]), equation(advantage=part("rlm_advantages", junk_in_padding)))
+    assert found.advantages.tolist() == [[1.0, 1.0], [1.0, 0.0]]

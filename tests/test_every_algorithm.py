@@ -1,0 +1,187 @@
+"""What holds for every row of the table, whole: from rewards to loss and gradient, whatever parts it is made of.
+
+A row is looked up in the registry, so a new one is held to all of this without a word here. Where a law does not hold
+for a row, the exception says why; one that no longer needs to be made fails. All rows and laws share their batches,
+which are drawn once, and what a row learns from each is reckoned once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from fixtures_equations import REGISTRY, learnt, part, row_of, scored, taught
+from hypothesis_cache import drawn
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import policy_losses
+from rlm_plugins.step import Equation, score
+from rlm_plugins.testing import batches
+from rlm_plugins.testing.batch_transforms import (
+    select_in_order,
+    widened,
+    with_empty_completion,
+    with_other_group_numbers,
+    with_other_padding,
+)
+
+TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
+ROWS = [p.name for p in TABLE if "@" not in p.name]
+"""(What other libraries make of a row is held to their numbers, not to these laws: `test_conventions`.)"""
+SMALL: dict[str, dict[str, Any]] = {
+    "clip_cov": {"token_weights": {"share": 0.2, "low": 0.0}},
+    "gfpo": {"filters": {"k": 2}},
+    "pass_at_k": {"advantage": {"k": 2}},
+}
+"""Knobs with which a row does something to a batch of a few dozen tokens."""
+
+
+def row(name: str, **changes: Any) -> Equation:
+    return row_of(name, **SMALL.get(name, {}) | changes)
+
+
+def every_row(but: Mapping[str, str] | None = None) -> Any:
+    """All rows by name; for those in `but` the test must fail, for the reason given."""
+    marks = {name: [pytest.mark.xfail(strict=True, reason=why)] for name, why in (but or {}).items()}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks.get(name, ())) for name in ROWS])
+
+
+def right_or_wrong(batch: Batch) -> Batch:
+    """Rewards of 0 and 1, as a verifier gives them: what every row can learn from."""
+    return replace(batch, rewards=(batch.rewards > 0.3).double())
+
+
+BATCHES = [right_or_wrong(batch) for batch in drawn(batches(groups=2, group_size=6), 24)]
+OF_ONE = [right_or_wrong(batch) for batch in drawn(batches(groups=2, group_size=1), 12)]
+
+
+@functools.cache
+def lesson(name: str, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss and gradient of a row on one of the batches, as it is."""
+    return taught(BATCHES[number], row(name))
+
+
+def on_policy(batch: Batch) -> Batch:
+    """π = π_old = π_ref = the engine."""
+    return replace(batch, logp=batch.old_logp, ref_logp=batch.old_logp, rollout_logp=batch.old_logp)
+
+
+def same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@every_row()
+def test_every_algorithm_has_a_gradient_on_some_batch(name: str) -> None:
+    """So that the rest says something."""
+    assert any(lesson(name, number)[1].any() for number in range(len(BATCHES)))
+
+
+# ---- what changes nothing
+
+
+@every_row()
+def test_padding_changes_nothing_and_learns_nothing(name: str) -> None:
+    made = row(name)
+    for number, batch in enumerate(BATCHES):
+        loss, gradient = taught(with_other_padding(widened(batch, 1 + number % 3), seed=number), made)
+        tokens = batch.mask.shape[1]
+        same((loss, gradient[:, :tokens]), lesson(name, number))
+        assert not gradient[:, tokens:].any()
+        assert not gradient[:, :tokens][~batch.mask].any()
+
+
+@every_row(but={"gfpo": "of rows that tie the first ones are kept"})
+def test_order_of_completions_does_not_matter(name: str) -> None:
+    made = row(name)
+    for number, batch in enumerate(BATCHES):
+        order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
+        loss, gradient = lesson(name, number)
+        same(taught(with_other_group_numbers(select_in_order(batch, order)), made), (loss, gradient[order]))
+
+
+@every_row()
+def test_interleaved_groups_are_groups(name: str) -> None:
+    made = row(name)
+    for number, batch in enumerate(BATCHES):
+        order = batch.group.argsort(stable=True)
+        loss, gradient = lesson(name, number)
+        same(taught(select_in_order(batch, order), made), (loss, gradient[order]))
+
+
+@every_row(but={"bnpo": "a mean over micro-batches of their means"})
+def test_micro_batches_add_up_to_the_whole(name: str) -> None:
+    """Scored whole, dealt out anew, learnt from in two pieces that know the counts and the window of the whole."""
+    made = row(name)
+    for number, batch in enumerate(BATCHES):
+        whole, cut = scored(batch, made), 1 + number % 11
+        order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
+        pieces = [learnt(select_in_order(whole, some), made) for some in (order[:cut], order[cut:]) if len(some)]
+        losses, gradients = zip(*pieces, strict=True)
+        loss, gradient = lesson(name, number)
+        same((torch.stack(losses).sum(), torch.cat(gradients)), (loss, gradient[order]))
+
+
+@every_row()
+def test_empty_unscored_completion_changes_nothing(name: str) -> None:
+    made = row(name)
+    for number, batch in enumerate(BATCHES):
+        more = with_empty_completion(batch)
+        more = replace(more, rewards=more.rewards.clone())
+        more.rewards[-1] = torch.nan
+        loss, gradient = taught(more, made)
+        same((loss, gradient[:-1]), lesson(name, number))
+        assert not gradient[-1].any()
+
+
+# ---- what teaches nothing, and what is left of a row on policy
+
+
+@every_row(
+    but={
+        **dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), "the baseline is the critic's, not the other rows'"),
+        "reinforce_pp": "one mean for the whole batch: an easy prompt is praised for being easy",
+        "reinforce_pp_baseline": "the mean over tokens, which it takes off last, moves such a group too",
+        "srft": "its samples are judged, not compared",
+        "spo": "its baseline is the past of the problem, not its group",
+    }
+)
+def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
+    """Exactly, and so no gradient but that of a penalty. (Without shapers, which may tell its rows apart.)"""
+    made = row(name, shapers=(), penalties=())
+    for number, batch in enumerate(BATCHES):
+        tied = batch.group == batch.group[0]
+        batch = replace(batch, rewards=batch.rewards.masked_fill(tied, number % 2))
+        assert not score(batch, made).advantages[tied].any()
+        assert not taught(batch, made)[1][tied].any()
+
+
+@every_row()
+def test_a_group_of_one_is_defined(name: str) -> None:
+    made = row(name)
+    for batch in OF_ONE:
+        loss, gradient = taught(batch, made)
+        assert loss.isfinite()
+        assert gradient.isfinite().all()
+
+
+@every_row(
+    but={
+        "gepo": "its w is not 1: the denominator is the group's",
+        "clip_cov": "the tokens that are drawn learn nothing",
+        "luffy": "nobody knows how likely a demonstration was: f(π) stands for its ratio",
+        "srft": "samples are judged, not compared, and demonstrations imitated",
+        "hpt": "where no sample is right the demonstration is imitated",
+        "vapo": "right rows are imitated as well",
+    }
+)
+def test_on_policy_gradient_equals_reinforce(name: str) -> None:
+    """With the row's own advantages and its own sum: ratio, surrogate, weights and penalties say nothing yet."""
+    made = row(name)
+    loss = part("rlm_policy_losses", policy_losses.reinforce)
+    bare = replace(made, importance=None, policy_loss=loss, token_weights=(), penalties=())
+    for batch in map(on_policy, BATCHES):
+        same(taught(batch, made)[1:], taught(batch, bare)[1:])

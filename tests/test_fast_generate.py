@@ -1,0 +1,599 @@
+"""The portable generator: the samples of transformers' own `generate`, and the random numbers after it the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import fixtures_models
+import peft
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import DynamicLayer
+
+from rlm_plugins.generation import Generation, compatibility, dry_run, fast, kv_cache, loop, sampling
+from rlm_plugins.generation.active_sequences import distinct_prompts
+from rlm_plugins.generation.compatibility import why_unsupported_model
+from rlm_plugins.generation.kv_cache import PreallocatedLayer, surviving_indices
+from rlm_plugins.generation.loop import UnsupportedCall
+from rlm_plugins.generation.merged_lora import merged
+from rlm_plugins.generation.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from rlm_plugins.generation.self_check import why_self_check_fails
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels.rng_guard import USES_RNG
+
+ENDS = [2, 5, 9]
+"""Three words of 41 end a row: after some 13 tokens."""
+
+
+def prompts(*lengths: int, times: int = 1) -> dict[str, torch.Tensor]:
+    """Prompts of these lengths, padded on the left, each as often as said."""
+    draw, width = torch.Generator().manual_seed(1), max(lengths)
+    rows = [torch.randint(10, fixtures_models.WORDS, (n,), generator=draw) for n in lengths]
+    ids = torch.stack([torch.cat([row.new_zeros(width - len(row)), row]) for row in rows]).repeat_interleave(times, 0)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+def config(**changes: Any) -> GenerationConfig:
+    usual = {"max_new_tokens": 16, "do_sample": True, "top_k": None, "pad_token_id": 0, "eos_token_id": ENDS}
+    return GenerationConfig(**{**usual, "disable_compile": True, **changes})
+
+
+def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **options: Any) -> tuple[Any, Any]:
+    """What transformers and what we write from one seed; the next random number after it must be the same."""
+    torch.manual_seed(3)
+    usual, after = model.generate(**inputs, generation_config=how), torch.rand(4)
+    torch.manual_seed(3)
+    found = fast.fast_generate(model.generate, model, inputs, how, **options)
+    assert torch.equal(torch.rand(4), after)
+    return usual, found
+
+
+def same(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig) -> torch.Tensor:
+    usual, found = both(model, inputs, how)
+    assert torch.equal(found, usual)
+    return usual
+
+
+@contextmanager
+def by_the_loop() -> Iterator[None]:
+    """Fails where transformers writes after all."""
+
+    def refuse(reason: str) -> None:
+        raise AssertionError(reason)
+
+    say, fast._log_fallback = fast._log_fallback, refuse  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        fast._log_fallback = say
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# ------------------------------------------------------------------ the same samples
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_samples_of_every_family(family: str) -> None:
+    with by_the_loop():
+        model = fixtures_models.adapted(fixtures_models.model(family)).eval()
+        for times in (1, 3, 16):
+            written = same(model, prompts(7, 4, 2, times=times), config())
+            assert len({*(written[:, 7:] == 0).sum(1).tolist()}) > 1, "rows of several lengths"
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "hot": {"temperature": 1.7},
+    "cold": {"temperature": 0.3},
+    "nucleus": {"top_p": 0.7},
+    "few": {"top_k": 5},
+    "likely": {"min_p": 0.02},
+    "repetition": {"repetition_penalty": 1.4},
+    "all at once": {"temperature": 0.8, "top_p": 0.9, "top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1},
+    "greedy": {"do_sample": False},
+    "one token": {"max_new_tokens": 1},
+    "never ends": {"eos_token_id": None, "max_new_tokens": 5},
+    "at least": {"min_new_tokens": 6},
+    "not these": {"suppress_tokens": [11, 12, 13]},
+    "no triple": {"no_repeat_ngram_size": 2},
+    "always ends": {"eos_token_id": list(range(1, fixtures_models.WORDS))},
+}
+
+
+@pytest.mark.parametrize("said", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_of_sampling(said: dict[str, Any]) -> None:
+    with by_the_loop():
+        same(fixtures_models.adapted(fixtures_models.model("Qwen3")).eval(), prompts(5, 3, times=4), config(**said))
+
+
+@pytest.mark.parametrize("lengths", [(1,), (4, 4, 4), (9, 1), (3, 1, 5, 3)])
+def test_prompts_of_all_lengths(lengths: tuple[int, ...]) -> None:
+    with by_the_loop():
+        model = fixtures_models.model("Llama").eval()
+        same(model, prompts(*lengths), config())
+        same(model, prompts(*lengths, times=2), config())
+
+
+def test_an_empty_prompt_beside_others() -> None:
+    inputs = prompts(3, 2)
+    inputs["input_ids"][1], inputs["attention_mask"][1] = 0, 0
+    same(fixtures_models.model("Llama").eval(), inputs, config())
+
+
+def test_training_mode_is_no_difference() -> None:
+    """TRL leaves the model in it; nothing that is dropped at random is in this one."""
+    with by_the_loop():
+        same(fixtures_models.adapted(fixtures_models.model("Qwen2")).train(), prompts(4, times=4), config())
+
+
+# ------------------------------------------------------------------ less work
+
+
+def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their keys and values are gone as soon as room is made for further tokens."""
+    monkeypatch.setattr(kv_cache, "BLOCK", 4)
+    model, read, held = fixtures_models.model("Llama").eval(), [], []
+    assert why_self_check_fails(model, model.generate) is None
+    model.register_forward_pre_hook(lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True)
+    update = PreallocatedLayer.update
+
+    def watched(self: PreallocatedLayer, *given: Any, **options: Any) -> Any:
+        keys, values = update(self, *given, **options)
+        held.append(keys.untyped_storage().nbytes() / keys[:1, :, :1].nbytes)
+        return keys, values
+
+    monkeypatch.setattr(PreallocatedLayer, "update", watched)
+    torch.manual_seed(3)
+    inputs = prompts(6, 3, times=8)
+    ids: Any = fast.fast_generate(model.generate, model, inputs, config(max_new_tokens=24))
+    alive = [int((ids[:, 6 + t :] != 0).any(1).sum()) for t in range(1, ids.shape[1] - 6)]
+    assert alive[0] > 2 * alive[-1], "rows end one by one"
+    assert read == [(2, 6), *((left, 1) for left in alive)]
+    assert held[-1] <= (ids.shape[1] + 4) * alive[-6] < (ids.shape[1] - 1) * len(ids) / 2
+
+
+def test_kv_cache_equals_that_of_transformers() -> None:
+    """The same keys and values after many tokens, and after rows were picked."""
+    draw = torch.Generator().manual_seed(0)
+    usual, roomy = DynamicLayer(), PreallocatedLayer()
+    for tokens in (5, *[1] * 150):
+        new = [torch.randn(3, 2, tokens, 4, generator=draw) for _ in range(2)]
+        for a, b in zip(usual.update(*new), roomy.update(*new), strict=True):
+            assert torch.equal(a, b)
+    for layer in (usual, roomy):
+        layer.batch_select_indices(torch.tensor([2, 0, 0, 1]))
+    places = surviving_indices(torch.tensor([False, True, True, False]))
+    usual.batch_select_indices(places)
+    kv_cache.evict(SimpleNamespace(layers=[roomy]), places)  # type: ignore[arg-type]
+    new = [torch.randn(2, 2, 1, 4, generator=draw) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
+    assert usual.get_seq_length() == roomy.get_seq_length() == 156
+    assert usual.get_mask_sizes(1) == roomy.get_mask_sizes(1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_unfinished_sequences_survive_eviction(done: list[bool]) -> None:
+    """Once each, the first of them where they stood, and who moves comes from behind."""
+    places = surviving_indices(torch.tensor(done)).tolist()
+    assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
+    assert all(place == i or place >= len(places) for i, place in enumerate(places))
+
+
+def test_twins_are_known_by_their_words_and_their_padding() -> None:
+    ids = torch.tensor([[0, 7], [0, 7], [0, 8], [0, 7]])
+    there = torch.tensor([[0, 1], [1, 1], [0, 1], [0, 1]])
+    first, twin = distinct_prompts(ids, there)
+    assert (first.tolist(), twin.tolist()) == ([0, 1, 2], [0, 1, 2, 0])
+
+
+# ------------------------------------------------------------------ the adapter
+
+
+@pytest.mark.parametrize("family", ["Qwen3", "GPT2"])
+def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
+    model = fixtures_models.adapted(fixtures_models.model(family, tie_word_embeddings=True)).eval()
+    before = {name: (x, x.data_ptr(), x.clone()) for name, x in model.named_parameters()}
+    ids = prompts(5)["input_ids"]
+    apart = model(ids).logits
+    together = []
+
+    def interrupted() -> None:
+        with merged(model):
+            together.append(model(ids).logits)
+            assert any("forward" in vars(layer) for layer in model.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        interrupted()
+    assert torch.allclose(apart, together[0], atol=1e-5)
+    assert not torch.equal(apart, together[0]), "one product, not three"
+    assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
+    for name, x in model.named_parameters():
+        assert x is before[name][0]
+        assert x.data_ptr() == before[name][1]
+        assert torch.equal(x, before[name][2])
+    assert torch.equal(model(ids).logits, apart)
+
+
+@pytest.mark.parametrize(
+    ("said", "dtype"),
+    [
+        ({"use_dora": True}, torch.float32),
+        ({"lora_bias": True, "bias": "none"}, torch.float32),
+        ({}, torch.bfloat16),
+        ({"lora_dropout": 0.5}, torch.float32),
+    ],
+    ids=["dora", "bias", "bfloat16", "dropout"],
+)
+def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtype: torch.dtype) -> None:
+    """And the samples are the same all the same; with dropout on, transformers writes."""
+    model = fixtures_models.adapted(fixtures_models.model("Llama", dtype=dtype), **said)
+    model.eval() if "lora_dropout" not in said else model.train()
+    with merged(model):
+        assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
+    if dtype == torch.float32:
+        same(model, prompts(5, 3, times=3), config())
+    else:  # what is rounded depends on how many rows are read at once
+        assert len(fast.fast_generate(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
+
+
+def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while the loop is tried."""
+
+    def refuse(_: Any) -> None:
+        raise AssertionError("copies were made")
+
+    monkeypatch.setattr(loop, "merged", refuse)
+    model = fixtures_models.adapted(fixtures_models.model("Llama")).eval()
+    with by_the_loop():
+        fast.fast_generate(model.generate, model, prompts(5, times=2), config(), merge=False)
+
+
+def test_the_adapter_that_is_off_is_not_added() -> None:
+    model = fixtures_models.adapted(fixtures_models.model("Llama")).eval()
+    with model.disable_adapter():
+        same(model, prompts(5, times=2), config())
+
+
+# ------------------------------------------------------------------ what it does not do
+
+FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
+    "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer caches"),
+    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer caches"),
+    "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer caches"),
+    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "prefill_chunk_size"),
+    "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
+    "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
+    "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
+    "angles that change": ("Llama", {"rope_parameters": fixtures_models.LONG}, {}, "exceed 16 tokens"),
+    "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
+}
+
+
+@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+def test_unsupported_options_fall_back_to_transformers(
+    family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one line in the log, however often."""
+    fast._log_fallback.cache_clear()
+    made = fixtures_models.model(family, **model).train()
+    with caplog.at_level(logging.WARNING, fast.__name__):
+        same(made, prompts(6, 3, times=2), config(**said))
+        same(made, prompts(6, times=2), config(**said))
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
+    assert line.startswith("generation falls back to transformers: ")
+    assert why in line
+
+
+@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+def test_unsupported_options_are_known_before_loading(
+    family: str, model: dict[str, Any], said: dict[str, Any], why: str
+) -> None:
+    made = fixtures_models.model(family, **model).to("meta").train()
+    reason, held = dry_run(made, config(**said))
+    assert why in str(reason)
+    assert held == 0
+    assert {x.device.type for x in made.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize("small", [0, products.MIN_WEIGHT], ids=["laid out", "as they are"])
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_the_copies_are_counted_before_there_are_weights(
+    family: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "MIN_WEIGHT", small)
+    model = fixtures_models.adapted(fixtures_models.model(family))
+    with merged(model):
+        made = [vars(layer)["forward"] for layer in model.modules() if "forward" in vars(layer)]
+    weights = [it.weight for it in made if isinstance(it, products.PackedLinear)]
+    real = sum(x.numel() * x.element_size() for x in weights)
+    assert len(weights) >= (8 if small else 9), "the head is laid out too"
+    assert dry_run(model.to("meta"), config()) == (None, real)
+    assert dry_run(model, config(), merge=False) == (None, 0)
+    assert dry_run(model.to(torch.bfloat16), config()) == (None, 0)
+
+
+def test_layers_without_attention_fall_back_to_transformers() -> None:
+    same(fixtures_models.model("Mamba", state_size=4).eval(), prompts(4, 4, times=2), config())
+
+
+def test_virtual_tokens_fall_back_to_transformers() -> None:
+    virtual = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(fixtures_models.model("Llama"), virtual).eval()
+    reason = why_unsupported_model(model)
+    assert reason is not None
+    assert "virtual tokens" in reason
+    same(model, prompts(4, times=2), config())
+
+
+def test_dropout_falls_back_to_transformers_in_training_only() -> None:
+    """OPT drops without a module for it. The trial takes nothing from the numbers after it (`both` asks for them)."""
+    sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
+    model, given = fixtures_models.model("OPT", **sizes), prompts(4, 3, times=2)
+    assert why_unsupported_model(model) is None
+    same(model.eval(), given, config())
+    assert why_self_check_fails(model, model.generate) is None
+    same(model.train(), given, config())
+    assert why_self_check_fails(model, model.generate) == USES_RNG
+
+
+def test_sharded_models_fall_back_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There every process must read as often as the others."""
+    monkeypatch.setattr(compatibility, "is_fsdp_managed_module", lambda _: True)
+    assert "sharded" in (why_unsupported_model(fixtures_models.model("Llama")) or "")
+
+
+def remembering(model: Any, *, falls: bool = False) -> Any:
+    """The model, that adds to its rows what it remembers of the first ones."""
+    rows: list[torch.Tensor] = []
+
+    def remembers(_: Any, __: Any, given: dict[str, Any], output: Any) -> Any:
+        ids = given["input_ids"]
+        if ids.shape[1] > 1:
+            rows[:] = [torch.linspace(-3, 3, len(ids))[:, None, None] * torch.linspace(-1, 1, fixtures_models.WORDS)]
+        known = rows[0] if falls else rows[0].repeat(9, 1, 1)[: len(ids)]
+        output.logits = output.logits + known
+        return output
+
+    model.register_forward_hook(remembers, with_kwargs=True)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("what", ["other tokens", "fails"])
+def test_model_with_hidden_state_fails_the_self_check(
+    what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of its rows that are dropped shift what it adds, or make it fall."""
+    fast._log_fallback.cache_clear()
+    model = remembering(fixtures_models.model("Llama", dtype=dtype).eval(), falls=what == "fails")
+    same(model, prompts(6, 3, times=2), config())
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
+    assert "the decoding loop" in line
+    assert what in line
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_half_precision_rounding_passes_the_self_check(family: str) -> None:
+    model = fixtures_models.adapted(fixtures_models.model(family, dtype=torch.bfloat16)).eval()
+    assert why_self_check_fails(model, model.generate) is None
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_model_that_accelerate_casts_may_round_otherwise_too(cast: bool) -> None:
+    """Two words are as good as each other, and which is the better one depends on how many rows are read at once."""
+    model = fixtures_models.model("Llama").eval()
+    model.lm_head.weight.data.zero_()
+    model.lm_head.bias = torch.nn.Parameter(torch.linspace(-9, -8, fixtures_models.WORDS))
+    model.lm_head.bias.data[5:7] = 0.0
+
+    def rounds(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
+        output.logits[..., 5 + len(given["input_ids"]) % 2] += 1e-3
+
+    model.register_forward_hook(rounds, with_kwargs=True)
+    if cast:  # as accelerate leaves its mark on it
+        model._original_forward = model.forward
+    assert (why_self_check_fails(model, model.generate) is None) is cast
+
+
+def test_a_model_that_ends_at_once_is_tried_too() -> None:
+    model = fixtures_models.model("Llama").eval()
+    model.lm_head.bias = torch.nn.Parameter(torch.eye(fixtures_models.WORDS)[-1] * 9)
+    model.lm_head.weight.data.zero_()
+    assert why_self_check_fails(model, model.generate) is None
+
+
+def test_unsupported_generation_config_falls_back_to_transformers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fast._log_fallback.cache_clear()
+    model = fixtures_models.model("Llama").eval()
+    model.generation_config.num_return_sequences = 2
+    same(model, prompts(6, 3, times=2), config())
+    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
+    assert "self-check of decoding cannot run" in line
+
+
+def test_a_trial_that_was_not_made_is_not_passed() -> None:
+    """While the model's own settings ask for beams nothing can be tried; it is as soon as they do not."""
+    model = remembering(fixtures_models.model("Llama").eval())
+    model.generation_config.num_beams = 2
+    for _ in range(2):
+        with pytest.raises(UnsupportedCall, match="beam"):
+            why_self_check_fails(model, model.generate)
+    model.generation_config.num_beams = 1
+    assert "other tokens" in str(why_self_check_fails(model, model.generate))
+
+
+def test_broken_policy_raises_the_error_of_transformers() -> None:
+    model = fixtures_models.model("Llama").eval()
+    with torch.no_grad():
+        model.lm_head.weight.fill_(torch.nan)
+    for draw in fast.SAMPLERS:
+        with pytest.raises(RuntimeError, match="NaN"):
+            fast.fast_generate(model.generate, model, prompts(3), config(), sampling=draw)
+
+
+# ------------------------------------------------------------------ who draws
+
+
+@pytest.mark.parametrize("as_inverse", [True, False])
+def test_noise_equals_multinomial(monkeypatch: pytest.MonkeyPatch, as_inverse: bool) -> None:
+    monkeypatch.setattr(sampling, "exponential_is_inverse", lambda: as_inverse and exponential_is_inverse())
+    scores = torch.randn(6, 50) * 3
+    torch.manual_seed(1)
+    usual = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
+    for rows in (torch.arange(6), torch.tensor([4, 1])):
+        torch.manual_seed(1)
+        draw = MultinomialSampler()
+        assert torch.equal(draw(scores[rows], rows, 6), usual[rows])
+
+
+def test_noise_is_that_of_torch_to_the_bit() -> None:
+    """Where this build draws it from uniform numbers; where it does not, torch draws it."""
+    torch.manual_seed(1)
+    usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(MultinomialSampler()._exponential(torch.arange(10, 30), 40, usual), usual[10:30])
+    assert torch.equal(torch.rand(3), after)
+
+
+def test_changed_multinomial_fails_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whoever asks leaves the random numbers as they were."""
+    here = exponential_is_inverse()
+    for power, same_bits in ((1, True), (2, False)):
+        with monkeypatch.context() as patched:
+            usual = torch.Tensor.exponential_
+            patched.setattr(
+                torch.Tensor, "exponential_", lambda x, power=power, usual=usual, **how: usual(x, **how).pow_(power)
+            )
+            torch.manual_seed(5)
+            exponential_is_inverse.cache_clear()
+            assert exponential_is_inverse() is (same_bits and here)
+            found = torch.rand(3)
+        torch.manual_seed(5)
+        assert torch.equal(torch.rand(3), found)
+    exponential_is_inverse.cache_clear()
+
+
+@pytest.mark.parametrize("words", [2**13, 2**13 + 1])
+def test_the_largest_is_where_torch_finds_it(words: int) -> None:
+    x = torch.randn(9, words)
+    x[1, [4000, 300, 8000]] = 9.0  # equals: the first
+    x[2, [200, 199]] = 9.0
+    x[3], x[4] = -torch.inf, torch.inf
+    x[5, 700:] = -torch.inf
+    x[6, 5000], x[6, 8] = torch.nan, torch.inf
+    x[7, 1000:] = torch.nan
+    x[8, -1] = 9.0
+    assert torch.equal(sampling.argmax(x), x.argmax(-1))
+    assert torch.equal(sampling.argmax(x[:, :128]), x[:, :128].argmax(-1))
+
+
+def test_inverse_sampling_has_the_same_distribution() -> None:
+    """10⁵ draws, χ² of 7 degrees of freedom: 24.3 is exceeded once in a thousand; what is impossible never comes."""
+    scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
+    torch.manual_seed(0)
+    n = 100_000
+    found = torch.bincount(sample_inverse_cdf(scores.expand(n, -1), torch.arange(n), n), minlength=10)
+    expected = n * scores.softmax(-1)
+    possible = expected > 0
+    assert found[~possible].sum() == 0
+    assert ((found - expected)[possible] ** 2 / expected[possible]).sum() < 24.3
+
+
+def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 000 words of 10⁻⁹ each behind a likely one: 64 levels among them are 64 words, and 1 − 2⁻⁵³ is the last."""
+    scores = torch.full((1, 20_001), 1e-9).log()
+    scores[0, 0] = 0.0
+    p = scores.softmax(-1).double()[0]
+    words = torch.linspace(1, 20_000, 64).long()
+    levels = (p.cumsum(0)[words] - p[words] / 2) / p.sum()
+    levels[-1] = 1 - 2**-53
+    monkeypatch.setattr(torch, "rand", lambda *_, dtype=torch.float32, device=None: levels[:, None].to(dtype))
+    assert torch.equal(sample_inverse_cdf(scores.expand(64, -1), torch.arange(64), 64), words)
+
+
+def test_eviction_does_not_change_inverse_sampling() -> None:
+    scores, rows = torch.randn(6, 50), torch.tensor([4, 1])
+    torch.manual_seed(1)
+    every = sample_inverse_cdf(scores, torch.arange(6), 6)
+    torch.manual_seed(1)
+    assert torch.equal(sample_inverse_cdf(scores[rows], rows, 6), every[rows])
+
+
+# ------------------------------------------------------------------ what was thought
+
+
+@pytest.mark.parametrize(
+    "said", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
+)
+def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
+    """Of the policy itself: a filter leaves less of it, and is not told."""
+    model, inputs = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4)
+    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
+    assert isinstance(found, Generation)
+    assert torch.equal(found.ids, usual)
+    assert found.logp is not None
+    assert found.entropy is not None
+    there = torch.cat([inputs["attention_mask"], (usual[:, 6:] != 0).long()], 1)
+    places = (there.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        logits = model(usual, attention_mask=there, position_ids=places).logits[:, 5:-1] / said.get("temperature", 1.0)
+    z, live = logits.log_softmax(-1), there[:, 6:]
+    logp = z.gather(-1, usual[:, 6:, None]).squeeze(-1)
+    assert torch.allclose(found.logp * live, logp * live, atol=1e-5)
+    assert torch.allclose(found.entropy * live, -(z.exp() * z).sum(-1) * live, atol=1e-5)
+
+
+def test_outputs_allow_training() -> None:
+    """Calls cost less where torch knows that nothing is learned; nothing that is made there gets out."""
+    model, inputs, modes = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4), []
+
+    def finished(*_: Any) -> None:
+        modes.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+
+    _, found = both(model, inputs, config(), return_logprobs=True, on_finished=finished)
+    assert set(modes) == {(False, False)}
+    assert not any(x.is_inference() for x in (found.ids, found.logp, found.entropy))
+    weight = torch.ones((), requires_grad=True)
+    (weight * found.logp * found.entropy).sum().backward()
+    assert not any(x.is_inference() for x in (*model.parameters(), *model.buffers()))
+
+
+def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is of the kind whose step is written down: here nobody says where its tokens stand."""
+    model, modes = fixtures_models.model("Llama").eval(), []
+    forward, update = model.forward, model._update_model_kwargs_for_generation
+
+    def watched(*given: Any, **named: Any) -> Any:
+        modes.append(torch.is_inference_mode_enabled())
+        return forward(*given, **named)
+
+    def placeless(*given: Any, **named: Any) -> dict[str, Any]:
+        return {name: x for name, x in update(*given, **named).items() if name != "position_ids"}
+
+    monkeypatch.setattr(model, "forward", watched)
+    monkeypatch.setattr(model, "_update_model_kwargs_for_generation", placeless)
+    with by_the_loop():
+        fast.fast_generate(model.generate, model, prompts(4, times=2), config())
+    assert len(modes) > 2
+    assert not any(modes)
+
+
+def test_transformers_cache_has_the_expected_interface() -> None:
+    """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
+    empty = DynamicCache(config=fixtures_models.model("Llama").config)
+    assert {type(layer) for layer in empty.layers} == {DynamicLayer}

@@ -1,0 +1,228 @@
+"""Who cannot be read packed or written with by the loop: trained as stock, with one line in the log for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers
+from datasets import Dataset
+from fixtures_trainer import REGISTRY, trainer
+from peft import LoHaConfig, LoraConfig, PromptTuningConfig
+from peft.tuners.lora.layer import Linear
+from test_fast_paths import weights
+
+from rlm_plugins.generation import fast
+from rlm_plugins.kernels import cpu_linear as products
+from rlm_plugins.kernels.fused_lora import FusedLinear
+from rlm_plugins.kernels.model_traits import IMAGES
+from rlm_plugins.kernels.plain_linear import is_cast
+from rlm_plugins.kernels.rng_guard import USES_RNG
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
+from rlm_plugins.trainer import EquationTrainer
+
+WORDS = len(tiny.tokenizer())
+SIZES = {
+    "vocab_size": WORDS,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+PADDED, DECODED = "padded forward passes: ", "generation falls back to transformers: "
+TO_THE_BIT = replace(EVERY_SHORTCUT, fused_lora=False)
+"""The terms of fused products are added in another order."""
+Made = dict[str, Any]
+
+
+def of(family: str, **changes: Any) -> Any:
+    """A small model with random weights."""
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes}, initializer_range=0.3)
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def lora(**changes: Any) -> LoraConfig:
+    return LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", **changes)
+
+
+KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
+    "sliding window": (
+        lambda: {"model": of("Mistral", **HEADS, sliding_window=12)},
+        "the batch is wider than 12 tokens, beyond which positions or attention differ",
+        "not every layer caches keys and values of all tokens",
+    ),
+    "recurrent layers": (
+        lambda: {"model": of("Mamba", state_size=4), "peft_config": None},
+        "the model has layers without attention",
+        "the model input `cache_params` is unsupported",
+    ),
+    "virtual tokens": (
+        lambda: {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)},
+        "the adapter adds virtual tokens to each prompt",
+        "the adapter adds virtual tokens to each prompt",
+    ),
+    "dropout": (
+        lambda: {"peft_config": lora(lora_dropout=0.3)},
+        "dropout is on, and its masks depend on the padding",
+        "dropout is on, and its masks depend on the batch",
+    ),
+    "random numbers that no module owns to": (
+        lambda: {"peft_config": LoHaConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "down_proj"])},
+        USES_RNG,
+        USES_RNG,
+    ),
+    "dora": (lambda: {"peft_config": lora(use_dora=True)}, "", ""),
+}
+"""What is trained, and why it is read padded and written by transformers; empty: it is not."""
+
+
+def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any) -> EquationTrainer:
+    """Two steps, with every short cut or with none."""
+    made = make()
+    made |= {"generator": REGISTRY.find("rlm_generators", "fast").bind({})} if quick else {}
+    pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **made}
+    it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3, **settings)
+    it.train()
+    return it
+
+
+def apart(one: EquationTrainer, other: EquationTrainer) -> torch.Tensor:
+    return (weights(one) - weights(other)).norm()
+
+
+@pytest.mark.parametrize(("make", "padded", "written"), KINDS.values(), ids=KINDS)
+def test_fallback_equals_trl(
+    make: Callable[[], Made], padded: str, written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fast._log_fallback.cache_clear()
+    slow = trained(tmp_path / "slow", False, make)
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        quick = trained(tmp_path / "quick", True, make)
+    said = [record.getMessage().replace("rows are read padded: ", PADDED) for record in caplog.records]
+    assert [line for line in said if line.startswith(PADDED)] == ([PADDED + padded] if padded else [])
+    assert [line for line in said if line.startswith(DECODED)] == ([DECODED + written] if written else [])
+    start = weights(trainer(tmp_path, pieces=make()))
+    moved = (weights(slow) - start).norm()
+    assert moved > 0
+    assert torch.equal(weights(quick), weights(slow)) if padded else apart(quick, slow) < 5e-4 * moved
+
+
+def test_model_cast_at_call_time_generates_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No weight is laid out for float32, no step written down: nothing is tried in vain, and nothing told."""
+    monkeypatch.setattr(products, "MIN_WEIGHT", 0)
+    fast._log_fallback.cache_clear()
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
+    assert is_cast(made.model)
+    assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
+
+
+def test_trainer_without_fusion_restores_fused_layers(tmp_path: Path) -> None:
+    def layers(speed: Speed, **given: Any) -> tuple[Any, set[type]]:
+        model = trainer(tmp_path, pieces={"speed": speed, **given}).model
+        return model, {type(layer) for layer in model.modules() if isinstance(layer, Linear)}
+
+    model, quick = layers(EVERY_SHORTCUT, peft_config=lora())
+    assert quick == {FusedLinear}
+    assert layers(NO_SPEED, model=model, peft_config=None)[1] == {Linear}
+
+
+@pytest.mark.parametrize("settings", [{"steps_per_generation": 2}, {"num_iterations": 2}], ids=["parts", "again"])
+@pytest.mark.parametrize("kind", ["dropout", "random numbers that no module owns to"])
+def test_dropout_disables_reuse_of_old_logprobs(tmp_path: Path, kind: str, settings: Made) -> None:
+    """It has a pass of its own, which drops other numbers; what is tried before takes none from it."""
+    make = KINDS[kind][0]
+    slow, quick = (trained(tmp_path / str(quick), quick, make, **settings) for quick in (False, True))
+    assert torch.equal(weights(quick), weights(slow))
+
+
+def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:
+    """How evenly experts are used is a product of means over a micro-batch: with other rows it is another loss."""
+
+    def run(folder: str, speed: Speed) -> torch.Tensor:
+        pieces = {"speed": speed, "model": of("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
+        made = trainer(tmp_path / folder, pieces=pieces, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2)
+        assert made.aux_loss_enabled
+        made.train()
+        return weights(made)
+
+    assert torch.equal(run("quick", replace(EVERY_SHORTCUT, fused_lora=False)), run("slow", NO_SPEED))
+
+
+IMAGE, SIDE, PATCH = "<image>", 8, 4
+
+
+def seeing() -> Made:
+    """A small model that sees images, and what makes tokens of them: one for each patch."""
+    each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
+    said = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
+    words = tiny.tokenizer()
+    words.add_special_tokens({"additional_special_tokens": [IMAGE]})
+    words.chat_template = said
+    processor = transformers.LlavaProcessor(
+        image_processor=transformers.CLIPImageProcessor(
+            size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+        ),
+        tokenizer=words,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=said,
+        image_token=IMAGE,
+    )
+    eyes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.LlavaConfig(
+        text_config={"model_type": "llama", **SIZES, **HEADS, "vocab_size": len(words)},
+        vision_config={"model_type": "clip_vision_model", **eyes, "image_size": SIDE, "patch_size": PATCH},
+        image_token_index=words.convert_tokens_to_ids(IMAGE),
+        vision_feature_layer=-1,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(3)
+    model = transformers.LlavaForConditionalGeneration(config)
+    return {"model": model, "processing_class": processor, "peft_config": None}
+
+
+def looked_at() -> Dataset:
+    """Questions, each beside an image of noise."""
+    pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
+    images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
+    asked = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]
+    return Dataset.from_dict({"prompt": asked, "image": images}).cast_column("image", datasets.Image())
+
+
+@pytest.mark.parametrize("regroup", [True, False])
+def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureFixture, regroup: bool) -> None:
+    fast._log_fallback.cache_clear()
+
+    def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:
+        pieces = {"speed": speed, **seeing(), **generator}
+        settings = {"max_steps": 2, "learning_rate": 1e-3, "gradient_accumulation_steps": 2}
+        made = trainer(tmp_path / folder, data=looked_at(), pieces=pieces, **settings)
+        made.train()
+        return made
+
+    slow = run("slow", NO_SPEED)
+    with caplog.at_level(logging.WARNING, "rlm_plugins"):
+        writer = REGISTRY.find("rlm_generators", "fast").bind({})
+        quick = run("quick", replace(EVERY_SHORTCUT, group_micro_batches=regroup), generator=writer)
+    assert torch.equal(weights(quick), weights(slow))
+    assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
+    said = [record.getMessage().replace("rows are read padded: ", PADDED) for record in caplog.records]
+    for about in (PADDED, DECODED):
+        assert [line for line in said if line.startswith(about)] == [about + IMAGES]

@@ -1,0 +1,502 @@
+"""The short cuts of the trainer: the same samples, losses and weights with them and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from fixtures_critic import KINDS, critic
+from fixtures_equations import row_of
+from fixtures_trainer import trainer
+from transformers import MixtralConfig
+from trl import GRPOTrainer
+
+from rlm_plugins import recipe
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.speed_report import fast_path_lines
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.kernels import fused_lora as lora
+from rlm_plugins.packing import token_budget, zero_advantage_has_no_gradient
+from rlm_plugins.packing.features import LOAD_BALANCING
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+from rlm_plugins.run.trainer_setup import arguments
+from rlm_plugins.schedule import Schedule
+from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Speed
+from rlm_plugins.step import Equation, objective
+from rlm_plugins.trainer import EquationTrainer
+
+REGISTRY = Registry()
+ALL = Speed(
+    padding_free=True,
+    skip_zero_advantage=True,
+    group_micro_batches=True,
+    reuse_old_logprobs=True,
+    merge_micro_batches=True,
+    fused_lora=True,
+    max_tokens_per_micro_batch="auto",
+)
+ROWS = sorted(
+    part.name
+    for part in REGISTRY
+    if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
+)
+SPOKEN = {
+    "reward",
+    "advantage/abs_mean",
+    "advantage/std",
+    "completions/mean_length",
+    "loss",
+    "grad_norm",
+    "critic/value",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fused in large models is fused here."""
+    monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
+
+
+def seldom(completions: list[str]) -> list[float]:
+    """1 for a text with an `a`: some groups have one in every row, or in none."""
+    return [float("a" in text[:4]) for text in completions]
+
+
+def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
+    """Three steps of a row."""
+    equation = row_of(row, **changes.pop("slots", {}))
+    settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
+    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
+    kind = changes.pop("critic", None)
+    pieces = {"speed": speed, "critic": kind and critic(kind)}
+    made = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
+    made.train()
+    return made
+
+
+def weights(made: EquationTrainer) -> torch.Tensor:
+    return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
+
+
+def compared(folder: Path, row: str, fast: Speed = ALL, **changes: Any) -> list[dict[str, float]]:
+    """Trains with short cuts and without, demands the same, and says what was logged with them."""
+    slow, quick = trained(folder, row, NO_SPEED, **changes), trained(folder, row, fast, **changes)
+    start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
+    moved = weights(slow) - start
+    assert moved.norm() > 0.01
+    assert (weights(quick) - weights(slow)).norm() < 5e-4 * moved.norm()
+    for one, other in zip(slow.state.log_history, quick.state.log_history, strict=True):
+        for name in SPOKEN & one.keys():
+            assert other[name] == pytest.approx(one[name], rel=2e-4, abs=2e-6), name
+    return [line for line in quick.state.log_history if "loss" in line]
+
+
+@pytest.mark.parametrize("row", ["dr_grpo", "gspo"])
+def test_zero_advantage_completions_are_skipped(tmp_path: Path, row: str) -> None:
+    assert any(0 < line["speed/skipped"] < 1 for line in compared(tmp_path, row))
+
+
+@pytest.mark.parametrize("row", ["grpo", "gfpo"])
+def test_terms_over_all_completions_disable_skipping(tmp_path: Path, row: str) -> None:
+    """KL to the reference, an entropy bonus: packed, and nothing skipped."""
+    assert not any("speed/skipped" in line for line in compared(tmp_path, row))
+
+
+def test_several_updates_per_generation(tmp_path: Path) -> None:
+    compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
+
+
+def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
+    """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
+    small = replace(ALL, max_tokens_per_micro_batch=24)
+    compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
+
+
+@pytest.mark.parametrize("products", [0, 2**30])
+def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
+    """None of a step, and all."""
+    monkeypatch.setattr(token_budget, "PRODUCTS", products)
+    compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
+
+
+@pytest.mark.parametrize("kind", ["shared", "head"])
+def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
+    compared(tmp_path, "orz", fast=replace(ALL, max_tokens_per_micro_batch=40), critic=kind, max_steps=2)
+
+
+def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, and one pass fewer per generation (one over a single row is a trial)."""
+    passes = []
+    whole = GRPOTrainer._get_per_token_logps_and_entropies
+    counted = lambda *a, **k: (passes.extend([1] * (len(a[2]) > 1)), whole(*a, **k))[1]  # noqa: E731
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", counted)
+    settings = {"num_iterations": 3, "max_steps": 6}
+    slow = trained(tmp_path, "cispo", NO_SPEED, **settings)
+    before = len(passes)
+    fast = trained(tmp_path, "cispo", Speed(reuse_old_logprobs=True), **settings)
+    assert torch.equal(weights(slow), weights(fast))
+    generations = 2
+    assert before - (len(passes) - before) == generations
+
+
+def test_truncated_completions_have_no_gradient(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", mask_truncated_completions=True, max_completion_length=6)
+
+
+def test_checkpointing(tmp_path: Path) -> None:
+    compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_critic_supports_padding_free_passes(tmp_path: Path, kind: str) -> None:
+    logged = compared(tmp_path, "orz", critic=kind)
+    assert not any("speed/skipped" in line for line in logged)
+    assert any(line["critic/value"] for line in logged)
+
+
+# ------------------------------------------------------------------ who may be skipped
+
+KEEP_ALL = {
+    "grpo": "KL",
+    "gfpo": "KL and entropy",
+    "clip_cov": "covariances",
+    "kl_cov": "covariances",
+    "sft": "imitates whatever it is shown",
+}
+
+
+LABELS = ("greedy", "demonstrations", "replay")
+
+
+def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
+    """Scored rows of four groups of four, ragged, two groups without advantage; and which rows those are."""
+    draw = torch.Generator().manual_seed(seed)
+    rows, width = 16, 6
+
+    def some() -> torch.Tensor:
+        return -2 * torch.rand(rows, width, generator=draw)
+
+    dead = torch.arange(rows) % 4 < 2
+    mask = torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=draw)
+    made = Batch(
+        group=torch.arange(rows) % 4,
+        mask=mask,
+        truncated=torch.zeros(rows, dtype=torch.bool),
+        sources={name: torch.rand(rows, generator=draw) < 0.5 for name in ("policy", *LABELS)},
+        max_completion_length=width,
+        step=0,
+        rewards=some()[:, 0],
+        advantages=some()[:, :1].where(~dead.unsqueeze(1), 0.0),
+        expected_logp=some()[:, 0],
+        num_tokens=mask.sum().float(),
+        num_sequences=torch.tensor(float(rows)),
+        num_sequences_all=torch.tensor(float(rows)),
+        num_micro_batches=torch.tensor(1.0),
+    )
+    for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
+        setattr(made, name, some())
+    return made, dead
+
+
+def gradient(batch: Batch, made: Equation) -> torch.Tensor:
+    logp = batch.logp.detach().requires_grad_()
+    return torch.autograd.grad(objective(replace(batch, logp=logp), made), logp)[0]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_skipped_completions_have_no_gradient(name: str) -> None:
+    """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
+    made = row_of(name)
+    verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
+    assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
+    for seed in range(3 if verdict else 0):
+        batch, dead = drawn(seed)
+        muted = batch.old_logp.where(dead.unsqueeze(1), batch.logp)
+        read, left_out = gradient(batch, made), gradient(replace(batch, logp=muted), made)
+        assert not read[dead].any()
+        torch.testing.assert_close(left_out[~dead], read[~dead], rtol=0, atol=0)
+
+
+def test_algorithms_without_other_terms_skip_completions() -> None:
+    for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
+        assert zero_advantage_has_no_gradient(row_of(name), 0), name
+
+
+@pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
+def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
+    """A group in which every row is right has none, and is what it learns from."""
+    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
+    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
+
+
+def test_term_of_truncated_completions_disables_skipping() -> None:
+    def regrets(logp: torch.Tensor, truncated: torch.Tensor) -> torch.Tensor:
+        return logp * truncated.unsqueeze(1)
+
+    regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
+    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[regret]), 0)
+
+
+def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
+    """The question is asked on the CPU; `meta` is a device that every machine has."""
+
+    there = torch.ones(1, 1, device="meta")
+
+    def elsewhere(logp: torch.Tensor) -> torch.Tensor:
+        return logp * there
+
+    part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
+    with pytest.raises(PartError, match="elsewhere"):
+        objective(drawn(0)[0], replace(row_of("dr_grpo"), policy_loss=part.bind({})))
+    assert not zero_advantage_has_no_gradient(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
+
+
+def test_a_coefficient_that_comes_later_counts_later() -> None:
+    late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
+    made = row_of("dr_grpo", penalties=[late])
+    assert zero_advantage_has_no_gradient(made, 0)
+    assert not zero_advantage_has_no_gradient(made, 5)
+
+
+def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
+    """What the first pass over a generation leaves out, the second has nothing to compare with."""
+    late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), beside={"beta": Schedule(0.0, 5.0, over=1)})
+    compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
+
+
+# ------------------------------------------------------------------ what rlm check says of it
+
+EACH = (
+    "padding_free",
+    "skip_zero_advantage",
+    "group_micro_batches",
+    "reuse_old_logprobs",
+    "prefetch_rewards",
+    "merge_micro_batches",
+    "fused_lora",
+)
+OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, max_tokens_per_micro_batch: null}}"
+RECIPE = """
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [accuracy]
+model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 4}}
+algorithm: dr_grpo
+trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulation_steps: 2}
+"""
+EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
+            ["padding-free", "skipped in the update", "grouped by prompt"],
+        ),
+        (
+            "speed.padding_free=true",
+            ["padding-free", "`speed.skip_zero_advantage` is off", "`speed.group_micro_batches` is off"],
+        ),
+        (
+            "speed.skip_zero_advantage=true",
+            [
+                "`speed.padding_free` is off",
+                "part of the update (forward passes are padded)",
+                "`speed.group_micro_batches` is off",
+            ],
+        ),
+        (
+            "speed.group_micro_batches=true",
+            [
+                "`speed.padding_free` is off",
+                "`speed.skip_zero_advantage` is off",
+                "shuffled by TRL (forward passes are padded)",
+            ],
+        ),
+        ("algorithm=grpo", ["padding-free", "they have a gradient in kl", "grouped by prompt", "merged up to"]),
+        ("algorithm=orz", ["padding-free", "the critic is trained on them", "grouped by prompt", "merged up to"]),
+        (
+            "algorithm.aggregator=micro_batch_token_mean",
+            ["padding-free", "skipped in the update", "a mean over micro-batches"],
+        ),
+        (
+            "trainer.num_iterations=2",
+            [
+                "padding-free",
+                "skipped in the update",
+                "grouped by prompt",
+                "merged up to",
+                "from the first pass over a generation",
+            ],
+        ),
+        (
+            "trainer.steps_per_generation=3",
+            [
+                "padding-free",
+                "skipped in the update",
+                "an optimizer step spans generations",
+                "recorded during decoding",
+            ],
+        ),
+        (
+            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=auto",
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "grouped by prompt",
+                "as 8 completions of full length",
+            ],
+        ),
+        (
+            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "grouped by prompt",
+                "500 tokens, each prompt counted once",
+            ],
+        ),
+        (
+            "speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
+            [
+                "`speed.padding_free` is off",
+                "`speed.skip_zero_advantage` is off",
+                "shuffled by TRL",
+                "8 completions, whatever their length",
+            ],
+        ),
+        (
+            "speed.padding_free=true speed.max_tokens_per_micro_batch=500",
+            [
+                "padding-free",
+                "`speed.skip_zero_advantage` is off",
+                "`speed.group_micro_batches` is off",
+                "not grouped by prompt",
+            ],
+        ),
+        (
+            "speed.padding_free=true speed.group_micro_batches=true speed.merge_micro_batches=true",
+            ["padding-free", "`speed.skip_zero_advantage` is off", "grouped by prompt", "merged up to"],
+        ),
+        (
+            "model.lora.lora_dropout=0.1",
+            [
+                "padded (dropout is on",
+                "part of the update (forward passes are padded)",
+                "shuffled by TRL (forward passes are padded)",
+            ],
+        ),
+        (
+            "model.lora.lora_dropout=0.1 trainer.num_iterations=2",
+            [
+                "dropout is on",
+                "part of the update (forward passes are padded)",
+                "shuffled by TRL",
+                "a pass of their own (dropout is on",
+            ],
+        ),
+    ],
+)
+def test_check_lists_the_active_fast_paths(tmp_path: Path, said: str, told: list[str]) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    fused = "`speed.fused_lora` is off" if said.startswith("speed") else "fused linear"
+    fused = "`lora_dropout` is set" if "dropout" in said else fused
+    off = OFF if said.startswith("speed") else "speed={}"
+    (stage,) = compose(recipe.load(file, [off, *said.split()]), REGISTRY)
+    lines = fast_path_lines(stage, arguments(stage))
+    told = [told[0], fused, *told[1:]]
+    assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("model.lora.target_modules=[embed_tokens]", "none of its layers is plain"),
+        ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
+        ("model.lora.use_dora=true", "`use_dora` is set"),
+        ("trainer.torch_compile=true", "`torch_compile` compiles the products"),
+        ("trainer.bf16=true", "half precision"),
+    ],
+)
+def test_check_explains_why_lora_is_not_fused(tmp_path: Path, said: str, told: str) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file, [said]), REGISTRY)
+    assert told in next(
+        line
+        for line in fast_path_lines(stage, arguments(stage))
+        if line.startswith("LoRA in the update: layers of PEFT")
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "balanced"),
+    [
+        (MixtralConfig(**EXPERTS), "null", True),
+        (MixtralConfig(**EXPERTS), "0.0", False),
+        (MixtralConfig(**EXPERTS, router_aux_loss_coef=0.0), "null", False),
+        (MixtralConfig(**EXPERTS, router_aux_loss_coef=0.0), "0.1", True),
+    ],
+)
+def test_check_accounts_for_expert_load_balancing(
+    tmp_path: Path, config: MixtralConfig, said: str, balanced: bool
+) -> None:
+    """The recipe says how much that counts, else the model's config does."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    changes = [f"trainer.router_aux_loss_coef={said}", "model.lora.target_modules=[q_proj]"]
+    (stage,) = compose(recipe.load(file, changes), REGISTRY)
+    stage.source.config = config
+    lines = fast_path_lines(stage, arguments(stage))
+    assert (f"forward passes: padded ({LOAD_BALANCING})" in lines) is balanced, lines
+    assert ("micro-batches: shuffled by TRL (forward passes are padded)" in lines) is balanced, lines
+
+
+@pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
+def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RecipeError) as caught:
+        recipe.load(tmp_path / "recipe.yaml", [f"speed.max_tokens_per_micro_batch={budget}"])
+    assert caught.value.where.startswith("speed.max_tokens_per_micro_batch (")
+    assert caught.value.allowed == allowed
+
+
+@pytest.mark.parametrize(("said", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", EVERY_SHORTCUT)])
+def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken: Speed) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_environment=False)
+    assert stage.speed == taken
+
+
+@pytest.mark.parametrize("section", ["speed", "generator"])
+def test_check_explains_how_to_enable_fast_paths(tmp_path: Path, section: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RecipeError, match=rf"{section} (.|\n)*found false\n  allowed: a mapping or none$"):
+        recipe.load(tmp_path / "recipe.yaml", [f"{section}=false"])
+
+
+def test_check_reports_no_fast_paths_if_disabled(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE)
+    (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
+    assert fast_path_lines(stage, arguments(stage)) == []
+    (stage,) = compose(recipe.load(file), REGISTRY)
+    assert stage.speed == replace(ALL, prefetch_rewards=True, max_tokens_per_micro_batch=None), (
+        "what it takes where it says nothing"
+    )
+
+
+def test_trainer_with_its_own_loss_has_no_fast_paths(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(
+        RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {padding_free: true}\n"
+    )
+    with pytest.raises(RecipeError, match=r"speed (.|\n)*takes no short cuts"):
+        compose(recipe.load(file), REGISTRY)

@@ -1,0 +1,84 @@
+"""Whether groups of a size teach anything, asked of parts that nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlm_plugins.recipe.checks.group_size_probe import least_group, speaks
+from rlm_plugins.registry.part import Bound, Part
+
+
+def centred(rewards: Any, group: Any) -> Any:
+    """Compares the rows of a group."""
+    return rewards - torch.stack([rewards[group == g].mean() for g in group])
+
+
+def by_token(rewards: Any, mask: Any, values: Any) -> Any:
+    """Needs a critic and no group; answers with what it should have foreseen."""
+    return (rewards.unsqueeze(1) - values).where(mask, 0.0), values
+
+
+def needs_three(rewards: Any, group: Any) -> Any:
+    """Fails on smaller groups, with a number that is none beside it."""
+    if (group == group[0]).sum() < 3:
+        raise ValueError("three rows, please")
+    return torch.full_like(rewards, torch.nan).index_fill(0, torch.tensor([0]), 1.0)
+
+
+def hard_to_please(rewards: Any) -> Any:
+    """Its rewards are on another scale than anybody's who makes rows up: nothing can be said of it."""
+    return (rewards > 50).float()
+
+
+def random(rewards: Any) -> Any:
+    """Draws."""
+    return torch.randn(len(rewards))
+
+
+class Counting:
+    """Breaks the contract: its `__call__` remembers."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, rewards: Any) -> Any:
+        self.calls += 1
+        return rewards
+
+
+def part(target: Any, hook: str = "rlm_advantages") -> Bound:
+    return Part(hook, "mine", "guest", target).bind({})
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "least"),
+    [
+        (centred, 1, 2),
+        (centred, 2, 0),
+        (by_token, 1, 0),
+        (needs_three, 1, 3),
+        (needs_three, 3, 0),
+        (hard_to_please, 1, 0),
+        (random, 1, 0),
+    ],
+)
+def test_the_least_group(target: Any, size: int, least: int) -> None:
+    assert least_group(part(target), size, ["accuracy"]) == least
+
+
+def test_filter_is_informative_where_it_keeps_a_completion() -> None:
+    def several(rewards: Any, group: Any) -> Any:
+        return torch.stack([(group == g).sum() > 4 for g in group])
+
+    assert [least_group(part(several, "rlm_filters"), size, []) for size in (1, 4, 5)] == [5, 5, 0]
+
+
+def test_probe_changes_neither_state_nor_rng() -> None:
+    mine, before = part(Counting), torch.get_rng_state()
+    assert speaks(mine, 2, [])
+    assert speaks(part(random), 2, [])
+    assert mine.target.calls == 0  # type: ignore[attr-defined]
+    assert torch.equal(torch.get_rng_state(), before)

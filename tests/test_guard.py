@@ -1,0 +1,463 @@
+"""The guard around a reward: what `on_error` and `timeout` do to every way a reward can fail, named to the sample."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlm_plugins.errors import PartError, PluginError, RecipeError
+from rlm_plugins.recipe.document import load
+from rlm_plugins.recipe.resolve import resolve
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.diagnostics import correlation, shares, ties
+from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.process_pool import check_processes
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.stage import Reward
+from rlm_plugins.testing import conformance
+
+BATCH: dict[str, Any] = {
+    "prompts": ["p", "p", "q", "q"],
+    "completions": ["1", "2", "bad", "4"],
+    "answer": [1, 2, 3, 4],
+    "trainer_state": SimpleNamespace(global_step=7),
+}
+
+
+def judged(function: Callable[..., Any], book: FaultLog | None = None, **beside: Any) -> list[float | None]:
+    part = Part("rlm_rewards", "it", "guest", function)
+    part.check()
+    said = trl_reward(Reward("it", part.bind({}), **beside), book)(**BATCH)
+    return asyncio.run(said) if asyncio.iscoroutine(said) else said
+
+
+def fails(completions: list[str], answer: list[int]) -> list[float]:
+    """Raises on one sample."""
+    if "bad" in completions:
+        raise ValueError("no")
+    return [float(a) for a in answer]
+
+
+async def fails_async(completions: list[str], answer: list[int]) -> list[float]:
+    """The same, asynchronous."""
+    await asyncio.sleep(0)
+    return fails(completions, answer)
+
+
+class Fails:
+    """The same as a class without memory."""
+
+    def __call__(self, completions: list[str], answer: list[int]) -> list[float]:
+        return fails(completions, answer)
+
+
+@pytest.mark.parametrize("reward", [fails, fails_async, Fails])
+def test_exception_names_the_sample(reward: Any) -> None:
+    with pytest.raises(PartError, match=r"reward 'it' \(plugin 'guest', .*test_guard.py\), step 7: raised ValueError"):
+        judged(reward)
+    book = FaultLog()
+    judged(reward, book)
+    assert book.stop is not None
+    assert "for sample 2, whose completion begins 'bad'" in str(book.stop)
+    (record,) = book.records
+    assert record["step"] == 7
+    assert (record["sample"], record["text"], record["columns"]["answer"]) == (2, "bad", 3)
+    json.dumps(record)
+
+
+@pytest.mark.parametrize("reward", [fails, fails_async, Fails])
+def test_the_other_groups_keep_their_scores(reward: Any, caplog: pytest.LogCaptureFixture) -> None:
+    zero, skip = FaultLog(), FaultLog()
+    with caplog.at_level(logging.WARNING):
+        assert judged(reward, zero, on_error="zero") == [1.0, 2.0, 0.0, 0.0]
+    assert "for sample 2" in caplog.text
+    assert judged(reward, skip, on_error="skip") == [1.0, 2.0, None, None]
+    assert zero.stop is skip.stop is None
+    assert zero.rows == skip.rows == {"it": [2, 3]}
+    assert (zero.skipped, skip.skipped) == (set(), {2, 3})
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 1e39, 10**400, "1", [1.0], {"a": 1}, 1j, torch.tensor([1.0, 2.0]), b"1"]
+)
+def test_one_invalid_value_costs_one_completion(value: Any) -> None:
+    def it(completions: list[str]) -> list[Any]:
+        return [1.0, None, value, torch.tensor(0.5)]
+
+    book = FaultLog()
+    assert judged(it, book, on_error="zero") == [1.0, None, 0.0, 0.5]
+    assert book.rows == {"it": [2]}
+    assert judged(it, on_error="skip") == [1.0, None, None, 0.5]
+    with pytest.raises(Fault, match="for sample 2, whose completion begins 'bad'"):
+        judged(it)
+
+
+@pytest.mark.parametrize("said", [None, 1.0, {}, "abcd", [1.0], iter([1.0] * 4), torch.tensor(1.0)])
+def test_an_impossible_answer_costs_the_batch(said: Any) -> None:
+    book = FaultLog()
+    assert judged(lambda completions: said, book, on_error="skip") == [None] * 4
+    assert book.rows == {"it": [0, 1, 2, 3]}
+
+
+def short(completions: list[str]) -> list[float]:
+    """Leaves one sample out."""
+    return [1.0 for text in completions if text != "bad"]
+
+
+async def short_async(completions: list[str]) -> list[float]:
+    """The same, asynchronous."""
+    return short(completions)
+
+
+@pytest.mark.parametrize("reward", [short, short_async])
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(2, 4)])
+def test_a_list_that_is_too_short_names_its_sample(reward: Any, rows: slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prompts", "completions", "answer"):
+        monkeypatch.setitem(BATCH, name, BATCH[name][rows])
+    book = FaultLog()
+    assert judged(reward, book, on_error="skip") == [*[1.0] * (len(BATCH["prompts"]) - 2), None, None]
+    with pytest.raises(Fault, match=r"returned 0 scores for 1 completions: \[\] for sample \d, .* begins 'bad'"):
+        judged(reward)
+
+
+STARTED: list[str] = []
+
+
+def of_one(completion: str, answer: int, prompt: str, log_metric: Any = None) -> float | None:
+    """One completion at a time; raises on one, and does not apply to another."""
+    assert prompt in "pq"
+    if completion == "bad":
+        raise ValueError("no")
+    return None if completion == "2" else float(answer)
+
+
+async def of_one_async(completion: str, answer: int, prompt: str) -> float | None:
+    """The same, asynchronous; it waits until all four calls have started."""
+    STARTED.append(completion)
+    while len(STARTED) < 4:
+        await asyncio.sleep(0)
+    return of_one(completion, answer, prompt)
+
+
+class OfOne:
+    """The same as a class."""
+
+    def __call__(self, completion: str, answer: int, prompt: str) -> float | None:
+        return of_one(completion, answer, prompt)
+
+
+@pytest.mark.parametrize("reward", [of_one, of_one_async, OfOne])
+def test_per_completion_reward_fails_for_one_completion(reward: Any) -> None:
+    STARTED.clear()
+    book = FaultLog()
+    assert judged(reward, book, on_error="skip", timeout=60.0) == [1.0, None, None, 4.0]
+    assert book.rows == {"it": [2]}
+    with pytest.raises(Fault, match="raised ValueError: no for sample 2, whose completion begins 'bad'"):
+        judged(reward)
+    (record,) = book.records
+    assert (record["text"], record["columns"]["answer"]) == ("bad", 3)
+
+
+def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
+    """Which sample it was is known."""
+    asked: list[str] = []
+
+    def it(completion: str) -> float:
+        asked.append(completion)
+        raise ValueError(completion)
+
+    async def it_async(completion: str) -> float:
+        return it(completion)
+
+    for reward in (it, it_async):
+        asked.clear()
+        assert judged(reward, book := FaultLog(), on_error="zero") == [0.0] * 4
+        assert asked == BATCH["completions"]
+        assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(asked)]
+
+
+def test_a_reward_is_of_one_completion_or_of_all() -> None:
+    def both(completion: str, prompts: list[str]) -> float:
+        return 0.0
+
+    with pytest.raises(PluginError, match="asks for 'completion' and 'prompts'"):
+        Part("rlm_rewards", "it", "guest", both).check()
+
+
+def brief(completion: str, *, characters: int = 9) -> float:
+    """1 for a short one."""
+    return float(len(completion) < characters)
+
+
+test_laws_of_one = conformance("rlm_rewards", brief)
+
+
+def test_stateful_reward_is_not_retried() -> None:
+    class Counts:
+        calls = 0
+
+        def __call__(self, completions: list[str]) -> list[float]:
+            Counts.calls += 1
+            raise OSError("gone")
+
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    assert judged(Counts, on_error="zero") == [0.0] * 4
+    assert Counts.calls == 1
+
+
+def test_transient_failure_stops_or_is_tolerated() -> None:
+    def flaky(times: list[int] | None = None) -> Callable[..., Any]:
+        calls = times if times is not None else []
+
+        def it(completions: list[str]) -> list[float]:
+            calls.append(len(completions))
+            if len(calls) == 1:
+                raise ConnectionError("reset")
+            return [1.0] * len(completions)
+
+        return it
+
+    assert judged(flaky(), on_error="zero") == [1.0] * 4
+    with pytest.raises(Fault, match="ConnectionError: reset"):
+        judged(flaky())
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError(), PartError("words", hint="advice")])
+def test_nothing_ends_a_run_quietly(error: BaseException) -> None:
+    def it(completions: list[str]) -> list[float]:
+        raise error
+
+    for timeout in (None, 5.0):
+        with pytest.raises(Fault, match="reward 'it'"):
+            judged(it, timeout=timeout)
+
+
+async def exits(completions: list[str]) -> list[float]:
+    raise SystemExit(0)
+
+
+async def exits_on_one(completion: str) -> float:
+    if completion == "bad":
+        raise SystemExit(0)
+    return 1.0
+
+
+@pytest.mark.parametrize(("reward", "scores"), [(exits, [0.0] * 4), (exits_on_one, [1.0, 1.0, 0.0, 1.0])])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_exit_does_not_end_the_event_loop(reward: Any, scores: list[float], timeout: float | None, ahead: bool) -> None:
+    """A task that raises SystemExit ends its event loop, and TRL would wait for an answer forever."""
+    part = Part("rlm_rewards", "it", "guest", reward).bind({})
+    function = trl_reward(Reward("it", part, on_error="zero", timeout=timeout))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    if ahead:
+        function.begin(BATCH, loop)  # type: ignore[attr-defined]
+    assert asyncio.run_coroutine_threadsafe(function(**BATCH), loop).result(timeout=10) == scores
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+
+
+def test_late_completion_costs_only_itself() -> None:
+    async def it(completion: str) -> float:
+        await asyncio.sleep(60 if completion == "bad" else 0)
+        return 1.0
+
+    assert judged(it, timeout=0.2, on_error="zero") == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_hanging_reward_is_abandoned() -> None:
+    release, finished = threading.Event(), []
+
+    def sync(completions: list[str]) -> list[float]:
+        release.wait(60)
+        finished.append("sync")
+        return []
+
+    async def waiting(completions: list[str]) -> list[float]:
+        await asyncio.sleep(60)
+        finished.append("waiting")
+        return []
+
+    for reward in (sync, waiting):
+        with pytest.raises(Fault, match=r"gave no answer within 0.1 s"):
+            judged(reward, timeout=0.1)
+        assert judged(reward, timeout=0.1, on_error="zero") == [0.0] * 4, "it is not called again, group by group"
+    assert finished == [], "the calls are still running"
+    release.set()
+    assert judged(lambda completions: [1.0] * 4, timeout=30.0) == [1.0] * 4
+
+
+def test_reward_cannot_change_the_trainers_data() -> None:
+    def trl_style(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+        prompts.clear()
+        columns["answer"].clear()
+        return [0.0] * 4
+
+    judged(trl_style)
+    assert BATCH["prompts"] == ["p", "p", "q", "q"]
+    assert BATCH["answer"] == [1, 2, 3, 4]
+
+
+HEAVY = '''
+import os, re, sys
+from rlm_plugins import hookimpl
+
+
+def heavy(completions, answer, log_metric=None, *, factor: float = 2.0):
+    """Computes, and can do anything but be interrupted."""
+    assert log_metric is None, "nobody could hear it"
+    for text in completions:
+        if text == "hang":
+            re.match(r"(a+)+$", "a" * 60 + "b")
+        if text == "exit":
+            os._exit(0)
+        if text == "raise":
+            raise ValueError(os.getpid())
+    return [float("nan") if text == "nan" else factor * x for text, x in zip(completions, answer)]
+
+
+def one(completion, answer):
+    """Of one completion."""
+    return heavy([completion], [answer])[0] + 1
+
+
+def remembers(completions, trainer_state):
+    """Needs what stays here."""
+    return [0.0] * len(completions)
+
+
+@hookimpl
+def rlm_rewards():
+    return {"heavy": heavy, "one": one, "remembers": remembers}
+'''
+
+
+@pytest.mark.slow
+def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text(HEAVY)
+    registry = Registry([tmp_path / "part.py"])
+    bound = registry.find("rlm_rewards", "heavy").bind({"factor": 3.0})
+    texts = ["1", "2", "hang", "3", "exit", "4", "raise", "5", "nan", "6"]
+    given = {"prompts": list("aabbccddee"), "completions": texts, "answer": [1.0] * 10, "completion_ids": [[1]] * 10}
+    book = FaultLog()
+    reward = Reward("heavy", bound, on_error="skip", timeout=8.0, processes=2)
+    assert trl_reward(reward, book)(**given) == [3.0, 3.0, *[None] * 7, 3.0]
+    told = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
+    assert {(2, "gave no answer within 8 s, and was killed"), (8, "returned nan")} <= told
+    assert (4, "ended its process: out of memory, a crash, or an exit") in told
+    (raised,) = [said for sample, said in told if sample == 6]
+    assert raised.startswith("raised ValueError: ")
+    assert raised != f"raised ValueError: {os.getpid()}"
+    reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), FaultLog()
+    texts = {"prompts": ["p"] * 4, "completions": ["1", "raise", "nan", "2"], "completion_ids": [[1]] * 4}
+    assert trl_reward(reward, book)(**texts, answer=[1.0] * 4) == [3.0, 0.0, 0.0, 3.0]
+    assert [(record["sample"], record["fault"].split(":")[0]) for record in book.records] == [
+        (1, "raised ValueError"),
+        (2, "returned nan"),
+    ]
+    with pytest.raises(RecipeError, match="cannot be sent"):
+        check_processes(registry.find("rlm_rewards", "remembers").bind({}), "rewards[0]")
+    with pytest.raises(RecipeError, match="asynchronous"):
+        check_processes(Part("rlm_rewards", "it", "guest", fails_async).bind({}), "rewards[0]")
+
+
+RECIPE = """
+environment: addition
+model: {name: scratch}
+rewards: [{name: accuracy, BESIDE}]
+algorithm: grpo
+"""
+
+
+def planned(folder: Path, beside: str) -> Reward:
+    file = folder / "r.yaml"
+    file.write_text(RECIPE.replace("BESIDE", beside))
+    return resolve(load(file, []), Registry(), 0).rewards[0]
+
+
+def test_on_error_is_set_in_the_recipe(tmp_path: Path) -> None:
+    reward = planned(tmp_path, "on_error: skip, timeout: 2.5")
+    assert (reward.on_error, reward.timeout) == ("skip", 2.5)
+    plain = planned(tmp_path, "weight: 1.0")
+    assert (plain.on_error, plain.prefetch) == ("stop", True)
+    assert not planned(tmp_path, "prefetch: false").prefetch
+    for wrong in ("prefetch: 3", "on_error: ignore", "timeout: 0", "timeout: soon"):
+        with pytest.raises(RecipeError, match=re.escape(wrong.partition(":")[0])):
+            planned(tmp_path, wrong)
+    for wrong, allowed in (("timeout: -1", "more than 0"), ("processes: 65", "64 or less")):
+        with pytest.raises(RecipeError) as told:
+            planned(tmp_path, wrong)
+        assert told.value.allowed == allowed
+
+
+def test_components() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(50), torch.randn(50)
+    found = shares({"x": 2 * x, "y": y}, 2 * x + y, torch.ones(50, dtype=torch.bool))
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-5)
+    total = torch.stack([2 * x, 2 * x + y])
+    assert found["x"] == pytest.approx((torch.cov(total)[0, 1] / torch.cov(total)[1, 1]).item(), rel=1e-4)
+    rows = torch.arange(50) % 3 > 0
+    assert correlation(x, y, rows) == pytest.approx(torch.corrcoef(torch.stack([x, y])[:, rows])[0, 1].item(), rel=1e-4)
+    assert correlation(x, torch.ones(50), rows) is None
+    assert shares({"x": torch.ones(3)}, torch.ones(3), torch.ones(3, dtype=torch.bool)) == {}
+    assert ties(torch.tensor([1.0, torch.nan, 1.0, 0.0]), torch.tensor([0, 0, 0, 0])) == pytest.approx(1 / 3)
+    assert ties(torch.tensor([1.0, 1.0]), torch.tensor([0, 1])) is None
+
+
+def _one_of_two(rank: int, port: int) -> int:
+    """A process that hears of the fault of another one; its exit code says what it heard."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    import torch.distributed
+
+    from rlm_plugins.rewards.fault_log import raise_on_all_processes
+
+    torch.distributed.init_process_group("gloo")
+    mine = Fault("returned nan", where="reward 'it', step 3", sample=1) if rank == 1 else None
+    if mine is not None:
+        mine.records = [{"sample": 1}]
+    raise_on_all_processes(None)
+    try:
+        raise_on_all_processes(mine)
+    except Fault as fault:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()  # or who is left behind aborts
+        heard = "returned nan" in str(fault) and fault.everywhere and fault.records == [{"process": 1, "sample": 1}]
+        return 7 if heard and (rank == 1 or "on process 1" in str(fault)) else 8
+    return 9
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together() -> None:
+    import socket
+    import subprocess
+
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = door.getsockname()[1]
+    code = "import sys; from test_guards import _one_of_two; sys.exit(_one_of_two(int(sys.argv[1]), int(sys.argv[2])))"
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    both = [subprocess.Popen([sys.executable, "-c", code, str(r), str(port)], env=environment) for r in range(2)]
+    assert [process.wait(300) for process in both] == [7, 7]

@@ -1,0 +1,248 @@
+"""A token written down for decoders of Llama's kind: the model's own logits, or the model is called as ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import fixtures_models
+import pytest
+import torch
+from test_fast_generate import config, prompts, same
+from transformers import DynamicCache
+
+from rlm_plugins.generation import llama_step_check as same_step
+from rlm_plugins.generation.kv_cache import preallocate, surviving_indices
+from rlm_plugins.generation.kv_state import KVState
+from rlm_plugins.generation.llama_modules import Norm, UnsupportedModel
+from rlm_plugins.generation.llama_step import LlamaStep
+from rlm_plugins.generation.llama_step_check import verified_step
+from rlm_plugins.kernels.cpu_linear import PackedLinear
+from rlm_plugins.kernels.model_traits import causal_model
+
+FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
+"""Of its kind; one has biases, one normalises its heads, three share keys between heads."""
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each step read."""
+    rows: list[int] = []
+    call = LlamaStep.__call__
+
+    def counted(self: LlamaStep, token: torch.Tensor, past: KVState) -> torch.Tensor:
+        rows.append(len(token))
+        return call(self, token, past)
+
+    monkeypatch.setattr(LlamaStep, "__call__", counted)
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def made(family: str, **changes: Any) -> Any:
+    return fixtures_models.adapted(fixtures_models.model(family, **{**FAMILIES.get(family, {}), **changes})).eval()
+
+
+# ------------------------------------------------------------------ the same logits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("padded", [True, False])
+@torch.no_grad()
+def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -> None:
+    """Token by token, a row let go on the way: as the model reads everything at once."""
+    model, inputs = made(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
+    ids, there = inputs["input_ids"], inputs["attention_mask"]
+    words = torch.randint(10, fixtures_models.WORDS, (3, 6), generator=torch.Generator().manual_seed(2))
+    whole, seen = torch.cat([ids, words], 1), torch.cat([there, torch.ones_like(words)], 1)
+    places = (seen.cumsum(1) - 1).clamp(min=0)
+    usual = model(whole, attention_mask=seen, position_ids=places).logits[:, ids.shape[1] :]
+    cache = DynamicCache(config=model.config)
+    preallocate(cache)
+    start = {"position_ids": places[:, : ids.shape[1]], "past_key_values": cache}
+    model(ids, attention_mask=there, use_cache=True, **start)
+    left = torch.arange(3)
+    step, width = LlamaStep(model), ids.shape[1] + 1
+    past = KVState(
+        {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left
+    )
+    for t in range(6):
+        assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
+        if t == 2:
+            left = surviving_indices(torch.tensor([True, False, False]))
+            past.evict(left)
+
+
+def test_small_weights_without_an_adapter_are_not_copied() -> None:
+    model = fixtures_models.model("Qwen3").eval()
+    own = {x.data_ptr() for x in model.parameters()}
+    step = LlamaStep(model)
+    layer = step._layers[0]
+    assert {x.weight.data_ptr() for x in (layer.out, layer.down, step._head)} <= own  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
+@torch.no_grad()
+def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
+    """Where x is small the ε decides."""
+    module = fixtures_models.model("Qwen3").eval().model.norm
+    module.weight.copy_(torch.randn_like(module.weight))
+    x = torch.randn(5, module.weight.shape[0]) * size
+    torch.testing.assert_close(Norm(module)(x), module(x), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])
+@torch.no_grad()
+def test_layers_that_read_the_same_are_one_product_where_all_are_copied(target: Any) -> None:
+    model = fixtures_models.adapted(fixtures_models.model("Qwen2"), target_modules=target).eval()
+    step, decoder = LlamaStep(model), causal_model(model).model
+    assert isinstance(step._layers[1].qkv, PackedLinear) == (target == "all-linear")
+    x, attention = torch.randn(3, 32), decoder.layers[1].self_attn
+    usual = torch.cat([layer(x) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)], -1)
+    assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
+
+
+# ------------------------------------------------------------------ who is written with it
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_supported_decoder_uses_the_fast_step(family: str, read: list[int]) -> None:
+    """The samples of transformers, and no row that is done is read."""
+    written = same(made(family), prompts(6, 3, times=6), config())
+    alive = [int((written[:, 6 + t :] != 0).any(1).sum()) for t in range(1, written.shape[1] - 6)]
+    assert alive[0] > alive[-1]
+    assert read[-len(alive) :] == alive
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Phi3", "Olmo2", "Gemma", "Cohere"])
+def test_one_of_another_kind_is_called_as_ever(family: str, read: list[int]) -> None:
+    same(fixtures_models.model(family).eval(), prompts(5, 3, times=2), config())
+    assert not read
+
+
+def watched(model: Any) -> None:
+    model.get_submodule("model.layers.1.mlp").register_forward_hook(lambda *_: None)
+
+
+def waited_for(model: Any) -> None:
+    model.register_forward_pre_hook(lambda *_: None)
+
+
+def patched(model: Any) -> None:
+    mlp = model.get_submodule("model.layers.1.mlp.act_fn")
+    mlp.forward = MethodType(lambda _, x: x.sigmoid(), mlp)
+
+
+def another_product(model: Any) -> None:
+    layer = model.get_submodule("model.layers.0.self_attn.v_proj")
+    usual = layer.forward
+    layer.forward = lambda x: 2 * usual(x)
+
+
+def another_piece(model: Any) -> None:
+    model.get_submodule("model.layers.0").add_module("extra", torch.nn.Identity())
+
+
+@pytest.mark.parametrize("change", [watched, waited_for, patched, another_product, another_piece])
+def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], read: list[int]) -> None:
+    """Also where it had been tried before."""
+    model = fixtures_models.model("Llama").eval()
+    same(model, prompts(4, times=2), config())
+    assert read
+    read.clear()
+    change(model)
+    same(model, prompts(4, times=2), config())
+    assert not read
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"modules_to_save": ["embed_tokens"]},
+        {"modules_to_save": ["input_layernorm"]},
+        {"modules_to_save": ["lm_head"]},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+    ],
+    ids=["words", "norm", "head", "words with an adapter"],
+)
+def test_trained_base_weights_are_not_treated_as_frozen(said: dict[str, Any], read: list[int]) -> None:
+    """Both are the same at the start, when it would be tried."""
+    model = fixtures_models.adapted(fixtures_models.model("Llama"), **said).eval()
+    same(model, prompts(4, times=2), config())
+    with torch.no_grad():
+        for x in model.parameters():
+            if x.requires_grad:
+                x.add_(torch.randn_like(x) * 0.3)
+    same(model, prompts(4, times=2), config())
+    assert not read
+
+
+def test_inactive_hidden_state_hooks_are_allowed(read: list[int]) -> None:
+    model = fixtures_models.model("Llama").eval()
+    model(torch.tensor([[3, 4]]), output_hidden_states=True)
+    assert any(module._forward_hooks for module in model.modules())
+    same(model, prompts(4, times=2), config())
+    assert read
+
+
+def test_gradient_checkpointing_falls_back(read: list[int]) -> None:
+    """What lets gradients into frozen words is no matter to one who writes."""
+    model = made("Llama")
+    model.enable_input_require_grads()
+    same(model, prompts(4, times=2), config())
+    assert read
+
+
+def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    """Granite multiplies what comes out of its layers."""
+    model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
+    with caplog.at_level(logging.WARNING, same_step.__name__):
+        for _ in range(2):
+            same(model, prompts(4, 2, times=2), config())
+    assert read == [3], "the trial"
+    assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
+        "decoding calls the model module by module: its logits differ from a Llama-type forward"
+    ]
+
+
+def half(model: Any) -> Any:
+    return model.to(torch.bfloat16)
+
+
+def off(model: Any) -> Any:
+    model.base_model.disable_adapter_layers()
+    return model
+
+
+NOT_ITS_WORK = {
+    "half": lambda: half(fixtures_models.model("Llama")),
+    "off": lambda: off(made("Llama")),
+    "dora": lambda: fixtures_models.adapted(fixtures_models.model("Llama"), use_dora=True),
+}
+
+
+@pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
+def test_neither_half_precision_nor_an_adapter_that_cannot_be_added_is_its_work(make: Callable[[], Any]) -> None:
+    with pytest.raises(UnsupportedModel):
+        LlamaStep(make())
+
+
+def test_unsupported_decoder_falls_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
+    assert verified_step(model) is None
+    monkeypatch.setattr(same_step, "LlamaStep", None)
+    assert verified_step(model) is None
+
+
+def test_it_is_tried_once(read: list[int]) -> None:
+    model = fixtures_models.model("Llama").eval()
+    for _ in range(3):
+        with torch.no_grad():
+            assert verified_step(model) is not None
+    assert read == [3]

@@ -1,0 +1,176 @@
+"""`rlm new`: whatever it writes is a package whose tests pass, whose part is found and whose recipe is sound."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from fake_plugins import register
+
+from rlm_plugins.cli.new import KINDS, create
+from rlm_plugins.errors import RlmError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+
+ROOT = Path(__file__).parents[1]
+Folders = Mapping[str, Path]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Kind → the package of that kind, called ``my_KIND``."""
+    folder = tmp_path_factory.mktemp("new")
+    for kind in KINDS:
+        create(kind, f"my_{kind}", folder)
+    return {kind: folder / f"rlm-my-{kind.replace('_', '-')}" for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def installed(packages: Folders) -> Iterator[Folders]:
+    """The same, installed as pip would do it: by the metadata of their own pyproject.toml."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for package in packages.values():
+            project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+            register(package / "src", project["name"], project["version"], project["entry-points"]["rlm"])
+            monkeypatch.syspath_prepend(str(package / "src"))
+        yield packages
+
+
+def run(*command: str, cwd: Path, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def verdicts(packages: Folders, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[bool]]:
+    """Kind → whether each of its generated tests passed; all packages in one process, to be quick."""
+    report = tmp_path_factory.mktemp("report") / "report.xml"
+    path = os.pathsep.join(str(package / "src") for package in packages.values())
+    folder = next(iter(packages.values())).parent
+    run("-m", "pytest", "-q", "--import-mode=importlib", f"--junitxml={report}", ".", cwd=folder, path=path)
+    found: dict[str, list[bool]] = {kind: [] for kind in KINDS}
+    for case in ET.parse(report).iter("testcase"):
+        kind = case.attrib["name"].partition("[")[0].removeprefix("test_my_")
+        found[kind].append(len(case) == 0)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_tests_pass_as_generated(verdicts: Mapping[str, list[bool]], kind: str) -> None:
+    assert verdicts[kind], "the battery is not empty"
+    assert all(verdicts[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_part_is_found_through_its_entry_point(installed: Folders, kind: str) -> None:
+    registry = Registry()
+    registry.require_sound()
+    part = registry.find(KINDS[kind], f"my_{kind}")
+    assert part.full_name == f"my_{kind}/my_{kind}"
+    assert registry.plugins[part.plugin].origin == f"rlm-my-{kind.replace('_', '-')} 0.1.0"
+    assert Path(part.file).is_relative_to(installed[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_recipe_passes_every_check(installed: Folders, kind: str) -> None:
+    registry = Registry()
+    (stage,) = compose(recipe.load(installed[kind] / "recipe.yaml"), registry)
+    assert f"my_{kind}" in str(stage.body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_package_has_the_expected_files(packages: Folders, kind: str) -> None:
+    written = [path for path in packages[kind].rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")]
+    assert len(written) == 5
+    for path in written:
+        text = path.read_text(encoding="utf-8")
+        assert f"my_{kind}" in text or path.name == "README.md"
+        assert "$" not in text, "a word of the skeleton was left"
+        assert text.endswith("\n")
+    readme = (packages[kind] / "README.md").read_text(encoding="utf-8")
+    assert f"my_{kind}" in readme
+    assert HOOKS[KINDS[kind]].key in readme
+
+
+def test_the_generated_code_is_clean(packages: Folders) -> None:
+    folder = next(iter(packages.values())).parent
+    rules = ["--isolated", "--select=E,F,W,B,UP,RET,SIM", "--line-length=120", "--no-cache"]
+    result = run("-m", "ruff", "check", *rules, ".", cwd=folder)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.slow
+def test_a_package_alone_runs_its_tests_without_being_installed(tmp_path: Path) -> None:
+    create("advantage", "sober", tmp_path)
+    result = run("-m", "pytest", "-q", cwd=tmp_path / "rlm-sober")
+    assert result.returncode == 0, result.stdout
+    assert "passed" in result.stdout
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("My-Reward", "'My-Reward' is not a valid name"),
+        ("my reward", "hint: my_reward?"),
+        ("../evil", "is not a valid name"),
+        ("2nd", "beginning with a letter"),
+        ("class", "is not a valid name"),
+        ("", "is not a valid name"),
+        ("max", "a name that the example itself uses"),
+        ("completions", "a name that the example itself uses"),
+        ("accuracy", "'accuracy' is the reserved name of a built-in part"),
+        ("builtin", "the plugin 'builtin' is installed already: rlm-plugins"),
+    ],
+)
+def test_a_name_that_cannot_be(tmp_path: Path, name: str, expected: str) -> None:
+    with pytest.raises(RlmError) as caught:
+        create("reward", name, tmp_path)
+    assert expected in str(caught.value)
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+def test_an_unknown_kind(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match="did you mean 'advantage'") as caught:
+        create("advantages", "mine", tmp_path)
+    assert caught.value.allowed == ", ".join(KINDS)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    create("reward", "mine", tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(RlmError, match=r"rlm-mine exists already"):
+        create("advantage", "mine", tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RlmError, match="cannot be written"):
+        create("reward", "mine", tmp_path / "file")
+
+
+def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    files = create("reward", "mine", tmp_path / "deep" / "down")
+    assert all(path.is_file() for path in files)
+
+
+def test_example_plugin_has_the_form_of_a_new_package(tmp_path: Path) -> None:
+    def form(package: Path, module: str) -> set[str]:
+        paths = [
+            path.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".md", ".toml", ".yaml")
+        ]
+        return {str(path).replace(module, "MODULE") for path in paths if path.parts[0][0] != "."}
+
+    create("reward", "brevity", tmp_path)
+    assert form(ROOT / "plugins" / "rlm-example", "rlm_example") == form(tmp_path / "rlm-brevity", "rlm_brevity")

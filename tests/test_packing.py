@@ -1,0 +1,293 @@
+"""Rows read packed, each prompt once: the log-probabilities, entropies and gradients of the padded pass."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+from unittest.mock import patch
+
+import fixtures_models
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_plugins.kernels.model_traits import causal_model
+from rlm_plugins.packing import attention
+from rlm_plugins.packing import pack as packing
+from rlm_plugins.packing import support as fits
+from rlm_plugins.packing.forward import packed_logprobs
+from rlm_plugins.packing.pack import is_packable, layouts
+
+RAGGED = fixtures_models.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
+Rows = tuple[torch.Tensor, torch.Tensor, int]
+
+
+@pytest.fixture(params=fixtures_models.CONFIGS)
+def model(request: pytest.FixtureRequest) -> Any:
+    made = fixtures_models.adapted(fixtures_models.model(request.param, temperature=0.8))
+    attention.install_attention(causal_model(made))
+    return made
+
+
+def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `fixtures_models.padded`, through layouts."""
+    logp = entropy = 0.0
+    for part in layouts(*rows, live=options.pop("live", None), budget=options.pop("budget", None)):
+        piece = packed_logprobs(model, part, temperature=0.8, **options)
+        logp, entropy = logp + part.unpack(piece[0]), entropy + part.unpack(piece[1])
+    return logp, entropy  # type: ignore[return-value]
+
+
+def apart(x: torch.Tensor, y: torch.Tensor) -> float:
+    """Relative distance."""
+    return ((x - y).norm() / y.norm()).item()
+
+
+def test_every_family_is_read_as_padded(model: Any) -> None:
+    logp, entropy = fixtures_models.padded(model, *RAGGED)
+    wanted = fixtures_models.gradient(model, (logp * torch.arange(logp.numel()).view_as(logp).cos()).sum())
+    found_logp, found_entropy = packed(model, RAGGED)
+    found = fixtures_models.gradient(model, (found_logp * torch.arange(logp.numel()).view_as(logp).cos()).sum())
+    torch.testing.assert_close(found_logp, logp, rtol=1e-5, atol=3e-6)
+    torch.testing.assert_close(found_entropy, entropy, rtol=1e-5, atol=3e-6)
+    assert apart(found, wanted) < 5e-6
+
+
+@cache
+def adapted(family: str) -> Any:
+    made = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
+    attention.install_attention(causal_model(made))
+    return made
+
+
+lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "GPT2"])
+@settings(max_examples=8, deadline=None)
+@given(
+    groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4), pairs=st.sampled_from([0, 9, 99])
+)
+def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
+    """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
+    with patch.object(packing, "PAIRS", pairs):
+        _any_shape_of_groups(adapted(family), groups)
+
+
+def _any_shape_of_groups(model: Any, groups: list[tuple[int, list[int]]]) -> None:
+    groups[0][1][0] = max(1, groups[0][1][0])  # a batch has some token
+    rows = fixtures_models.rows(*groups)
+    logp, entropy = fixtures_models.padded(model, *rows)
+    wanted = fixtures_models.gradient(model, (logp * logp.detach()).sum())
+    found_logp, found_entropy = packed(model, rows)
+    torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
+    assert apart(fixtures_models.gradient(model, (found_logp * logp.detach()).sum()), wanted) < 5e-6
+
+
+def test_a_budget_cuts_between_trees() -> None:
+    whole, pieces = list(layouts(*RAGGED)), list(layouts(*RAGGED, budget=20))
+    assert len(whole) == 1
+    assert len(pieces) == 3
+    assert sum(piece.ids.numel() for piece in pieces) == whole[0].ids.numel()
+    torch.testing.assert_close(packed(adapted("Qwen2"), RAGGED, budget=20), packed(adapted("Qwen2"), RAGGED))
+
+
+def test_the_layout_holds_each_prompt_once() -> None:
+    (whole,) = layouts(*RAGGED)
+    assert whole.ids.numel() == (5 + 2 + 6 + 0 + 3) + (2 + 5 + 5) + (9 + 0)
+    assert len(whole.target) == 3 + 1 + 7 + 4 + 6 + 6 + 1
+
+
+def test_attention_looks_at_few_pairs_in_vain() -> None:
+    """Long completions have a call each; short ones share it, as long as they see little of each other."""
+    tree = packing._tree(9, [39, 49, 59, 2, 0, 3, 4], torch.device("cpu"))
+    assert [run.tokens for run in tree.runs] == [9 + 39, 49, 59 + 2 + 3 + 4]
+    assert [None if run.visible is None else int(run.visible.sum()) for run in tree.runs] == [
+        None,
+        49 * 9 + 49 * 50 // 2,
+        68 * 9 + (59 * 60 + 2 * 3 + 3 * 4 + 4 * 5) // 2,
+    ]
+
+
+def test_inactive_sequences_are_left_out() -> None:
+    live = [bool(i % 2) for i in range(len(RAGGED[0]))]
+    logp, _ = packed(adapted("Qwen2"), RAGGED, live=live)
+    wanted, _ = fixtures_models.padded(adapted("Qwen2"), *RAGGED)
+    torch.testing.assert_close(logp, wanted * torch.tensor(live).unsqueeze(1), rtol=1e-5, atol=3e-6)
+
+
+def test_empty_selection_has_zero_gradients() -> None:
+    """Data parallelism waits for every weight on every process."""
+    logp, entropy = packed(adapted("Qwen2"), RAGGED, live=[False] * len(RAGGED[0]))
+    assert not logp.any()
+    assert not entropy.any()
+    assert not fixtures_models.gradient(adapted("Qwen2"), logp.sum()).any()
+
+
+def test_the_entropy_may_carry_a_gradient() -> None:
+    """Against the plain formula over all logits, which TRL's head does not differentiate."""
+    ids, there, width = RAGGED
+    logits = adapted("Qwen2")(input_ids=ids, attention_mask=there, labels=None).logits[:, -width - 1 : -1] / 0.8
+    plain = torch.distributions.Categorical(logits=logits).entropy() * there[:, -width:]
+    _, found = packed(adapted("Qwen2"), RAGGED, entropy_gradient=True)
+    torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6)
+    wanted = fixtures_models.gradient(adapted("Qwen2"), (plain * plain.detach()).sum())
+    assert apart(fixtures_models.gradient(adapted("Qwen2"), (found * plain.detach()).sum()), wanted) < 5e-6
+
+
+def test_gradient_checkpointing_changes_nothing() -> None:
+    made = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
+    attention.install_attention(causal_model(made))
+    before = fixtures_models.gradient(made, packed(made, RAGGED)[0].sum())
+    made.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), before)
+
+
+def test_all_weights_may_be_trained() -> None:
+    made = fixtures_models.model("Llama", temperature=0.8).train()
+    wanted = fixtures_models.gradient(made, fixtures_models.padded(made, *RAGGED)[0].sum())
+    attention.install_attention(made)
+    assert apart(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
+
+
+def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
+    truth = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
+    wanted = fixtures_models.gradient(truth, fixtures_models.padded(truth, *RAGGED)[0].sum())
+    made = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8)).to(torch.bfloat16)
+    stock = fixtures_models.gradient(made, fixtures_models.padded(made, *RAGGED)[0].sum()).float()
+    attention.install_attention(causal_model(made))
+    ours = fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()).float()
+    assert apart(ours, wanted) <= 1.1 * apart(stock, wanted)
+
+
+def test_passes_without_a_layout_stay_as_they_were() -> None:
+    made = fixtures_models.model("Llama")
+    before = made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
+    attention.install_attention(made)
+    assert torch.equal(made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
+    attention.uninstall_attention(made)
+    assert not made.config._attn_implementation.startswith("rlm_")
+
+
+@pytest.mark.parametrize(
+    ("there", "packable"),
+    [
+        ([0, 1, 1, 1, 1, 0], True),
+        ([1, 1, 1, 0, 0, 0], True),
+        ([1, 1, 0, 1, 1, 1], False),  # padded between prompt and completion
+        ([1, 0, 1, 1, 1, 1], False),
+        ([1, 1, 1, 1, 0, 1], False),  # a hole
+        ([0, 0, 0, 1, 1, 1], False),  # no prompt
+    ],
+)
+def test_padding_around_a_sequence_is_removed(there: list[int], packable: bool) -> None:
+    assert is_packable(torch.tensor([there]), 3) is packable
+
+
+# ------------------------------------------------------------------ who is read padded
+
+
+def reader(made: Any) -> Any:
+    return lambda *rows: fixtures_models.padded(made, *rows)[0]
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+def test_known_families_pass_the_trial(family: str) -> None:
+    made = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
+    assert fits.prepare(made, reader(made), temperature=0.8) is None
+    assert causal_model(made).config._attn_implementation == "rlm_sdpa"
+    assert fits.prepare(made, reader(made), temperature=0.8) is None, "a second trainer of the same model"
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Granite", {"logits_scaling": 2.0}),  # scales its logits
+        ("Gemma2", {"final_logit_softcapping": 1.0}),  # bends them
+        ("OPT", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}),  # counts positions by the mask
+    ],
+)
+def test_model_with_another_result_fails_the_self_check(family: str, changes: dict[str, Any]) -> None:
+    made = fixtures_models.model(family, **changes)
+    assert "packed forward pass" in str(fits.prepare(made, reader(made), temperature=1.0))
+    assert not made.config._attn_implementation.startswith("rlm_")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (partial(fixtures_models.model, "Llama", attention_dropout=0.1), "dropout is on"),
+        (lambda: fixtures_models.adapted(fixtures_models.model("Llama"), lora_dropout=0.1), "dropout is on"),
+        (lambda: fixtures_models.adapted(fixtures_models.model("Llama"), target_modules=["lm_head"]), "language head"),
+        (partial(fixtures_models.model, "Mamba", num_hidden_layers=2), "without attention"),
+        (partial(fixtures_models.model, "Llama", attn_implementation="flex_attention"), "flex_attention"),
+    ],
+)
+def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
+    made = make()
+    assert reason in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+def test_modified_heads_are_not_fused() -> None:
+    """Say accelerate, which carries its input to another device: the packed pass would take its forward away."""
+    made, seen = fixtures_models.model("Llama"), []
+    made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
+    assert "the language head has hooks" in str(fits.prepare(made, reader(made), temperature=1.0))
+    made(input_ids=torch.ones(1, 2, dtype=torch.long))
+    assert seen == [1]
+    watched = fixtures_models.model("Llama")
+    watched.lm_head.register_forward_hook(lambda *_: None)
+    assert "the language head has hooks" in str(fits.prepare(watched, reader(watched), temperature=1.0))
+
+
+def test_virtual_tokens_need_padding() -> None:
+    import peft
+
+    made = peft.get_peft_model(
+        fixtures_models.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    )
+    assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+def test_modified_attention_scores_are_detected_at_start() -> None:
+    """At its start a model's scores are small, and a soft cap leaves them as they are: no trial sees it."""
+    made = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
+    assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0))
+    made = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
+    assert fits.prepare(made, reader(made), temperature=1.0) is None
+
+
+def test_a_mask_of_its_own_is_found_out_before_it_matters() -> None:
+    """Doge adds a bias to the scores that is 0 at its start."""
+    made = fixtures_models.model("Doge", attn_implementation="sdpa")
+    assert "its own attention mask" in str(fits.prepare(made, reader(made), temperature=1.0))
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+BENT = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.1,
+    "rope_theta": 1e4,
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "longest"),
+    [
+        ("Mistral", {"sliding_window": 16}, 16),
+        ("Mistral", {"sliding_window": None}, None),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, 8),
+        ("Qwen2", {}, None),
+        ("Llama", {}, None),
+        ("Llama", {"rope_parameters": DYNAMIC}, 64),
+        ("Llama", {"rope_parameters": fixtures_models.LONG}, 16),
+        ("Mistral", {"sliding_window": 12, "rope_parameters": fixtures_models.LONG}, 12),
+        ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, None),
+        ("Ministral3", {"rope_parameters": BENT}, 16),
+    ],
+)
+def test_how_far_a_token_sees(family: str, changes: dict[str, Any], longest: int | None) -> None:
+    assert fits.max_packed_length(fixtures_models.model(family, **changes).config) == longest

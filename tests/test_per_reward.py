@@ -1,0 +1,97 @@
+"""GDPO against plain Python, and what it tells apart that a sum does not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin.advantages import group_relative
+from rlm_plugins.builtin.per_reward_advantage import per_reward
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.functional.statistics import whiten
+from rlm_plugins.testing import batches
+
+quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+def standard(rewards: list[float], group: list[int], eps: float) -> list[float]:
+    """The standard score of each row among the rows of its group that were scored."""
+
+    def one(reward: float, label: int) -> float:
+        there = [r for r, g in zip(rewards, group, strict=True) if g == label and not math.isnan(r)]
+        if math.isnan(reward) or len(set(there)) < 2:
+            return 0.0
+        return (reward - statistics.mean(there)) / (statistics.stdev(there) + eps)
+
+    return [one(r, g) for r, g in zip(rewards, group, strict=True)]
+
+
+def summed(batch: Batch, weights: dict[str, float], eps: float) -> list[float]:
+    group = batch.group.tolist()
+    scores = [[weights[name] * x for x in standard(r.tolist(), group, eps)] for name, r in batch.named_rewards.items()]
+    return [math.fsum(row) for row in zip(*scores, strict=True)]
+
+
+@quick
+@given(batches())
+def test_scores_are_added_up_and_measured_in_the_std_of_the_batch(batch: Batch) -> None:
+    total = summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-4)
+    found = per_reward(batch.named_rewards, batch.group, batch.mask, weights={"format": 0.5})
+    spread = statistics.stdev(total) if len(total) > 1 else 0.0
+    assert found.tolist() == pytest.approx([x / (spread + 1e-4) for x in total], abs=1e-9)
+
+
+@quick
+@given(batches())
+def test_token_average_weights_long_completions_more(batch: Batch) -> None:
+    total = torch.tensor(summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-6), dtype=torch.float64)
+    knobs = {"weights": {"format": 0.5}, "over": "tokens", "eps": 1e-6}
+    found = per_reward(batch.named_rewards, batch.group, batch.mask, **knobs)
+    torch.testing.assert_close(found, whiten(total.unsqueeze(1).expand(batch.mask.shape), batch.mask))
+
+
+def test_per_reward_separates_equal_sums() -> None:
+    """Better in two things or in one: the standard score of the sum is the same."""
+    right, tidy = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 0.0])
+    group, mask = torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool)
+    together = group_relative(right + tidy, group, eps=0.0)
+    found = per_reward({"right": right, "tidy": tidy}, group, mask, eps=0.0)
+    assert together[2] == pytest.approx(together[0])
+    assert found[2] == pytest.approx(2 * found[0])
+
+
+def test_a_wide_reward_does_not_drown_a_narrow_one() -> None:
+    """Multiplying one reward by a thousand changes (almost) nothing."""
+    right, long = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 2.0, 3.0])
+    group, mask = torch.tensor([0, 0, 0, 0]), torch.ones(4, 1, dtype=torch.bool)
+    now, then = (per_reward({"right": right, "long": x * long}, group, mask) for x in (1, 1000))
+    torch.testing.assert_close(now, then, rtol=0, atol=1e-3)
+
+
+def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:
+    named = {"a": torch.tensor([0.3] * 7 + [0.0, 1.0]), "b": torch.tensor([0.1] * 7 + [5.0, 2.0])}
+    found = per_reward(named, torch.tensor([0] * 7 + [1] * 2), torch.ones(9, 1, dtype=torch.bool), eps=0.0)
+    assert not found[:7].any()
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("over", ["rows", "tokens"])
+@pytest.mark.parametrize("eps", [0.0, 1e-4])
+def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: float) -> None:
+    """0.1 right, 9 short: opposite scores, equal but for eps and rounding, whose rest has a std too."""
+    named = {"right": torch.tensor([0.1, 0.0, 0.1, 0.0]), "short": torch.tensor([0.0, 9.0, 0.0, 9.0])}
+    group, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([[True, True], [True, False], [True, True], [True, True]])
+    assert not per_reward(named, group, mask, over=over, eps=eps).any()
+
+
+def test_weight_of_an_unknown_reward_is_rejected() -> None:
+    with pytest.raises(RecipeError, match=r"per_reward\.weights: no reward is called 'acuracy'(.|\n)*'accuracy'"):
+        per_reward(
+            {"accuracy": torch.ones(2)}, torch.zeros(2).long(), torch.ones(2, 1).bool(), weights={"acuracy": 2.0}
+        )

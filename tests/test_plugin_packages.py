@@ -1,0 +1,85 @@
+"""The packages under `plugins/`: each registers through its entry point, and its recipes are sound."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_plugins import register
+
+from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+
+
+def project(package: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def missing(package: Path, *, extras: bool = False) -> list[str]:
+    """What it builds on, or what its extras bring, and is not installed here."""
+    known = project(package)
+    lists = known.get("optional-dependencies", {}).values() if extras else [known["dependencies"]]
+    names = [re.split(r"[^\w-]", needed)[0] for needed in chain.from_iterable(lists)]
+    return [name for name in names if not list(metadata.distributions(name=name))]
+
+
+FOLDERS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
+PACKAGES = [folder for folder in FOLDERS if "entry-points" in project(folder)]
+"""Those that offer parts; the others are what they are built on."""
+
+
+@pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
+def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that is registered without pip: its `src` and a dist-info folder are on ``sys.path``."""
+    found: Path = request.param
+    known = project(found)
+    register(tmp_path, known["name"], known["version"], known["entry-points"]["rlm"])
+    monkeypatch.syspath_prepend(str(found / "src"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return found
+
+
+def test_it_registers_through_its_entry_point(package: Path) -> None:
+    known, registry = project(package), Registry()
+    registry.require_sound()
+    for name in known["entry-points"]["rlm"]:
+        plugin = registry.plugins[name]
+        assert plugin.error is None
+        assert plugin.origin == f"{known['name']} {known['version']}"
+        assert [part for part in registry if part.plugin == name], "it offers something"
+
+
+def test_its_recipes_pass_every_check(package: Path) -> None:
+    """Those that stand alone: who goes on from a run (`runs/…`), or needs an extra, is for the package's own tests."""
+    if lacks := missing(package):
+        pytest.skip(f"not installed: {', '.join(lacks)}")
+    absent = [" runs/", *missing(package, extras=True)]
+    recipes = [path for path in sorted(package.glob("**/*.yaml")) if not any(x in path.read_text() for x in absent)]
+    assert recipes
+    for path in recipes:
+        assert compose(recipe.load(path), Registry())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_pip_installs_it(folder: Path, tmp_path: Path) -> None:
+    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", "site"]
+    subprocess.run([sys.executable, "-m", *install, str(folder)], cwd=tmp_path, check=True)
+    code = "from rlm_plugins.registry import Registry\nfor p in Registry(): print(p.full_name, p.file)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-c", code]
+    listed = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    for name in project(folder)["entry-points"]["rlm"]:
+        lines = [line for line in listed.splitlines() if line.startswith(f"{name}/")]
+        assert lines
+        assert all(str(tmp_path / "site") in line for line in lines), "the installed copy, not the checkout"

@@ -1,0 +1,101 @@
+"""The three journeys of the README, walked as their reader would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+from launch_runs import LESSON, ROOT
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+
+SHORT = ("stages.0.trainer.max_steps=20", "stages.1.trainer.max_steps=2", "evaluation.rows=16")
+SHORT_STAGES = (*SHORT, "stages.0.evaluation.rows=16")
+
+
+def rlm(*arguments: str) -> Result:
+    """A command, in this process: another takes longer to start than to do all this. The first journey starts one."""
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+
+
+@pytest.mark.slow
+def test_journey_one_third_party_reward(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
+    subprocess.run([*install, str(site), str(ROOT / "plugins" / "rlm-example")], check=True, timeout=300)
+    recipe = yaml.safe_load(LESSON.read_text())
+    recipe["rewards"].append({"name": "brevity", "weight": 0.1})  # the one line
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "rlm_plugins", "train", "recipe.yaml", "--out", "run", *SHORT_STAGES]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-3000:]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert any("rlm-example" in origin for origin in manifest["plugins"].values())
+    sample = json.loads((tmp_path / "run" / "samples.jsonl").read_text().splitlines()[0])
+    assert sample["shares"]["brevity"] == pytest.approx(0.1 * sample["rewards"]["brevity"])
+
+
+FROM_NOTHING = """
+model: {name: scratch, hidden: 32}
+environment: {name: addition, digits: 2}
+rewards: [accuracy]
+algorithm: grpo
+trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 8}
+"""
+
+
+@pytest.mark.slow
+def test_second_a_recipe_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(FROM_NOTHING)
+    schema = rlm("schema", "--out", "schema.json")
+    assert schema.exit_code == 0, schema.output
+    assert "accuracy" in (tmp_path / "schema.json").read_text(), "an editor completes names of rewards from this"
+    assert rlm("check", "mine.yaml").exit_code == 0
+    result = rlm("train", "mine.yaml")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "runs" / "mine" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "place", "word"),
+    [
+        ("rewards: [accuracy]", "rewards: [acuracy]", "rewards[0]", "did you mean 'accuracy'"),
+        ("algorithm: grpo", "algoritm: grpo", "algoritm", "did you mean 'algorithm'"),
+        ("digits: 2", 'digits: "2"', "environment.digits", "remove the quotes"),
+        ("num_generations: 4", "num_generations: 3", "trainer", "num_generations"),
+        ("algorithm: grpo", "algorithm: {name: grpo, advantage: gae}", "advantage", "critic"),
+    ],
+)
+def test_second_broken_in_five_ways(tmp_path: Path, right: str, wrong: str, place: str, word: str) -> None:
+    assert right in FROM_NOTHING
+    file = tmp_path / "mine.yaml"
+    file.write_text(FROM_NOTHING.replace(right, wrong))
+    result = rlm("check", str(file))
+    told = " ".join(result.stderr.split())
+    assert result.exit_code == 2, result.output
+    assert place in told
+    assert word in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
+    part = ROOT / "recipes" / "lessons" / "median.py"
+    code = [line for line in part.read_text().splitlines() if line.strip()]
+    assert len(code) <= 15, "the journey promises a short file"
+    folder = tmp_path / "run"
+    result = rlm("train", str(part.with_name("02-your-own-symbol.yaml")), "--out", str(folder), *SHORT_STAGES)
+    assert result.exit_code == 0, result.output
+    document = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert "median" in json.dumps(document)
+    again = rlm("check", str(folder / "recipe.yaml"))
+    assert again.exit_code == 0, again.output

@@ -1,0 +1,149 @@
+"""`target_kl`: how a generation is left alone once the policy has moved far enough on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from fixtures_critic import critic, equation, part, trainer, weights
+from test_trainer_settings import CPU
+
+from rlm_plugins.builtin.trainers import GRPO
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.trainer_settings import check
+
+THRICE = {"num_iterations": 3, "learning_rate": 1e-2}
+AT_ONCE = 1e-9
+"""Nats that one update leaves behind."""
+
+
+def plain(folder: Path, **changes: Any) -> Any:
+    """GRPO on the tiny world."""
+    return trainer(folder, None, equation(advantage=part("rlm_advantages", "group_relative"), penalties=[]), **changes)
+
+
+def logged(made: Any, name: str) -> list[float | None]:
+    """One entry per step."""
+    return [line.get(name) for line in made.state.log_history if "loss" in line]
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(x, other[name]) for name, x in one.items() if ".critic." not in name)
+
+
+def test_the_updates_left_are_passed_over(tmp_path: Path) -> None:
+    """The first of a generation is always taken; the next generation is a new beginning."""
+    once = plain(tmp_path / "a", max_steps=1, **THRICE)
+    once.train()
+    made = plain(tmp_path / "b", max_steps=3, target_kl=AT_ONCE, weight_decay=0.1, **THRICE)
+    reads: list[int] = []
+    compute = made._compute_loss
+    made._compute_loss = lambda *given: reads.append(made._step) or compute(*given)
+    made.train()
+    decayed = plain(tmp_path / "c", max_steps=1, weight_decay=0.1, **THRICE)
+    decayed.train()
+    assert same(weights(made), weights(decayed)), "not even decay moves it"
+    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0]
+    assert logged(made, "update/kl")[0] == 0.0
+    assert logged(made, "update/kl")[1] > AT_ONCE
+    assert logged(made, "update/kl")[2] is None
+    assert reads == [0, 1], "what is passed over is not computed"
+    made = plain(tmp_path / "d", max_steps=4, target_kl=AT_ONCE, **THRICE)
+    made.train()
+    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0, 0.0]
+    assert not same(weights(made), weights(once))
+
+
+def watched(made: Any) -> dict[int, list[float]]:
+    """Step → w − 1 − log w of every trained token that is measured for it."""
+    seen: dict[int, list[float]] = defaultdict(list)
+    measure = made.parts.target_kl.measure
+
+    def measuring(batch: Any) -> None:
+        gap = (batch.logp - batch.old_logp).detach()[batch.mask].double()
+        seen[batch.step] += (gap.exp() - 1 - gap).tolist()
+        measure(batch)
+
+    made.parts.target_kl.measure = measuring
+    return seen
+
+
+HALVES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+
+
+@pytest.mark.parametrize("pieces", [{}, HALVES], ids=["whole", "accumulated"])
+def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[str, int]) -> None:
+    """And a policy that stays near enough takes the steps it would have taken."""
+    free = plain(tmp_path / "a", max_steps=3, **THRICE, **pieces)
+    free.train()
+    made = plain(tmp_path / "b", max_steps=3, target_kl=1e9, **THRICE, **pieces)
+    seen = watched(made)
+    made.train()
+    assert same(weights(made), weights(free))
+    assert logged(made, "update/skipped") == [0.0] * 3
+    far = [fmean(seen[step]) for step in range(3)]
+    assert logged(made, "update/kl") == pytest.approx(far, rel=1e-3, abs=1e-9)
+    assert far[2] > far[1] > 0
+    between = (far[1] + far[2]) / 2
+    made = plain(tmp_path / "c", max_steps=4, target_kl=between, **THRICE, **pieces)
+    made.train()
+    assert logged(made, "update/skipped") == [0.0, 0.0, 1.0, 0.0]
+
+
+def test_mini_batches_of_one_generation_are_passed_over_too(tmp_path: Path) -> None:
+    """Two updates per generation on rows of their own: the second sees how the first has moved the policy."""
+    made = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
+    made.train()
+    assert logged(made, "update/skipped") == [0.0, 1.0] * 2
+
+
+def test_with_a_critic(tmp_path: Path) -> None:
+    """It takes the update at which the policy is held, and waits with it afterwards."""
+    made = trainer(tmp_path, critic(), max_steps=3, target_kl=AT_ONCE, **THRICE)
+    seen: list[Any] = []
+    step = made.parts.critic.optimizer.step
+    made.parts.critic.optimizer.step = lambda number: seen.append((number, weights(made))) or step(number)
+    made.train()
+    assert [number for number, _ in seen] == [0, 1]
+    assert same(seen[1][1], weights(made))
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    often = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, "target_kl": AT_ONCE, **THRICE}
+    whole = plain(tmp_path / "whole", **often)
+    whole.train()
+    again = plain(tmp_path / "again", **often)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert same(weights(again), weights(whole))
+    assert logged(again, "update/skipped")[-3:] == [0.0, 1.0, 1.0]
+
+
+def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> None:
+    made = plain(tmp_path)
+    made.is_deepspeed_enabled = True
+    with pytest.raises(RlmError, match=r"target_kl.*DeepSpeed"):
+        made.parts.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"target_kl": 0.0}, "more than 0"),
+        ({"target_kl": "far"}, "a number"),
+        ({"target_kl": 0.02}, "none is left"),
+        ({"target_kl": 0.02, "steps_per_generation": 3, "gradient_accumulation_steps": 2}, "none is left"),
+    ],
+)
+def test_where_it_could_do_nothing_it_is_refused(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words) as told:
+        check(GRPO().config_class(), said, "trainer", house=CPU)
+    assert told.value.where == "trainer.target_kl"
+
+
+def test_with_several_updates_it_is_accepted() -> None:
+    config = check(GRPO().config_class(), {"target_kl": 0.02, "num_iterations": 2}, "trainer", house=CPU)
+    assert config.target_kl == 0.02

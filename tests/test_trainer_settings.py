@@ -1,0 +1,384 @@
+"""The third wall: `trainer:` and `lora:` against config classes, first small ones of our own, then TRL's and PEFT's."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Optional, Union
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.batch_arithmetic import Generation
+from rlm_plugins.recipe.trainer_settings import check, check_installed
+from rlm_plugins.recipe.type_hints import allowed, fits, without_loose_text
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Inner:
+    depth: int = 1
+
+
+@dataclass
+class Config:
+    """Stands for a TRL config: fields of every kind, and checks of its own."""
+
+    output_dir: str | None = None
+    steps: int = 1
+    learning_rate: float = 1e-6
+    dry: bool = False
+    title: str = ""
+    colour: Colour | str = Colour.RED
+    kind: Literal["k1", "k2"] = "k1"
+    maybe: float | None = None
+    old_style: Optional[Union[int, str]] = None  # noqa: UP007, UP045
+    names: list[str] = field(default_factory=list)
+    table: dict[str, int] | str | None = None
+    pair: tuple[int, str] | None = None
+    inner: Inner | None = None
+    anything: Any = None
+    secret: int = 0
+    made: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        assert self.output_dir is None or Path(self.output_dir).is_dir()
+        if self.steps == 13:
+            raise ValueError("steps must not be 13")
+
+
+RIGHT: list[dict[str, Any]] = [
+    {},
+    {"steps": 3, "learning_rate": 1, "dry": True, "title": "x"},
+    {"colour": "blue", "kind": "k2", "maybe": None, "old_style": "x"},
+    {"names": ["a", "b"], "table": {"a": 1}, "pair": [1, "x"], "inner": {"depth": 2}, "anything": [{}]},
+    {"learning_rate": 0},
+]
+
+
+@pytest.mark.parametrize("values", RIGHT, ids=str)
+def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
+    config = check(Config, values, "trainer", house={"title": "house", "unknown_to_this_class": 1})
+    assert isinstance(config, Config)
+    assert config.title == values.get("title", "house")
+    assert config.learning_rate == values.get("learning_rate", 1e-6)
+
+
+def test_the_throw_away_folder_is_thrown_away() -> None:
+    folder = check(Config, {}, "trainer").output_dir
+    assert folder is not None
+    assert not Path(folder).exists()
+
+
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"learning_rat": 1}, "trainer.learning_rat", "did you mean 'learning_rate'?"),
+    ({"made": 1}, "trainer.made", "has no field 'made'"),
+    ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
+    ({"learning_rate": "fast"}, "trainer.learning_rate", "found the text 'fast'\n  allowed: a number"),
+    ({"learning_rate": True}, "trainer.learning_rate", "found true\n  allowed: a number"),
+    ({"learning_rate": None}, "trainer.learning_rate", "found null\n  allowed: a number"),
+    ({"learning_rate": [1, 2]}, "trainer.learning_rate", "found a list"),
+    ({"learning_rate": math.nan}, "trainer.learning_rate", "found the number nan"),
+    ({"learning_rate": math.inf}, "trainer.learning_rate", "found the number inf"),
+    ({"learning_rate": -1}, "trainer.learning_rate", "found the number -1\n  allowed: 0 or more"),
+    ({"steps": 1.0}, "trainer.steps", "found the number 1.0\n  allowed: a whole number"),
+    ({"steps": "3"}, "trainer.steps", "remove the quotes"),
+    ({"steps": True}, "trainer.steps", "allowed: a whole number"),
+    ({"dry": "yes"}, "trainer.dry", "write true or false"),
+    ({"dry": 1}, "trainer.dry", "allowed: true or false"),
+    ({"title": 1e-6}, "trainer.title", "allowed: text"),
+    ({"colour": "rad"}, "trainer.colour", "allowed: red or blue\n  hint: did you mean 'red'?"),
+    ({"kind": "k3"}, "trainer.kind", "allowed: 'k1' or 'k2'"),
+    ({"maybe": "x"}, "trainer.maybe", "allowed: a number or null"),
+    ({"old_style": 1.5}, "trainer.old_style", "allowed: text, a whole number or null"),
+    ({"names": "a"}, "trainer.names", "allowed: a list of text"),
+    ({"names": ["a", 1]}, "trainer.names", "found a list"),
+    ({"table": {"a": "x"}}, "trainer.table", "found a mapping\n  allowed: text, a mapping or null"),
+    ({"pair": [1]}, "trainer.pair", "allowed: a list of 2 or null"),
+    ({"inner": 3}, "trainer.inner", "allowed: a mapping or null"),
+    ({"secret": 1}, "trainer.secret", "'secret' is not said here\n  hint: say it elsewhere"),
+    ({"steps": 13}, "trainer.steps", "Config refuses: steps must not be 13"),
+]
+
+
+@pytest.mark.parametrize(("values", "place", "words"), WRONG, ids=[str(values) for values, _, _ in WRONG])
+def test_invalid_settings_are_reported(values: dict[str, Any], place: str, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check(Config, values, "trainer", refused={"secret": "say it elsewhere"})
+    assert caught.value.where == place
+    assert words in str(caught.value)
+
+
+def test_a_refused_field_is_not_suggested() -> None:
+    with pytest.raises(RecipeError) as caught:
+        check(Config, {"secretive": 1}, "trainer", refused={"secret": "say it elsewhere"})
+    assert "secret'" not in caught.value.hint
+
+
+# ------------------------------------------------------------------ types
+
+
+def test_text_beside_an_enum_is_no_loophole() -> None:
+    assert fits("nonsense", Colour | str)
+    assert not fits("nonsense", without_loose_text(Colour | str))
+    assert fits(None, without_loose_text(Colour | str | None))
+    assert without_loose_text(str | int) == str | int
+
+
+def test_placeholders_in_literals_are_filled() -> None:
+    hint = bool | Literal["pissa", "pissa_niter_[number of iters]"]
+    assert fits("pissa_niter_16", hint)
+    assert not fits("pissa_niter_", hint)
+    assert not fits("pissa_niter_[number of iters]", hint)
+
+
+@given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()))
+def test_every_value_fits_its_own_type_and_anything(value: Any) -> None:
+    finite = not isinstance(value, float) or math.isfinite(value)
+    hint = list[int] if isinstance(value, list) else type(value)
+    assert fits(value, hint) == finite
+    assert fits(value, Any)
+    assert fits(value, hint | dict) == finite
+    assert isinstance(allowed(hint | dict), str)
+
+
+# ------------------------------------------------------------------ the arithmetic of a generation
+
+
+@dataclass
+class Grouped:
+    per_device_train_batch_size: int = 8
+    gradient_accumulation_steps: int = 1
+    steps_per_generation: int | None = None
+    generation_batch_size: int | None = None
+    num_generations: int | None = 8
+
+
+def test_whole_groups_pass() -> None:
+    for values in (
+        {},
+        {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
+        {"per_device_train_batch_size": 4, "steps_per_generation": 6},
+        {"generation_batch_size": 64, "num_generations": 16},
+    ):
+        check(Grouped, values, "trainer")
+
+
+BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
+    (
+        {"num_generations": 3},
+        "trainer.num_generations",
+        [
+            "whole groups of num_generations 3, which 8 completions",
+            "(per_device_train_batch_size 8 × gradient_accumulation_steps 1 × 1 process)",
+            "num_generations 2, 4 or 8",
+            "gradient_accumulation_steps: 3",
+        ],
+    ),
+    (
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3},
+        "trainer.num_generations",
+        ["which 12 completions", "num_generations 4, 6 or 12", "gradient_accumulation_steps: 2 or 4"],
+    ),
+    (
+        {"per_device_train_batch_size": 2, "steps_per_generation": 7, "num_generations": 4},
+        "trainer.num_generations",
+        ["steps_per_generation 7", "num_generations 2, 7 or 14", "steps_per_generation: 6 or 8"],
+    ),
+    (
+        {"generation_batch_size": 40, "num_generations": 16},
+        "trainer.num_generations",
+        ["which 40 completions (generation_batch_size 40)", "generation_batch_size: 32 or 48"],
+    ),
+    (
+        {"generation_batch_size": 20, "num_generations": 4},
+        "trainer.generation_batch_size",
+        ["20 completions cannot be cut into micro-batches of per_device_train_batch_size 8", "allowed: 16 or 24"],
+    ),
+    ({"num_generations": 0}, "trainer.num_generations", ["allowed: 1 or more"]),
+    ({"per_device_train_batch_size": 0}, "trainer.per_device_train_batch_size", ["allowed: 1 or more"]),
+    ({"num_generations": None}, "trainer.num_generations", ["found null"]),
+]
+
+
+@pytest.mark.parametrize(("values", "place", "words"), BROKEN_GROUPS, ids=[str(v) for v, _, _ in BROKEN_GROUPS])
+def test_invalid_group_size_is_explained(values: dict[str, Any], place: str, words: list[str]) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check(Grouped, values, "trainer")
+    assert caught.value.where == place
+    for part in words:
+        assert part in str(caught.value)
+
+
+def test_defaults_of_the_core_apply() -> None:
+    with pytest.raises(RecipeError, match="which 6 completions"):
+        check(Grouped, {}, "trainer", house={"per_device_train_batch_size": 6})
+
+
+def test_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    check(Grouped, {"num_generations": 12}, "trainer")
+    with pytest.raises(RecipeError, match=r"which 24 completions \(.* × 3 processes\)"):
+        check(Grouped, {"num_generations": 9}, "trainer")
+
+
+@pytest.mark.parametrize("key", ["per_device_train_batch_size", "num_generations", "gradient_accumulation_steps"])
+def test_absurd_numbers_are_refused_at_once(key: str) -> None:
+    with pytest.raises(RecipeError, match="whole groups"):
+        check(Grouped, {"num_generations": 7, key: 10**18 + 1}, "trainer")
+
+
+sizes = st.integers(1, 12)
+
+
+@given(sizes, sizes, sizes, st.integers(2, 12))
+def test_every_remedy_that_is_offered_works(micro: int, processes: int, pieces: int, group: int) -> None:
+    plan = Generation(micro, processes, pieces, group, "pieces")
+    if plan.completions % group == 0:
+        plan.check("trainer")
+        return
+    with pytest.raises(RecipeError) as caught:
+        plan.check("trainer")
+    offered = caught.value.allowed.removeprefix("num_generations ").replace(" or ", ", ").split(", ")
+    assert all(plan.completions % int(g) == 0 for g in offered if g)
+    assert offered != [""] or plan.completions == 1
+    steps = caught.value.hint.partition("pieces: ")[2].replace(" or ", ", ").split(", ")
+    assert steps
+    assert all(Generation(micro, processes, int(s), group, "pieces").completions % group == 0 for s in steps)
+
+
+# ------------------------------------------------------------------ TRL and PEFT themselves
+
+CPU = {"use_cpu": True, "bf16": False, "report_to": "none"}
+
+GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"lerning_rate": 1e-6}, "trainer.lerning_rate", "trl.GRPOConfig has no field 'lerning_rate'"),
+    ({"lerning_rate": 1e-6}, "trainer.lerning_rate", "did you mean 'learning_rate'?"),
+    ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
+    ({"learning_rate": -1e-6}, "trainer.learning_rate", "0 or more"),
+    ({"max_steps": 1.5}, "trainer.max_steps", "a whole number"),
+    ({"bf16": "no"}, "trainer.bf16", "write true or false"),
+    ({"lr_scheduler_type": "cosin"}, "trainer.lr_scheduler_type", "did you mean 'cosine'?"),
+    ({"optim": "adam"}, "trainer.optim", "found the text 'adam'"),
+    ({"save_strategy": "never"}, "trainer.save_strategy", "steps"),
+    ({"temperature": 0}, "trainer.temperature", "more than 0"),
+    ({"top_p": 7}, "trainer.top_p", "1 or less"),
+    ({"max_completion_length": 0}, "trainer.max_completion_length", "1 or more"),
+    ({"num_generations": 3}, "trainer.num_generations", "num_generations 2, 4 or 8"),
+    ({"generation_batch_size": 8, "steps_per_generation": 2}, "trainer.generation_batch_size", "at the same time"),
+    ({"auto_find_batch_size": True}, "trainer.auto_find_batch_size", "not supported by GRPO"),
+    ({"lr_scheduler_kwargs": "{bad"}, "trainer", "GRPOConfig refuses"),
+    ({"loss_type": "dapo"}, "trainer.loss_type", "algorithm.aggregator"),
+    ({"epsilon": 0.3}, "trainer.epsilon", "algorithm.policy_loss"),
+    ({"output_dir": "/tmp/x"}, "trainer.output_dir", "is not said here"),
+]
+
+
+@pytest.fixture(scope="module")
+def grpo() -> Any:
+    from rlm_plugins.builtin.trainers import GRPO
+
+    return GRPO()
+
+
+@pytest.mark.parametrize(("values", "place", "words"), GRPO_WRONG, ids=[str(v) for v, _, _ in GRPO_WRONG])
+def test_trl_settings(values: dict[str, Any], place: str, words: str, grpo: Any) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check(grpo.config_class(), values, "trainer", refused=grpo.refused, house=CPU)
+    assert caught.value.where == place
+    assert words in str(caught.value)
+
+
+def test_trl_accepts_valid_settings(grpo: Any) -> None:
+    values = {
+        "learning_rate": 1e-6,
+        "num_generations": 4,
+        "lr_scheduler_type": "constant",
+        "report_to": ["tensorboard"],
+        "model_init_kwargs": {"dtype": "float32"},
+        "warmup_steps": 3,
+        "pad_to_multiple_of": 8,
+    }
+    config = check(grpo.config_class(), values, "trainer", refused=grpo.refused, house=CPU)
+    assert config.learning_rate == 1e-6
+    assert config.use_cpu
+
+
+def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:
+    """What we call a wrong type must never be what TRL itself says."""
+    import dataclasses
+    import typing
+
+    from trl import SFTConfig
+
+    for config_class in (grpo.config_class(), SFTConfig):
+        hints = typing.get_type_hints(config_class)
+        for f in dataclasses.fields(config_class):
+            if f.default is not dataclasses.MISSING:
+                default = f.default.value if isinstance(f.default, enum.Enum) else f.default
+                assert fits(default, without_loose_text(hints[f.name])) or default == "", f.name
+
+
+LORA_WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"rank": 16}, "model.lora.rank", "peft.LoraConfig has no field 'rank'"),
+    ({"lora_alfa": 16}, "model.lora.lora_alfa", "did you mean 'lora_alpha'?"),
+    ({"r": "16"}, "model.lora.r", "remove the quotes"),
+    ({"r": 0}, "model.lora.r", "1 or more"),
+    ({"r": 8.0}, "model.lora.r", "a whole number"),
+    ({"lora_dropout": 1.5}, "model.lora.lora_dropout", "1 or less"),
+    ({"target_modules": 3}, "model.lora.target_modules", "text, a list of text or null"),
+    ({"bias": "some"}, "model.lora.bias", "'none', 'all' or 'lora_only'"),
+    ({"init_lora_weights": "pisa"}, "model.lora.init_lora_weights", "did you mean 'pissa'?"),
+    ({"target_modules": "x", "layers_pattern": "y"}, "model.lora.target_modules", "cannot be used"),
+]
+
+
+@pytest.mark.parametrize(("values", "place", "words"), LORA_WRONG, ids=[str(v) for v, _, _ in LORA_WRONG])
+def test_lora_settings(values: dict[str, Any], place: str, words: str) -> None:
+    from peft import LoraConfig
+
+    with pytest.raises(RecipeError) as caught:
+        check(LoraConfig, values, "model.lora")
+    assert caught.value.where == place
+    assert words in str(caught.value)
+
+
+def test_lora_accepts_valid_settings() -> None:
+    from peft import LoraConfig
+
+    for values in (
+        {"r": 16, "target_modules": "all-linear"},
+        {"target_modules": ["q_proj"], "init_lora_weights": "pissa_niter_4", "layer_replication": [[0, 4], [2, 5]]},
+        {"rank_pattern": {"q_proj": 4}, "init_lora_weights": False},
+    ):
+        assert check(LoraConfig, values, "model.lora").peft_type == "LORA"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"use_vllm": True}, "trainer.use_vllm: vLLM is not installed\n  hint: pip install 'trl[vllm]'"),
+        ({"report_to": "comet_ml"}, "trainer.report_to: 'comet_ml' is not installed"),
+        ({"report_to": ["tensorboard"]}, "trainer.report_to: 'tensorboard' is not installed"),
+    ],
+)
+def test_packages_required_by_a_config_must_be_installed(
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl import GRPOConfig
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["mlflow"])
+    house = {"use_cpu": True, "bf16": False}
+    check_installed(check(GRPOConfig, {"report_to": "mlflow"}, "trainer", house=house), "trainer")
+    with pytest.raises(RecipeError) as caught:
+        check_installed(check(GRPOConfig, values, "trainer", house=house), "trainer")
+    assert str(caught.value).startswith(words)

@@ -1,0 +1,186 @@
+"""The door between TRL and a reward: what goes in by name, what may come out, and how a bad reward is named."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlm_plugins.errors import PartError
+from rlm_plugins.registry.part import Part
+from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.stage import Reward
+
+CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]
+
+
+def made(function: Callable[..., Any], **knobs: Any) -> Callable[..., Any]:
+    part = Part("rlm_rewards", "it", "guest", function)
+    part.check()
+    return trl_reward(Reward("it", part.bind(knobs)))
+
+
+def called(reward: Callable[..., Any], **more: Any) -> Any:
+    given = {
+        "prompts": [[{"role": "user", "content": "1+1"}]] * 2,
+        "completions": CHAT,
+        "completion_ids": [[1, 2], [3]],
+        "answer": ["2", "2"],
+        "trainer_state": SimpleNamespace(global_step=7),
+        "log_extra": lambda *a: None,
+        "log_metric": lambda *a: None,
+    }
+    return reward(**{**given, **more})
+
+
+def test_part_gets_requested_data_as_text() -> None:
+    def it(completions, answer, prompts, *, bonus: float = 0.5):
+        assert prompts == ["1+1", "1+1"]
+        return [len(c) + bonus + len(a) for c, a in zip(completions, answer, strict=True)]
+
+    assert called(made(it)) == [3.5, 2.5]
+    assert called(made(it, bonus=1.0)) == [4.0, 3.0]
+
+
+def test_messages_and_ids_by_name() -> None:
+    def it(completion_messages, completion_ids, trainer_state):
+        return [
+            m[0]["content"] == "ab" and len(i) == 2 for m, i in zip(completion_messages, completion_ids, strict=True)
+        ]
+
+    assert called(made(it)) == [1.0, 0.0]
+
+
+def test_optional_data_is_left_out_when_absent() -> None:
+    def it(completions, hint=None):
+        return [0.0 if hint is None else 1.0] * len(completions)
+
+    assert called(made(it)) == [0.0, 0.0]
+    assert called(made(it), hint=["x", "y"]) == [1.0, 1.0]
+
+
+def test_trl_function_gets_all_arguments_of_trl() -> None:
+    def it(completions, **kwargs):
+        assert completions == CHAT
+        assert kwargs["answer"] == ["2", "2"]
+        return [1.0, None]
+
+    assert called(made(it)) == [1.0, None]
+
+
+def test_asynchronous() -> None:
+    async def it(completions):
+        await asyncio.sleep(0)
+        return [1.0] * len(completions)
+
+    assert asyncio.run(called(made(it))) == [1.0, 1.0]
+
+
+def test_a_class_keeps_its_memory() -> None:
+    class Counter:
+        def __init__(self, *, step: float = 1.0) -> None:
+            self.step, self.total = step, 0.0
+
+        def __call__(self, completions):
+            self.total += self.step
+            return [self.total] * len(completions)
+
+    reward = made(Counter, step=2.0)
+    assert called(reward) == [2.0, 2.0]
+    assert called(reward) == [4.0, 4.0]
+
+
+def test_data_of_a_part_are_copies() -> None:
+    ids = [[1, 2], [3]]
+
+    def it(completions, completion_ids):
+        completions.clear()
+        completion_ids.clear()
+        return [0.0, 0.0]
+
+    assert called(made(it), completion_ids=ids) == [0.0, 0.0]
+    assert ids == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("scores", [torch.tensor([1.0, 2.0]), (1, True), [torch.tensor(1.0), 2]])
+def test_numbers_of_any_make(scores: Any) -> None:
+    assert all(isinstance(x, float) for x in called(made(lambda completions: scores)))
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ([1.0], "1 scores for 2"),
+        ([1.0] * 3, "3 scores for 2"),
+        (1.0, "float"),
+        (None, "NoneType"),
+        ({"a": 1.0, "b": 2.0}, "dict"),
+        ("ab", "str"),
+        (["1", "2"], "sample 0"),
+        ([1.0, [2.0]], "sample 1"),
+        ([1.0, float("nan")], "nan for sample 1"),
+        ([float("inf"), 0.0], "inf for sample 0"),
+        ([float("-inf"), 0.0], "inf for sample 0"),
+        ([0.0, 1e39], "sample 1"),
+        ([0.0, 1e300], "sample 1"),
+        (torch.tensor([[1.0], [2.0]]), "sample 0"),
+        ([1j, 0.0], "sample 0"),
+    ],
+)
+def test_impossible_results(result: Any, words: str) -> None:
+    with pytest.raises(PartError, match=r"reward 'it'.*plugin 'guest'.*step 7") as error:
+        called(made(lambda completions: result))
+    assert words in str(error.value)
+    assert "allowed: a list of 2 numbers" in str(error.value)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), KeyError("x"), ZeroDivisionError()])
+def test_whatever_it_raises_carries_its_name(error: BaseException) -> None:
+    def it(completions):
+        raise error
+
+    with pytest.raises(PartError, match=f"reward 'it'.*step 7.*{type(error).__name__}") as found:
+        called(made(it))
+    assert found.value.__cause__ is error
+
+
+def test_quitting_cannot_look_like_success() -> None:
+    with pytest.raises(PartError):
+        called(made(lambda completions: sys.exit(0)))
+
+
+def test_control_c_is_not_caught() -> None:
+    def it(completions):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        called(made(it))
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("plain", "plain"),
+        ([], ""),
+        ([{"role": "user", "content": "a"}], "a"),
+        ([{"role": "system", "content": "s"}, {"role": "user", "content": "a"}], "a"),
+        ([{"role": "assistant", "content": None}], ""),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}], "a"),
+        (
+            [
+                {"role": "assistant", "content": "look"},
+                {"role": "tool", "content": "42"},
+                {"role": "assistant", "content": "it is 42"},
+            ],
+            "look\nit is 42",
+        ),
+    ],
+)
+def test_text_of(message: Any, text: str) -> None:
+    assert text_of(message) == text

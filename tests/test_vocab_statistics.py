@@ -1,0 +1,87 @@
+"""What only the whole distribution tells: read with the log-probabilities in one pass, and handed to who names it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fixtures_critic
+import pytest
+import torch
+from torch.distributions import Categorical, kl_divergence
+
+from rlm_plugins.kernels import chunk_sizes as sizes
+from rlm_plugins.packing.vocab_statistics import token_statistics
+from rlm_plugins.registry.part import Part
+from rlm_plugins.stage import Speed
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.logprobs import prompt_completion
+
+HEARD: list[tuple[torch.Size, ...]] = []
+
+
+def sure(rewards: Any, self_certainty: Any, top2_margin: Any, entropy: Any, old_logp: Any, mask: Any) -> Any:
+    """Names everything the pass before the update can tell."""
+    HEARD.append(tuple(x.shape for x in (self_certainty, top2_margin, entropy, old_logp, mask)))
+    return rewards + (self_certainty + top2_margin).where(mask, 0.0).sum(1)
+
+
+def made(folder: Path, **changes: Any) -> EquationTrainer:
+    shaper = Part("rlm_shapers", "sure", "test", sure).bind({})
+    relative = fixtures_critic.part("rlm_advantages", "group_relative")
+    return fixtures_critic.trainer(
+        folder, None, fixtures_critic.equation(advantage=relative, penalties=[], shapers=[shaper]), **changes
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
+    trainer.model.eval()
+    features = replace(trainer.parts.context.features, speed=Speed(padding_free=packed))
+    trainer.parts.logprobs.context = replace(trainer.parts.context, features=features)
+    assert trainer.parts.logprobs.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
+    for name in ("LOGITS", "TOKENS"):
+        monkeypatch.setattr(sizes, name, 1)  # one at a time
+    out |= fixtures_critic.rows(trainer)
+    stock, entropy, _ = trainer.parts.logprobs.of(trainer.model, out, compute_entropy=True)
+    passes = []
+    handle = trainer.model.register_forward_hook(lambda *_: passes.append(1))
+    found = trainer.parts.old_logprobs.for_scoring(out)
+    handle.remove()
+    assert len(passes) == 1
+    here = out["completion_mask"].bool()
+    torch.testing.assert_close(out["old_per_token_logps"][here], stock[here])
+    torch.testing.assert_close(found["entropy"][here], entropy[here])
+    for row in range(2):
+        asked, said = out["prompt_ids"][row], out["completion_ids"][row][here[row]]
+        logits = trainer.model(torch.cat([asked, said]).unsqueeze(0)).logits[0, len(asked) - 1 : -1] / 0.7
+        step = Categorical(logits=logits)
+        uniform = Categorical(logits=torch.zeros_like(logits))
+        torch.testing.assert_close(
+            found["self_certainty"][row][here[row]], kl_divergence(uniform, step), rtol=1e-4, atol=1e-5
+        )
+        first, second = step.probs.sort(descending=True).values[:, :2].unbind(1)
+        torch.testing.assert_close(found["top2_margin"][row][here[row]], first - second, rtol=1e-4, atol=1e-5)
+    assert not any(x[~here].any() for x in found.values())
+
+
+def test_shaper_gets_requested_statistics(tmp_path: Path) -> None:
+    HEARD.clear()
+    made(tmp_path, max_steps=1).train()
+    assert HEARD
+    assert all(len(set(shapes)) == 1 for shapes in HEARD)
+
+
+def test_images_are_refused(tmp_path: Path) -> None:
+    trainer = made(tmp_path)
+    with pytest.raises(Exception, match="require completions without images"):
+        trainer.parts.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
+
+
+def test_a_token_that_is_ruled_out_makes_nothing_infinite() -> None:
+    told = token_statistics(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
+    assert all(x.isfinite().all() for x in told.values())
+    assert told["top2_margin"].item() == 1.0
+    assert told["entropy"].item() == 0.0

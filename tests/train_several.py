@@ -1,0 +1,35 @@
+"""Several recipes, one after the other, in the processes that are there: from a test, or `python train_several.py JOBS.json`.
+
+A process takes longer to start than a tiny run to train; so whoever compares runs on one and on two starts two once.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.distributed import shutdown
+from rlm_plugins.run.train import train
+
+Job = tuple[str, str, Sequence[str]]
+"""A recipe, the folder of its run, overrides."""
+
+
+def train_all(jobs: Iterable[Job]) -> None:
+    """Trains one recipe after the other."""
+    for recipe, folder, overrides in jobs:
+        train(*read(Path(recipe), overrides), Path(folder))
+
+
+if __name__ == "__main__":
+    from rlm_plugins import trainer  # noqa: F401  # what is imported stays: see conftest.py
+
+    gc.freeze()
+    try:
+        train_all(json.loads(Path(sys.argv[1]).read_text()))
+    finally:
+        shutdown()
