@@ -27,7 +27,7 @@ OUTCOME = torch.tensor([1.0, 0.0, 0.25, torch.nan], dtype=torch.float64)
 def host(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a new policy for each test."""
     made = toy_policy.policy.__wrapped__()
-    monkeypatch.setattr(bench, "policy", lambda: made)
+    monkeypatch.setattr(toy_policy, "policy", lambda: made)
     return made
 
 
