@@ -55,7 +55,8 @@ HEADING = f"""# GRPO and PPO on one card, estimated
 {LOAD.prompt_len} tokens, completions of {LOAD.completion_len}. {LOAD.generated} completions are generated at a time,
 and {LOAD.micro_batch_size} are in a micro-batch. Weights are in bfloat16 (or 4-bit NormalFloat) under autocast. LoRA of
 rank {LORA["r"]} on every linear layer is in float32, like its gradients and AdamW's moments. The reference is the base
-with its adapters off. No GPU was available: [ppo_memory](ppo_memory.md) compares the estimate with bytes measured on a CPU.
+with its adapters off. No GPU was available: [ppo_memory](ppo_memory.md) compares the estimate with bytes measured on
+a CPU.
 
     peak       = always + max(generation, update, critic update)
     always     = base + 16 k + critic          k trained parameters: weight, gradient, two moments, 4 bytes each

@@ -22,7 +22,7 @@ def normalized(term: str) -> str:
 
 
 TERMS: dict[str, tuple[str, ...]] = {
-    normalized(spelling): tuple(names.split()) for spellings, names in ENTRIES for spelling in spellings.split()
+    normalized(spelling): tuple(names) for spellings, names in ENTRIES for spelling in spellings
 }
 """Normalized spelling → our names, the most likely first."""
 

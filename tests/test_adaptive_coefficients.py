@@ -103,7 +103,7 @@ def test_it_settles_at_its_target() -> None:
 @quick
 @given(st.lists(st.floats(0, 0.6), max_size=30), st.floats(0, 0.1))
 def test_the_coefficient_follows_its_rule(seen: list[float], start: float) -> None:
-    adaptive, c = AdaptiveEntropy(target=0.3, delta=0.02, start=start, most=0.1), start
+    adaptive, c = AdaptiveEntropy(target=0.3, delta=0.02, start=start, maximum=0.1), start
     one, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
     for value in seen:
         adaptive.update(one * value, mask)
@@ -154,8 +154,8 @@ def test_above_its_target_nothing_is_paid() -> None:
 
 
 def test_bounds_that_contradict_each_other() -> None:
-    with pytest.raises(RecipeError, match=r"expected least ≤ start ≤ most, got 0\.0, 0\.5, 0\.1"):
-        part("rlm_penalties", AdaptiveEntropy, start=0.5, most=0.1)
+    with pytest.raises(RecipeError, match=r"expected minimum ≤ start ≤ maximum, got 0\.0, 0\.5, 0\.1"):
+        part("rlm_penalties", AdaptiveEntropy, start=0.5, maximum=0.1)
 
 
 # ---- in the equation

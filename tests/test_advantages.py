@@ -17,7 +17,7 @@ from rlm_plugins.builtin.advantages import Scale, batch_whitened, gae, group_rel
 from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-SCALES: tuple[Scale, ...] = ("group", "batch", "centred_batch", "none")
+SCALES: tuple[Scale, ...] = ("group", "batch", "centered_batch", "none")
 Tensor = torch.Tensor
 
 
@@ -76,9 +76,9 @@ def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
 def test_centred_batch_scale_forgets_how_prompts_differ(batch: Batch) -> None:
     centred = by_group(batch, lambda r, g: r - statistics.mean(g))
     spread = statistics.stdev(centred.tolist()) if len(centred) > 1 else 0.0
-    found = group_relative(batch.rewards, batch.group, scale="centred_batch", eps=0.01)
+    found = group_relative(batch.rewards, batch.group, scale="centered_batch", eps=0.01)
     torch.testing.assert_close(found, centred / (spread + 0.01))
-    moved = group_relative(batch.rewards + batch.group, batch.group, scale="centred_batch", eps=0.01)
+    moved = group_relative(batch.rewards + batch.group, batch.group, scale="centered_batch", eps=0.01)
     torch.testing.assert_close(found, moved)
 
 
@@ -179,8 +179,8 @@ def test_the_baseline_variant_forgets_how_hard_a_prompt_is(batch: Batch) -> None
     """Adding a constant to the rewards of a group changes nothing."""
     bonus = batch.group.double()
     last = batch.token_rewards + bonus.unsqueeze(1) * _last(batch.mask)
-    now = batch_whitened(batch.rewards, batch.token_rewards, batch.group, batch.mask, centre_by_group=True)
-    then = batch_whitened(batch.rewards + bonus, last, batch.group, batch.mask, centre_by_group=True)
+    now = batch_whitened(batch.rewards, batch.token_rewards, batch.group, batch.mask, center_by_group=True)
+    then = batch_whitened(batch.rewards + bonus, last, batch.group, batch.mask, center_by_group=True)
     torch.testing.assert_close(now, then)
 
 
@@ -222,7 +222,7 @@ def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: floa
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.95]))
 def test_through_holes_gae_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
     """Masked tokens discount, with reward and value 0; padding after the end adds nothing."""
-    knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "through"}
+    knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "discount"}
     advantages, _ = gae(batch.returns, batch.values, batch.mask, **knobs)
     quiet = [x.where(batch.mask, 0.0) for x in (batch.returns, batch.values)]
     for row, mask in enumerate(batch.mask):

@@ -159,7 +159,7 @@ def test_grpo_and_dapo() -> None:
     found = diff.diff("grpo", "dapo", REGISTRY)
     changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
     assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
-    assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_rows=left_out)", "token_mean")
+    assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_completions=excluded)", "token_mean")
     assert changes[("filters", "nonzero_std", None)] == (None, "nonzero_std(refill=10, reward=accuracy)")
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}

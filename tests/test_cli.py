@@ -429,7 +429,7 @@ AGREE = """
 import os, time
 from pathlib import Path
 from rlm_plugins.cli.launch import from_main_process
-from rlm_plugins.distributed import leave
+from rlm_plugins.distributed import shutdown
 from rlm_plugins.run.folder import fresh_folder
 
 rank = int(os.environ["RANK"])
@@ -439,7 +439,7 @@ if rank == 0:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").touch()
 Path(f"process{rank}").write_text(str(folder))
-leave()
+shutdown()
 """
 
 

@@ -127,7 +127,7 @@ test_group_relative = conformance("rlm_advantages", advantages.group_relative)
 test_centred = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "none"})
 test_batch_scale = conformance("rlm_advantages", advantages.group_relative, knobs={"scale": "batch"}, exceptions=BATCH)
 test_centred_batch_scale = conformance(
-    "rlm_advantages", advantages.group_relative, knobs={"scale": "centred_batch"}, exceptions=BATCH
+    "rlm_advantages", advantages.group_relative, knobs={"scale": "centered_batch"}, exceptions=BATCH
 )
 test_population = conformance("rlm_advantages", advantages.group_relative, knobs={"unbiased": False, "eps": 0.0})
 test_leave_one_out = conformance("rlm_advantages", advantages.leave_one_out)
@@ -160,7 +160,7 @@ test_weighted_reward_by_reward = conformance(
 )
 test_whitened = conformance("rlm_advantages", advantages.batch_whitened, exceptions=BATCH)
 test_whitened_baseline = conformance(
-    "rlm_advantages", advantages.batch_whitened, knobs={"centre_by_group": True}, exceptions=BATCH
+    "rlm_advantages", advantages.batch_whitened, knobs={"center_by_group": True}, exceptions=BATCH
 )
 test_whitened_population = conformance(
     "rlm_advantages", advantages.batch_whitened, knobs={"unbiased": False}, exceptions=BATCH
@@ -168,13 +168,13 @@ test_whitened_population = conformance(
 test_whitened_through_holes = conformance(
     "rlm_advantages",
     advantages.batch_whitened,
-    knobs={"gamma": 0.9, "masked_tokens": "through"},
+    knobs={"gamma": 0.9, "masked_tokens": "discount"},
     exceptions=BATCH | FAR,
 )
 test_whitened_up_to_holes = conformance(
     "rlm_advantages",
     advantages.batch_whitened,
-    knobs={"masked_tokens": "forget"},
+    knobs={"masked_tokens": "reset"},
     exceptions=BATCH | FORGOTTEN,
 )
 test_tracked = conformance("rlm_advantages", advantages.TrackedBaseline, exceptions=BATCH)
@@ -189,7 +189,7 @@ test_value_loss = conformance("rlm_penalties", penalties.value_loss)
 test_plain_value_loss = conformance("rlm_penalties", penalties.value_loss, knobs={"epsilon": None})
 test_raw_gae = conformance("rlm_advantages", advantages.gae, knobs={"whitened": False}, exceptions=CRITIC)
 test_gae_through_holes = conformance(
-    "rlm_advantages", advantages.gae, knobs={"whitened": False, "masked_tokens": "through"}, exceptions=CRITIC
+    "rlm_advantages", advantages.gae, knobs={"whitened": False, "masked_tokens": "discount"}, exceptions=CRITIC
 )
 
 # ---- w, ℓ, c
@@ -215,7 +215,7 @@ test_ce_gppo = conformance(
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
 test_verdict = conformance("rlm_policy_losses", policy_losses.correctness)
 
-test_complete_rows = conformance("rlm_token_weights", token_weights.complete_rows)
+test_mask_truncated = conformance("rlm_token_weights", token_weights.mask_truncated)
 test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy)
 test_clip_cov = conformance("rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", token_weights.truncated_importance)
@@ -259,10 +259,10 @@ test_sequence_sum = conformance("rlm_aggregators", aggregators.sequence_sum)
 test_fixed_length = conformance("rlm_aggregators", aggregators.fixed_length)
 COUNTED = {"optional": "asked to count empty rows, it must not go on without their number"}
 test_counted_mean = conformance(
-    "rlm_aggregators", aggregators.sequence_mean, knobs={"empty_rows": "counted"}, exceptions=COUNTED
+    "rlm_aggregators", aggregators.sequence_mean, knobs={"empty_completions": "included"}, exceptions=COUNTED
 )
 test_counted_sum = conformance(
-    "rlm_aggregators", aggregators.sequence_sum, knobs={"empty_rows": "counted"}, exceptions=COUNTED
+    "rlm_aggregators", aggregators.sequence_sum, knobs={"empty_completions": "included"}, exceptions=COUNTED
 )
 test_sum_of_the_batch = conformance("rlm_aggregators", aggregators.fixed_length, knobs={"over": "batch"})
 test_micro_batch_token_mean = conformance(

@@ -52,12 +52,12 @@ def test_a_lone_reward_is_whitened_with_the_rest() -> None:
     live = to_come[MASK]
     spread = torch.zeros(4, 2).where(~torch.tensor([[False, True], [True, False], [False, True], [False, True]]), 1.0)
     found = a.batch_whitened(
-        REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, centre_by_group=True, singleton="reward"
+        REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, center_by_group=True, singleton="reward"
     )
     torch.testing.assert_close(found[MASK], (live - live.mean()) / live.std())
 
 
-@pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("through", 0.25 * 8), ("forget", 0.0)])
+@pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("discount", 0.25 * 8), ("reset", 0.0)])
 def test_rewards_to_come_meet_a_masked_token(masked_tokens: Any, first: float) -> None:
     """γ = ½, reward 8 at the last of three tokens, the second a tool's; a second row of one token without reward."""
     mask = torch.tensor([[True, False, True], [True, False, False]])
@@ -122,12 +122,14 @@ def test_completions_without_tokens_are_counted(aggregator: Any, given: Any, lef
     """Two rows with tokens of three: a sum over 2, or over 3."""
     loss = LOSS.clone().requires_grad_()
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(3.0)}
-    found = {kind: aggregator(loss, LIVE, **counts, **given, empty_rows=kind) for kind in ("left_out", "counted")}
+    found = {
+        kind: aggregator(loss, LIVE, **counts, **given, empty_completions=kind) for kind in ("excluded", "included")
+    }
     assert [x.item() for x in found.values()] == pytest.approx([left_out / 2, left_out / 3])
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())
     torch.testing.assert_close(counted, out * 2 / 3)
     with pytest.raises(PartError, match="requires `num_sequences_all`"):
-        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_rows="counted")
+        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_completions="included")
 
 
 def test_the_sum_of_a_batch_over_a_length() -> None:

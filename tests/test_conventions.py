@@ -182,7 +182,7 @@ EXPECTED = {
     "grpo@oat": by_group(lambda group: standard(group, less=1, eps=1e-8)),
     "grpo@roll": by_group(lambda group: standard(group, less=1, eps=1e-6)),
     "grpo@population": by_group(lambda group: standard(group, less=0, eps=0.0)),
-    "grpo@centred": by_group(lambda group: [r - sum(group) / len(group) for r in group]),
+    "grpo@centered": by_group(lambda group: [r - sum(group) / len(group) for r in group]),
     "lite_ppo@roll": centred_over_batch(),
 }
 
@@ -201,7 +201,7 @@ def whitened(to_come: torch.Tensor, mask: torch.Tensor, *, less: int) -> torch.T
 
 def test_nemo_whitens_as_a_population() -> None:
     batch = example()
-    centred = torch.tensor(EXPECTED["grpo@centred"], dtype=torch.float64).unsqueeze(1).expand(batch.mask.shape)
+    centred = torch.tensor(EXPECTED["grpo@centered"], dtype=torch.float64).unsqueeze(1).expand(batch.mask.shape)
     found = score(batch, equation(ROWS["reinforce_pp_baseline@nemo"])).advantages
     torch.testing.assert_close(found, whitened(centred, batch.mask, less=0), atol=1e-6, rtol=1e-6)
 
@@ -230,7 +230,7 @@ SCALED = {
     "grpo@roll": ("grpo", 9 / 10),  # nine of ten rows have tokens
     "grpo@oat": ("grpo", 1.0),
     "grpo@population": ("grpo", 1.0),
-    "grpo@centred": ("grpo", 1.0),
+    "grpo@centered": ("grpo", 1.0),
     "grpo@trl": ("grpo", 9 / 10),
     "dr_grpo@trl": ("dr_grpo", 9 / 10),
     "dr_grpo@roll": ("dr_grpo", 9.0),  # a sum over rows
@@ -287,7 +287,7 @@ def test_the_winner_s_advantage_in_every_convention() -> None:
         "grpo@roll": 2.475,
         "grpo@population": 2.646,
         "grpo@nemo": 1.0,
-        "grpo@centred": 0.875,
+        "grpo@centered": 0.875,
     }
 
 
@@ -298,7 +298,7 @@ def test_card_shows_differences_and_the_active_convention(name: str) -> None:
     plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
     assert plain["differs"] == []
     assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
-        ("sequence_mean", None): ("sequence_mean(empty_rows=left_out)", "token_mean"),
+        ("sequence_mean", None): ("sequence_mean(empty_completions=excluded)", "token_mean"),
         ("clip", "delta"): ("null (∞)", 3.0),
         ("kl", "bound"): (None, 10.0),
         ("group_relative", "eps"): (1e-4, 1e-6),
@@ -307,7 +307,7 @@ def test_card_shows_differences_and_the_active_convention(name: str) -> None:
     told = render(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
     assert marked == [card["running"]]
-    assert "sequence_mean(empty_rows=left_out) → token_mean" in told
+    assert "sequence_mean(empty_completions=excluded) → token_mean" in told
     assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
 
 
@@ -412,10 +412,10 @@ def test_trainer_runs_a_convention(name: str, tmp_path: Path) -> None:
 def test_trainer_counts_completions_without_tokens(tmp_path: Path) -> None:
     """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
     norms = {}
-    for name in ("left_out", "counted"):
+    for name in ("excluded", "included"):
         row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "
-        row += f"aggregator: {{empty_rows: {name}}}}}"
+        row += f"aggregator: {{empty_completions: {name}}}}}"
         folder = tmp_path / name
         folder.mkdir()
         norms[name] = trained(row, folder)[0]["grad_norm"]
-    assert norms["counted"] == pytest.approx(norms["left_out"] * 3 / 4, rel=1e-4)
+    assert norms["included"] == pytest.approx(norms["excluded"] * 3 / 4, rel=1e-4)

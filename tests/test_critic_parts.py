@@ -56,7 +56,7 @@ def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
 
 
 @quick
-@given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "through"]))
+@given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "discount"]))
 def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_tokens: Any) -> None:
     """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` says nothing then."""
     knobs = {"gamma": 0.9, "by_length": alpha, "whitened": False, "masked_tokens": masked_tokens}
@@ -85,7 +85,7 @@ def test_lambda_of_a_hundred_tokens_at_the_papers_alpha() -> None:
 
 
 @quick
-@given(batches(), st.booleans(), st.sampled_from(["skip", "through"]))
+@given(batches(), st.booleans(), st.sampled_from(["skip", "discount"]))
 def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbiased: bool, masked_tokens: Any) -> None:
     """Masked tokens, inside a row too, are in neither, and stay 0."""
     knobs = {"masked_tokens": masked_tokens, "unbiased": unbiased}

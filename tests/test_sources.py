@@ -123,7 +123,7 @@ def test_every_algorithm_has_an_explanation(row: str) -> None:
 def test_check_reports_the_sources(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
     assert told.exit_code == 0, told.output
-    assert "4 answers to a problem = 3 by the policy + 1 by demonstrations; the policy writes what" in told.output
+    assert "4 completions per prompt = 3 by the policy + 1 by demonstrations; the policy generates what" in told.output
 
 
 def steps(run: Run) -> list[dict[str, Any]]:

@@ -168,7 +168,7 @@ def test_loss_weights_penalties_and_counts_by_hand() -> None:
     def constant(logp):
         return torch.full_like(logp, 10.0)
 
-    half = part("rlm_token_weights", weights.complete_rows)
+    half = part("rlm_token_weights", weights.mask_truncated)
     cost = replace(part("rlm_penalties", constant), beside={"beta": 0.5})
     batch = learning()
     loss = objective(batch, equation(token_weights=[half], penalties=[cost]))
@@ -238,7 +238,7 @@ def test_logged_values_have_the_key_of_their_part() -> None:
 EVERYTHING = {
     "importance": part("rlm_importance", importance.sequence),
     "policy_loss": part("rlm_policy_losses", policy_losses.clip),
-    "token_weights": [part("rlm_token_weights", weights.complete_rows)],
+    "token_weights": [part("rlm_token_weights", weights.mask_truncated)],
     "penalties": [
         part("rlm_penalties", penalties.kl, importance_weighted=True),
         part("rlm_penalties", penalties.kl_old),

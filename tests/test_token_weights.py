@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.token_weights import (
     clip_cov,
-    complete_rows,
+    mask_truncated,
     masked_importance,
     top_entropy,
     truncated_importance,
@@ -29,13 +29,13 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 
 
 def test_truncated_completion_has_weight_zero() -> None:
-    assert complete_rows(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
+    assert mask_truncated(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
 
 
 def test_it_stays_in_the_denominator() -> None:
     """Overlong filtering takes the loss of a row away, not its tokens."""
     batch = learning()
-    filtered = equation(token_weights=[part("rlm_token_weights", complete_rows)])
+    filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
     whole, rest = objective(batch, equation()), objective(batch, filtered)
     assert whole.item() == (6 - 8) / 4
     assert rest.item() == 6 / 4

@@ -39,7 +39,7 @@ def test_the_tracker_is_the_formula() -> None:
 
 
 def test_expected_is_a_mean_that_forgets_whatever_the_range_of_rewards() -> None:
-    tracker = ValueTracker(start=0.0, weight=1e-12, keep_least=0.5, keep_most=0.5)
+    tracker = ValueTracker(start=0.0, weight=1e-12, min_decay=0.5, max_decay=0.5)
     for reward in (-3.0, 5.0, 2.0):
         tracker.update([0], torch.tensor([reward]))
     expected = (2.0 + 5.0 / 2 - 3.0 / 4) / (1 + 1 / 2 + 1 / 4)

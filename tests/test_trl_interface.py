@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import trl
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
+from rlm_plugins import trainer as trainer_package
 from rlm_plugins.trainer.logprobs import temperature_cell
 
+PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {
     "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],
     "_update_model_kwargs_for_generation": ["self", "outputs", "model_kwargs", "is_encoder_decoder", "num_new_tokens"],
@@ -42,6 +45,7 @@ METHODS = {
         GRPOTrainer,
         ["self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
     ),
+    "_generate": (GRPOTrainer, ["self", "prompts"]),
     "_load_optimizer_and_scheduler": (GRPOTrainer, ["self", "checkpoint"]),
     "_save_checkpoint": (GRPOTrainer, ["self", "model", "trial"]),
     "_get_output_dir": (transformers.Trainer, ["self", "trial"]),
@@ -100,6 +104,42 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
         processing_class=tiny.tokenizer(),
         peft_config=tiny.lora(),
     )
+
+
+def overrides(file: Path, base: str) -> list[str]:
+    """Return the methods of TRL's trainer that the classes of a file with this base override, in order."""
+    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
+    trainers = [each for each in classes if base in map(ast.unparse, each.bases)]
+    methods = [node.name for each in trainers for node in each.body if isinstance(node, ast.FunctionDef)]
+    return [name for name in methods if name != "__init__" and callable(getattr(GRPOTrainer, name, None))]
+
+
+def test_one_file_overrides_trl() -> None:
+    """Each method once, in the order in which TRL calls them; `DurableCheckpoints` is for any trainer."""
+    files = {file.name: overrides(file, "GRPOTrainer") for file in PACKAGE.glob("*.py")}
+    assert {name: methods for name, methods in files.items() if methods} == {
+        "equation_trainer.py": [
+            "train",
+            "_load_optimizer_and_scheduler",
+            "_get_train_sampler",
+            "training_step",
+            "_prepare_inputs",
+            "_generate_and_score_completions",
+            "_generate",
+            "_generate_single_turn",
+            "_get_per_token_logps_and_entropies",
+            "_calculate_rewards",
+            "_compute_loss",
+            "_save",
+        ]
+    }
+
+
+def test_no_collaborator_touches_trls_trainer() -> None:
+    """What they share is listed in the context; two files alone know the trainer."""
+    for file in PACKAGE.glob("*.py"):
+        if file.name not in ("context.py", "collaborators.py", "equation_trainer.py"):
+            assert "context.trainer" not in file.read_text(), file.name
 
 
 def test_version() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.kernels import chunk_sizes as sizes
-from rlm_plugins.packing.vocab_statistics import tell
+from rlm_plugins.packing.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Speed
 from rlm_plugins.trainer import EquationTrainer
@@ -76,12 +76,12 @@ def test_shaper_gets_requested_statistics(tmp_path: Path) -> None:
 
 def test_images_are_refused(tmp_path: Path) -> None:
     trainer = made(tmp_path)
-    with pytest.raises(Exception, match="read of text only"):
+    with pytest.raises(Exception, match="require completions without images"):
         trainer.parts.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
 
 
 def test_a_token_that_is_ruled_out_makes_nothing_infinite() -> None:
-    told = tell(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
+    told = token_statistics(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
     assert all(x.isfinite().all() for x in told.values())
     assert told["top2_margin"].item() == 1.0
     assert told["entropy"].item() == 0.0

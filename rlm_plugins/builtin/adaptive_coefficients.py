@@ -117,8 +117,8 @@ class AdaptiveKLInReward(_ProportionalController):
 class AdaptiveEntropy:
     """An entropy bonus that is applied only while the entropy is below `target`, and grows during that time.
 
-    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `most`) where
-    H̄ ≤ `target`, else max(c − `delta`, `least`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
+    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `maximum`) where
+    H̄ ≤ `target`, else max(c − `delta`, `minimum`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
     `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
     entropy_coef.
 
@@ -127,7 +127,7 @@ class AdaptiveEntropy:
     rest of the loss.) `beta` multiplies α: 1 corresponds to Skywork and TRL.
 
     Pitfall: `target` must be near the initial entropy of the run (the metric `entropy`). Far below it the bonus stays
-    0; above it c rises to `most`, and the policy becomes uniform.
+    0; above it c rises to `maximum`, and the policy becomes uniform.
 
     >>> part = AdaptiveEntropy(target=0.5, delta=0.25)
     >>> part.update(torch.tensor([[0.2, 9.0]]), torch.tensor([[True, False]]))
@@ -141,12 +141,12 @@ class AdaptiveEntropy:
         target: NonNegativeFloat = 0.2,
         delta: PositiveFloat = 0.005,
         start: NonNegativeFloat = 0.0,
-        least: NonNegativeFloat = 0.0,
-        most: NonNegativeFloat = 1.0,
+        minimum: NonNegativeFloat = 0.0,
+        maximum: NonNegativeFloat = 1.0,
     ) -> None:
-        if not least <= start <= most:
-            raise RecipeError(f"expected least ≤ start ≤ most, got {least}, {start}, {most}")
-        self.target, self.delta, self.least, self.most = target, delta, least, most
+        if not minimum <= start <= maximum:
+            raise RecipeError(f"expected minimum ≤ start ≤ maximum, got {minimum}, {start}, {maximum}")
+        self.target, self.delta, self.minimum, self.maximum = target, delta, minimum, maximum
         self.coefficient, self.active = start, False
 
     def __call__(self, entropy: Float[torch.Tensor, "B T"], log: Log | None = None) -> Float[torch.Tensor, "B T"]:
@@ -161,7 +161,7 @@ class AdaptiveEntropy:
             return
         self.active = entropy[mask].mean().item() <= self.target
         coefficient = self.coefficient + (self.delta if self.active else -self.delta)
-        self.coefficient = min(max(coefficient, self.least), self.most)
+        self.coefficient = min(max(coefficient, self.minimum), self.maximum)
 
     def state_dict(self) -> State:
         return {"coefficient": self.coefficient, "paid": float(self.active)}

@@ -20,7 +20,7 @@ from rlm_plugins.builtin.value_estimation import gae
 from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, varies, whiten
 from rlm_plugins.lazy import torch
 
-Scale = Literal["group", "batch", "centred_batch", "none"]
+Scale = Literal["group", "batch", "centered_batch", "none"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -103,22 +103,22 @@ def batch_whitened(
     mask: Bool[torch.Tensor, "B T"],
     *,
     gamma: Share = 1.0,
-    centre_by_group: bool = False,
+    center_by_group: bool = False,
     unbiased: bool = True,
     eps: NonNegativeFloat = 1e-8,
-    masked_tokens: Literal["skip", "through", "forget"] = "skip",
+    masked_tokens: Literal["skip", "discount", "reset"] = "skip",
     singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B T"]:
     """Return whitened over all trained tokens of the batch (REINFORCE++); requires no groups.
 
     Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
-    2501.03262; with `centre_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
+    2501.03262; with `center_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
     its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
     (OpenRLHF, NeMo-RL).
 
     Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
-    once per token. Masked tokens inside a completion: "skip" ignores them (verl), "through" lets them discount
-    (OpenRLHF), "forget" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
+    once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
+    (OpenRLHF), "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
     No spread: exactly 0.
 
     >>> mask = torch.tensor([[True, True], [True, False]])
@@ -126,9 +126,9 @@ def batch_whitened(
     >>> batch_whitened(rewards, spread, torch.tensor([0, 1]), mask).mul(3**0.5).round().tolist()
     [[-1.0, -1.0], [2.0, 0.0]]
     """
-    live = torch.ones_like(mask) if masked_tokens == "through" else mask
-    returns = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "forget")
-    if centre_by_group:
+    live = torch.ones_like(mask) if masked_tokens == "discount" else mask
+    returns = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "reset")
+    if center_by_group:
         baseline = rewards - group_relative(rewards, group, scale="none", singleton=singleton)
         returns = returns - baseline.unsqueeze(1)
     return whiten(returns, mask, eps=eps, unbiased=unbiased)

@@ -1,8 +1,8 @@
 """1/Z: aggregation of per-token losses to a scalar (hook ``rlm_aggregators``).
 
 The counts are global: of one optimizer step, over micro-batches and ranks. So the sum over micro-batches does not
-depend on how the batch is split. A completion without trained tokens is in no denominator, unless `empty_rows` is
-"counted", as in TRL (loss types grpo and dr_grpo, RLOO), ROLL and verl's geo_mean.
+depend on how the batch is split. A completion without trained tokens is in no denominator, unless `empty_completions`
+is "included", as in TRL (loss types grpo and dr_grpo, RLOO), ROLL and verl's geo_mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlm_plugins import hookimpl
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
-EmptyRows = Literal["left_out", "counted"]
+EmptyCompletions = Literal["excluded", "included"]
 
 
 def token_mean(
@@ -37,7 +37,7 @@ def sequence_mean(
     num_sequences: Float[torch.Tensor, ""],
     num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
-    empty_rows: EmptyRows = "left_out",
+    empty_completions: EmptyCompletions = "excluded",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x / nᵢ ): every completion weighs the same, a token of a long one less. GRPO, arXiv 2402.03300 eq. 3.
 
@@ -46,7 +46,7 @@ def sequence_mean(
     2.0
     """
     return (loss.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).sum() / _count(
-        num_sequences, num_sequences_all, empty_rows
+        num_sequences, num_sequences_all, empty_completions
     )
 
 
@@ -56,7 +56,7 @@ def sequence_sum(
     num_sequences: Float[torch.Tensor, ""],
     num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
-    empty_rows: EmptyRows = "left_out",
+    empty_completions: EmptyCompletions = "excluded",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ): the completion is one action. RLOO, arXiv 2402.14740; ReMax, 2310.10505.
 
@@ -64,7 +64,7 @@ def sequence_sum(
     >>> sequence_sum(loss, mask, num_sequences=torch.tensor(2.0)).item()
     3.0
     """
-    return loss.where(mask, 0.0).sum(-1).sum() / _count(num_sequences, num_sequences_all, empty_rows)
+    return loss.where(mask, 0.0).sum(-1).sum() / _count(num_sequences, num_sequences_all, empty_completions)
 
 
 def fixed_length(
@@ -75,8 +75,8 @@ def fixed_length(
     num_sequences_all: Float[torch.Tensor, ""] | None = None,
     *,
     length: PositiveInt | None = None,
-    over: Literal["rows", "batch"] = "rows",
-    empty_rows: EmptyRows = "left_out",
+    over: Literal["completions", "batch"] = "completions",
+    empty_completions: EmptyCompletions = "excluded",
 ) -> Float[torch.Tensor, ""]:
     """mean_i( Σₜ x ) / L: a constant L, so that weights do not depend on the length. Dr. GRPO, arXiv 2503.20783.
 
@@ -88,7 +88,7 @@ def fixed_length(
     >>> fixed_length(loss, mask, num_sequences=torch.tensor(2.0), max_completion_length=6).item()
     0.5
     """
-    count = _count(num_sequences, num_sequences_all, empty_rows) if over == "rows" else 1
+    count = _count(num_sequences, num_sequences_all, empty_completions) if over == "completions" else 1
     return loss.where(mask, 0.0).sum() / (count * (length or max_completion_length))
 
 
@@ -107,14 +107,16 @@ def micro_batch_token_mean(
 
 
 def _count(
-    rows: Float[torch.Tensor, ""], all_rows: Float[torch.Tensor, ""] | None, empty_rows: EmptyRows
+    trained: Float[torch.Tensor, ""], total: Float[torch.Tensor, ""] | None, empty_completions: EmptyCompletions
 ) -> Float[torch.Tensor, ""]:
     """Return the number of completions to divide by."""
-    if empty_rows == "left_out":
-        return rows
-    if all_rows is None:
-        raise PartError('`empty_rows` "counted" requires `num_sequences_all`', where="aggregator: empty_rows")
-    return all_rows
+    if empty_completions == "excluded":
+        return trained
+    if total is None:
+        raise PartError(
+            '`empty_completions` "included" requires `num_sequences_all`', where="aggregator: empty_completions"
+        )
+    return total
 
 
 @hookimpl

@@ -16,7 +16,7 @@ ppo = Algorithm(
     "`steps_per_generation`, and `target_kl` stops them early. The paper's entropy bonus is not included. ε of the "
     "value loss is in units of reward. verl, TRL and this algorithm whiten with n − 1, OpenRLHF with n: `advantage: "
     "{unbiased: false}`. Masked tokens inside a completion are skipped; in OpenRLHF and ORZ they discount: "
-    "`masked_tokens: through`.",
+    "`masked_tokens: discount`.",
     family=CRITIC,
     shapers=({"name": "kl_in_reward", "beta": 0.05},),
     advantage={"name": "gae", "gamma": 1.0, "lam": 0.95},
@@ -39,7 +39,7 @@ orz = Algorithm(
     "step; here both take the same steps. Its code takes the mean of the advantages over padding too, and their std "
     "over the mask; here both are over the mask.",
     family=CRITIC,
-    advantage={"name": "gae", "gamma": 1.0, "lam": 1.0, "unbiased": False, "masked_tokens": "through"},
+    advantage={"name": "gae", "gamma": 1.0, "lam": 1.0, "unbiased": False, "masked_tokens": "discount"},
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     penalties=(value_loss,),

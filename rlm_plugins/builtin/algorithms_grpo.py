@@ -66,7 +66,7 @@ lite_ppo = Algorithm(
     about="A plain clip with two changes: the group's mean but the batch's std, and a mean over tokens.",
     source="LitePPO, arXiv 2508.08221",
     pitfalls="The std of raw rewards (here, TRL's scale 'batch', ROLL's reward_norm) includes the differences between "
-    "prompts; ROLL's group_reward_norm takes that of centered rewards: `scale: centred_batch`.",
+    "prompts; ROLL's group_reward_norm takes that of centered rewards: `scale: centered_batch`.",
     advantage={"name": "group_relative", "scale": "batch"},
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},

@@ -58,7 +58,7 @@ reinforce_pp_baseline = Algorithm(
     source="arXiv 2501.03262; β: OpenRLHF's default",
     pitfalls="The batch mean counts tokens, so with completions of different lengths it is not 0, and shifts groups "
     "without spread too. Add the filter `nonzero_std` to leave such groups out.",
-    advantage={"name": "batch_whitened", "centre_by_group": True},
+    advantage={"name": "batch_whitened", "center_by_group": True},
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     penalties=({"name": "kl", "estimator": "k2", "beta": 0.01},),

@@ -11,7 +11,7 @@ from rlm_plugins.algorithm import Algorithm, variant
 from rlm_plugins.builtin.algorithms import ALGORITHMS
 
 GROUP = {"name": "group_relative", "eps": 1e-9}
-WHITENED = {"name": "batch_whitened", "unbiased": False, "eps": 0.0, "masked_tokens": "through"}
+WHITENED = {"name": "batch_whitened", "unbiased": False, "eps": 0.0, "masked_tokens": "discount"}
 CLIP = {"name": "clip", "epsilon": 0.2}
 
 grpo = variant(
@@ -57,7 +57,7 @@ reinforce_pp_baseline = variant(
     about="REINFORCE++ with baseline as OpenRLHF computes it: the variance with n; k2 clamped at 10.",
     source="openrlhf 0.11.2, estimator reinforce_baseline with use_kl_loss, kl_estimator=k2",
     pitfalls="Without use_kl_loss its KL is subtracted per token after the group's mean.",
-    advantage={**WHITENED, "centre_by_group": True},
+    advantage={**WHITENED, "center_by_group": True},
     penalties=({"name": "kl", "estimator": "k2", "bound": 10.0, "beta": 0.01},),
 )
 

@@ -31,7 +31,7 @@ grpo_roll = variant(
     about="GRPO as ROLL computes it: eps 1e-6, completions without tokens counted in the mean.",
     source=f"{ROLL}, reward_norm with group mean and group std, loss_agg_mode=seq-mean-token-mean",
     advantage={"name": "group_relative", "eps": 1e-6},
-    aggregator={"name": "sequence_mean", "empty_rows": "counted"},
+    aggregator={"name": "sequence_mean", "empty_completions": "included"},
 )
 
 grpo_population = variant(
@@ -42,7 +42,7 @@ grpo_population = variant(
     advantage={"name": "group_relative", "unbiased": False, "eps": 0.0},
 )
 
-grpo_centred = variant(
+grpo_centered = variant(
     ALGORITHMS["grpo"],
     about="GRPO with the group's mean subtracted and no std: half of Dr. GRPO.",
     source="TRL's scale_rewards='none', verl's norm_adv_by_std_in_grpo=false, nothing else changed",
@@ -71,7 +71,7 @@ reinforce_pp_skyrl = variant(
     ALGORITHMS["reinforce_pp"],
     about="REINFORCE++ as SkyRL computes it: tokens before tool output get no credit for rewards after it.",
     source=SKYRL,
-    advantage={"name": "batch_whitened", "masked_tokens": "forget"},
+    advantage={"name": "batch_whitened", "masked_tokens": "reset"},
 )
 
 reinforce_pp_baseline_nemo = variant(
@@ -87,7 +87,7 @@ lite_ppo_roll = variant(
     source=f"{ROLL}, group_reward_norm(div_std_global=True)",
     pitfalls="Its reward_norm (group mean, batch std) takes that of raw rewards, with eps 1e-6, like `lite_ppo`. "
     "Its LitePPO page sets a mean per completion beside a token-level loss.",
-    advantage={"name": "group_relative", "scale": "centred_batch", "eps": 1e-6},
+    advantage={"name": "group_relative", "scale": "centered_batch", "eps": 1e-6},
 )
 
 gppo_klear = variant(

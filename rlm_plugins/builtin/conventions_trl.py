@@ -9,7 +9,7 @@ from __future__ import annotations
 from rlm_plugins.algorithm import Algorithm, variant
 from rlm_plugins.builtin.algorithms import ALGORITHMS
 
-MEAN = {"name": "sequence_mean", "empty_rows": "counted"}
+MEAN = {"name": "sequence_mean", "empty_completions": "included"}
 
 grpo = variant(
     ALGORITHMS["grpo"],
@@ -26,7 +26,7 @@ dr_grpo = variant(
     about="Dr. GRPO as TRL computes it: completions without tokens are counted.",
     source="trl 1.16.0, GRPOConfig(loss_type='dr_grpo', scale_rewards='none')",
     pitfalls="The loss type alone keeps the division by the std: both settings are required.",
-    aggregator={"name": "fixed_length", "empty_rows": "counted"},
+    aggregator={"name": "fixed_length", "empty_completions": "included"},
 )
 
 dapo = variant(
@@ -41,7 +41,7 @@ dapo = variant(
 
 rloo = variant(
     ALGORITHMS["rloo"],
-    about="RLOO as TRL computes it: PPO's clip on the ratio of whole completions.",
+    about="RLOO as TRL computes it: PPO's clip on one ratio per completion.",
     source="trl 1.16.0, RLOOTrainer (beta=0.05, epsilon=0.2)",
     pitfalls="The ratio is a product over tokens: after one update long completions may be clipped altogether. Its "
     "option `normalize_advantages` is the scale 'batch'. For each completion without tokens TRL adds −Â, a constant.",

@@ -25,7 +25,7 @@ gmpo = variant(
     "Log-ratios are not clamped there, nor in clip_cov and kl_cov; ours are clamped at ±20.",
     advantage=GROUP,
     importance={"name": "geometric_clipped", "epsilon": 0.2},
-    aggregator={"name": "sequence_mean", "empty_rows": "counted"},
+    aggregator={"name": "sequence_mean", "empty_completions": "included"},
 )
 
 cispo = variant(

@@ -104,7 +104,7 @@ def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Ten
     """Keep the groups without truncated completions, since the reward of a truncated one is unreliable.
 
     PRIME's filter beside `accuracy_band` (arXiv 2502.01456). To drop only the truncated completions, use the token
-    weight `complete_rows`.
+    weight `mask_truncated`.
 
     >>> no_truncated_groups(torch.tensor([False, True, False]), torch.tensor([0, 0, 1])).tolist()
     [False, False, True]

@@ -22,7 +22,7 @@ def per_reward(
     mask: Bool[torch.Tensor, "B T"],
     *,
     weights: Mapping[RewardName, float] | None = None,
-    over: Literal["rows", "tokens"] = "rows",
+    over: Literal["completions", "tokens"] = "completions",
     eps: NonNegativeFloat = 1e-4,
 ) -> Float[torch.Tensor, "B"] | Float[torch.Tensor, "B T"]:
     """Sum of the rewards standardized separately within the group, standardized over the batch (GDPO).

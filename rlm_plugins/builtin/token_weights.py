@@ -17,13 +17,13 @@ from rlm_plugins.lazy import torch
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def complete_rows(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:
+def mask_truncated(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:
     """c = 0 for completions truncated at the length limit, 1 otherwise: truncation is not evidence of a wrong answer.
 
     DAPO's overlong filtering, arXiv 2503.14476 §3.4. They stay in every denominator; GRPOConfig's
     ``mask_truncated_completions`` removes them from it as well.
 
-    >>> complete_rows(torch.tensor([True, False])).tolist()
+    >>> mask_truncated(torch.tensor([True, False])).tolist()
     [[0.0], [1.0]]
     """
     return (~truncated).float().unsqueeze(1)
@@ -96,7 +96,7 @@ def clip_cov(
 @hookimpl
 def rlm_token_weights() -> dict[str, object]:
     return {
-        "complete_rows": complete_rows,
+        "mask_truncated": mask_truncated,
         "top_entropy": top_entropy,
         "clip_cov": clip_cov,
         "truncated_importance": truncated_importance,

@@ -33,14 +33,14 @@ class TrackedBaseline(_Tracking):
     Optimization, arXiv 2509.13232 §3; mean and std (n − 1) over the completions of the batch.
 
     v̂ = α / (α + β) per prompt. After a visit: α ← ρ α + r, β ← ρ β + (1 − r), ρ = clip(2^(−D / half_distance),
-    keep_least, keep_most): the larger the policy drift since the previous visit, the less earlier rewards count.
+    min_decay, max_decay): the larger the policy drift since the previous visit, the less earlier rewards count.
     D is the mean |Δ log π| over the tokens of the previous completion, as in the authors' code (the paper: a KL), and
     costs an additional forward pass. Before the first visit v̂ = `start`, with the weight of `weight` completions (0.5
     and 1 are the code's without offline values; the paper starts from 8 completions per prompt).
 
     Parts of this file with equal knobs have equal v̂. All aᵢ equal: exactly 0.
 
-    >>> baseline = TrackedBaseline(start=0.5, weight=1.0, half_distance=0.06, keep_least=0.5, keep_most=1.0, eps=0.0)
+    >>> baseline = TrackedBaseline(start=0.5, weight=1.0, half_distance=0.06, min_decay=0.5, max_decay=1.0, eps=0.0)
     >>> problems, rewards = torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
     >>> baseline(rewards, problems)
     tensor([ 0.7071, -0.7071])
@@ -55,12 +55,12 @@ class TrackedBaseline(_Tracking):
         start: Share = 0.5,
         weight: PositiveFloat = 1.0,
         half_distance: PositiveFloat = 0.06,
-        keep_least: Share = 0.875,
-        keep_most: Share = 0.96,
+        min_decay: Share = 0.875,
+        max_decay: Share = 0.96,
         eps: NonNegativeFloat = 1e-8,
     ) -> None:
         self.tracker = ValueTracker(
-            start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
+            start=start, weight=weight, half_distance=half_distance, min_decay=min_decay, max_decay=max_decay
         )
         self.eps = eps
 
@@ -87,7 +87,7 @@ class Prioritised(_Tracking):
     replacement. (The authors' code samples from one batch of the data loader; here from all prompts.)
 
     v̂ is that of `tracked_baseline`, with the same knobs; the policy drift is used if another part requires it, and
-    ρ = keep_most otherwise. Rewards should be between 0 and 1; v̂ is clamped to that range.
+    ρ = max_decay otherwise. Rewards should be between 0 and 1; v̂ is clamped to that range.
 
     >>> sampler = Prioritised(reward="accuracy", floor=0.05, start=0.5)
     >>> sampler.update(torch.tensor([0, 1]), {"accuracy": torch.tensor([1.0, 0.0])})
@@ -103,11 +103,11 @@ class Prioritised(_Tracking):
         start: Share = 0.5,
         weight: PositiveFloat = 1.0,
         half_distance: PositiveFloat = 0.06,
-        keep_least: Share = 0.875,
-        keep_most: Share = 0.96,
+        min_decay: Share = 0.875,
+        max_decay: Share = 0.96,
     ) -> None:
         self.tracker = ValueTracker(
-            start=start, weight=weight, half_distance=half_distance, keep_least=keep_least, keep_most=keep_most
+            start=start, weight=weight, half_distance=half_distance, min_decay=min_decay, max_decay=max_decay
         )
         self.reward, self.floor = reward, floor
 
@@ -154,7 +154,7 @@ class Curriculum(_Tracking):
         keep: Share = 0.5,
         explore: Share = 0.1,
     ) -> None:
-        self.tracker = ValueTracker(start=target, weight=1e-9, keep_least=keep, keep_most=keep)
+        self.tracker = ValueTracker(start=target, weight=1e-9, min_decay=keep, max_decay=keep)
         self.reward, self.target, self.band, self.explore = reward, target, band, explore
 
     def __call__(self, size: int, count: int, draw: int, seed: int) -> list[int]:

@@ -75,7 +75,7 @@ class GRPO:
         from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
 
         assert stage.equation is not None
-        answers = stage.environment_spec.multi_turn
+        multi_turn = stage.environment_spec.multi_turn
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
@@ -93,13 +93,13 @@ class GRPO:
         order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
         parts, faults = stage.equation.parts(), FaultLog()
         with engine.refusals(stage):
-            collector = RolloutCollector(stage.rollouts, args.num_generations, plays=answers)
+            collector = RolloutCollector(stage.rollouts, args.num_generations, plays=multi_turn)
             options = TrainerOptions(
                 equation=stage.equation,
                 rewards=stage.rewards,
                 order=order,
                 prompt_source=prompt_source_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
-                collector=collector if stage.rollouts or answers else None,
+                collector=collector if stage.rollouts or multi_turn else None,
                 environment_spec=stage.environment_spec,
                 generator=stage.generator,
                 critic=stage.critic,

@@ -25,7 +25,7 @@ def gae(
     by_length: PositiveFloat | None = None,
     whitened: bool = True,
     unbiased: bool = True,
-    masked_tokens: Literal["skip", "through"] = "skip",
+    masked_tokens: Literal["skip", "discount"] = "skip",
 ) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
     """Generalized advantage estimation: the exponentially weighted average of n-step TD errors.
 
@@ -37,7 +37,7 @@ def gae(
     λ of the policy (decoupled GAE, VC-PPO, 2503.01491). `by_length` α takes λᵢ = 1 − 1/(α nᵢ), at least 0, in place of
     `lam`, with nᵢ the trained tokens of the completion: a longer horizon for long completions (VAPO, 2504.05118).
 
-    Masked tokens inside a completion (tool output): "skip" ignores them (verl, NeMo-RL), "through" lets them discount
+    Masked tokens inside a completion (tool output): "skip" ignores them (verl, NeMo-RL), "discount" lets them discount
     as tokens of value and reward 0 (OpenRLHF, ORZ). λ = 1, γ = 1: Âₜ = R − Vₜ.
 
     >>> rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.5]])

@@ -13,7 +13,7 @@ from rlm_plugins.lazy import torch
 class ValueTracker:
     """α and β of a Beta distribution per prompt; v̂ = α / (α + β) is its expected reward.
 
-    After a visit: α ← ρ α + Σ r and β ← ρ β + Σ (1 − r), with ρ = clip(2^(−D / half_distance), keep_least, keep_most),
+    After a visit: α ← ρ α + Σ r and β ← ρ β + Σ (1 − r), with ρ = clip(2^(−D / half_distance), min_decay, max_decay),
     D being the policy drift since the previous visit. Single-stream Policy Optimization, arXiv 2509.13232.
     Since r + (1 − r) = 1, v̂ is the mean reward of all visits, each counting ρ times less with every later one. That
     holds for rewards of any range, but only rewards of 0 and 1 make it a Beta distribution.
@@ -22,9 +22,9 @@ class ValueTracker:
         start: v̂ of a prompt before its first visit.
         weight: Number of completions that this prior counts for. (α = weight · start.)
         half_distance: D after which a visit counts half, in nats per token.
-        keep_least, keep_most: Bounds of ρ.
+        min_decay, max_decay: Bounds of ρ.
 
-    >>> tracker = ValueTracker(start=0.5, weight=1.0, keep_least=0.875, keep_most=1.0)
+    >>> tracker = ValueTracker(start=0.5, weight=1.0, min_decay=0.875, max_decay=1.0)
     >>> tracker.update([7], torch.tensor([1.0]), torch.tensor([0.0]))
     >>> tracker.values([7, 8]).tolist()  # (0.5 + 1) / (1 + 1)
     [0.75, 0.5]
@@ -36,11 +36,11 @@ class ValueTracker:
         start: float = 0.5,
         weight: float = 1.0,
         half_distance: float = 0.06,
-        keep_least: float = 0.875,
-        keep_most: float = 0.96,
+        min_decay: float = 0.875,
+        max_decay: float = 0.96,
     ) -> None:
         self._prior = weight * start, weight * (1 - start)
-        self._half_distance, self._bounds = half_distance, (keep_least, keep_most)
+        self._half_distance, self._bounds = half_distance, (min_decay, max_decay)
         self.pairs: dict[int, tuple[float, float]] = {}
 
     def values(self, prompts: Iterable[int]) -> Float[torch.Tensor, "B"]:
@@ -59,7 +59,7 @@ class ValueTracker:
         Args:
             prompts: Prompt index of each completion; completions of one prompt are one visit.
             rewards: Reward of each completion; NaN where it has none.
-            policy_drift: D of each completion's prompt; None: unknown, ρ is `keep_most`.
+            policy_drift: D of each completion's prompt; None: unknown, ρ is `max_decay`.
         """
         distance = torch.zeros_like(rewards) if policy_drift is None else policy_drift
         decay = (2.0 ** (-distance.double() / self._half_distance)).clamp(*self._bounds).tolist()

@@ -1,7 +1,7 @@
 """Fast paths of a stage: which are on, and why the others are off.
 
 The trainer, ``rlm check`` and the memory estimate use this one list. Here are the reasons that follow from the recipe.
-`estimate/features.py` adds those that follow from the model; the trainer finds these when it runs.
+`estimate/stage_features.py` adds those that follow from the model; the trainer finds these when it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the whole distribution over the vocabulary says of each token, from the pass that gives its log-probability."""
+"""Statistics of the whole next-token distribution, from the forward pass that computes log-probs."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ from rlm_plugins.kernels.fused_logprob_head import chunks
 from rlm_plugins.packing.forward import forward_with_head
 from rlm_plugins.packing.layout import Layout
 
-TOLD = ("self_certainty", "top2_margin")
-"""What a scoring part may name, and TRL's fused head does not give."""
-NAMES = ("old_logp", "entropy", *TOLD)
-"""All that is read."""
+VOCAB_STATISTICS = ("self_certainty", "top2_margin")
+"""Statistics that scoring parts may name, and TRL's fused head does not compute."""
+NAMES = ("old_logp", "entropy", *VOCAB_STATISTICS)
+"""Names of everything that :func:`token_statistics` returns."""
 
 
-def read_vocabulary(
+def padded_statistics(
     model: Any,
-    ids: Int[torch.Tensor, "B W"],
-    there: Int[torch.Tensor, "B W"],
-    width: int,
+    input_ids: Int[torch.Tensor, "B W"],
+    attention_mask: Int[torch.Tensor, "B W"],
+    logits_to_keep: int,
     *,
     temperature: float,
-    rows: int,
-) -> dict[str, Float[torch.Tensor, "B width"]]:
-    """`old_logp`, `entropy`, `self_certainty` and `top2_margin` of the last `width` tokens, without gradient.
+    batch_size: int,
+) -> dict[str, Float[torch.Tensor, "B T"]]:
+    """Compute the statistics of completions by padded forward passes, without gradient.
 
-    It asks for the logits themselves, so any scaling or cap of a model holds; `rows` · `width` · V of them are in
-    memory at a time.
+    It uses the logits themselves, so scaling and soft caps of a model apply. `batch_size` · T · `vocab_size` of them
+    are in memory at a time.
 
     Args:
         model: The policy, as the trainer holds it.
-        ids: Prompts, padded on the left, and completions, padded on the right.
-        there: 1 where a token is no padding.
-        width: Of the completions.
-        temperature: The logits are divided by it.
-        rows: How many are read at once.
+        input_ids: Prompts, padded on the left, and completions, padded on the right.
+        attention_mask: 1 for tokens, 0 for padding.
+        logits_to_keep: Length T of the completions.
+        temperature: Divides the logits.
+        batch_size: Sequences per forward pass.
     """
-    found: list[dict[str, torch.Tensor]] = []
+    width, results = logits_to_keep, []
     with torch.no_grad():
-        for some, seen in zip(ids.split(rows), there.split(rows), strict=True):
-            logits = model(input_ids=some, attention_mask=seen, logits_to_keep=width + 1, use_cache=False).logits
-            told = tell(logits[:, -width - 1 : -1].float() / temperature, some[:, -width:])
-            here = seen[:, -width:].bool()
-            found.append({name: x.where(here, 0.0) for name, x in told.items()})
-    return {name: torch.cat([each[name] for each in found]) for name in found[0]}
+        for ids, mask in zip(input_ids.split(batch_size), attention_mask.split(batch_size), strict=True):
+            logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=width + 1, use_cache=False).logits
+            statistics = token_statistics(logits[:, -width - 1 : -1].float() / temperature, ids[:, -width:])
+            is_token = mask[:, -width:].bool()
+            results.append({name: x.where(is_token, 0.0) for name, x in statistics.items()})
+    return {name: torch.cat([each[name] for each in results]) for name in NAMES}
 
 
-def read_packed(
+def packed_statistics(
     model: Any, parts: Iterable[Layout], *, temperature: float
-) -> dict[str, Float[torch.Tensor, "B width"]]:
-    """The same of rows without padding, each prompt once, and a few logits at a time.
+) -> dict[str, Float[torch.Tensor, "B T"]]:
+    """Compute the statistics of completions by padding-free forward passes, without gradient, a few logits at a time.
 
     Args:
-        model: A policy that takes packed rows.
-        parts: All the rows.
-        temperature: The logits are divided by it.
+        model: A policy that supports packing.
+        parts: Layouts of all sequences.
+        temperature: Divides the logits.
     """
 
     def head(
         hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, target: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        told = [
-            tell(linear(hidden[some], weight, bias)[None].float() / temperature, target[None, some])
-            for some in chunks(hidden, weight)
+        pieces = [
+            token_statistics(linear(hidden[rows], weight, bias)[None].float() / temperature, target[None, rows])
+            for rows in chunks(hidden, weight)
         ]
-        return tuple(torch.cat([each[name][0] for each in told]) for name in NAMES)
+        return tuple(torch.cat([piece[name][0] for piece in pieces]) for name in NAMES)
 
-    found = dict.fromkeys(NAMES, torch.zeros(()))
+    totals = dict.fromkeys(NAMES, torch.zeros(()))
     with torch.no_grad():
         for layout in parts:
-            told = forward_with_head(model, layout, partial(head, target=layout.target))
-            found = {name: found[name].to(x.device) + layout.unpack(x) for name, x in zip(NAMES, told, strict=True)}
-    return found
+            columns = forward_with_head(model, layout, partial(head, target=layout.target))
+            for name, x in zip(NAMES, columns, strict=True):
+                totals[name] = totals[name].to(x.device) + layout.unpack(x)
+    return totals
 
 
-def tell(
-    logits: Float[torch.Tensor, "B T V"],
-    tokens: Int[torch.Tensor, "B T"],
+def token_statistics(
+    logits: Float[torch.Tensor, "B T V"], tokens: Int[torch.Tensor, "B T"]
 ) -> dict[str, Float[torch.Tensor, "B T"]]:
     """log π(y), H(π), KL(U ‖ π) = −log V − mean_v log π(v), and p₁ − p₂ of the two likeliest tokens.
 
-    What has probability 0 is taken for e⁻¹⁰⁰⁰, so that a token that is ruled out makes nothing infinite.
+    A probability of 0 counts as e⁻¹⁰⁰⁰, so that a token that is ruled out does not make a statistic infinite.
 
-    >>> tell(torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))["self_certainty"].item()
+    >>> token_statistics(torch.zeros(1, 1, 4), torch.zeros(1, 1, dtype=torch.long))["self_certainty"].item()
     0.0
     """
     z = torch.log_softmax(logits, -1).clamp(min=-1000.0)

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, taken where a run can be continued exactly."""
+"""Checkpoints that are complete or absent, saved where a run can be resumed exactly."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 class DurableCheckpoints:
-    """Mixin in front of a transformers `Trainer`: a checkpoint is written aside and renamed when it is complete.
+    """Mixin for a transformers `Trainer`: a checkpoint is written to another folder and renamed when it is complete.
 
-    A process killed while it saves leaves the last checkpoint untouched; stock transformers leaves a half one that
-    the next resume trips over.
+    A process killed while it saves leaves the last checkpoint untouched. Plain transformers leaves an incomplete one,
+    at which the next resume fails.
     """
 
     _aside: Path | None = None
@@ -43,16 +43,16 @@ class DurableCheckpoints:
             self._aside = None
 
     def keep(self) -> None:
-        """Saves what was learned up to the last optimiser step, where that is in no checkpoint yet."""
+        """Save the last optimizer step, unless a checkpoint of it exists."""
         if self.state.global_step > latest_step(Path(self.args.output_dir)):  # type: ignore[attr-defined]
             self._save_checkpoint(self.model)  # type: ignore[attr-defined]
 
     def _write_extras(self, folder: Path) -> None:
-        """What else belongs into a checkpoint; called on the main process."""
+        """Write further files into a checkpoint; called on the main process."""
 
 
 def _publish(aside: Path, run: Path, keep: int | None) -> None:
-    """Moves finished checkpoints to where a resume looks for them, and drops the oldest beyond `keep`."""
+    """Move complete checkpoints into the run, and delete the oldest beyond `keep`."""
     for folder in aside.iterdir():
         for file in (f for f in folder.rglob("*") if f.is_file()):
             with file.open("rb") as handle:
@@ -65,23 +65,23 @@ def _publish(aside: Path, run: Path, keep: int | None) -> None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in `folder`, oldest first."""
-    found = [p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)]
-    return sorted(found, key=lambda p: int(p.name.split("-")[1]))
+    """Return complete checkpoints in `folder`, oldest first."""
+    folders = [p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)]
+    return sorted(folders, key=lambda p: int(p.name.split("-")[1]))
 
 
 def latest_step(folder: Path) -> int:
-    """The step of the last complete checkpoint in `folder`; -1 without one."""
-    found = checkpoints(folder)
-    return int(found[-1].name.split("-")[1]) if found else -1
+    """Return the step of the last complete checkpoint in `folder`; -1 without one."""
+    folders = checkpoints(folder)
+    return int(folders[-1].name.split("-")[1]) if folders else -1
 
 
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
-    """Puts a save off until every buffered completion has been trained on: only there a resume is exact.
+    """Delays a save until every buffered completion has been trained on; only then a resume is exact.
 
     Args:
-        micro_steps: Micro-batches that one generation serves (`steps_per_generation` × `num_iterations`).
-        accumulation: Micro-batches per optimiser step.
+        micro_steps: Micro-batches that one generation batch serves (`steps_per_generation` × `num_iterations`).
+        accumulation: Micro-batches per optimizer step.
     """
 
     def __init__(self, micro_steps: int, accumulation: int) -> None:
@@ -89,6 +89,7 @@ class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
         self._due = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Save if a save is due and the buffer is empty."""
         self._due |= control.should_save
         empty = state.global_step * self._accumulation % self._micro_steps == 0
         control.should_save = self._due and empty

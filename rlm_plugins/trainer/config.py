@@ -1,4 +1,4 @@
-"""TRL's configuration of the trainer, with groups of any size and a bound on how far a generation is used."""
+"""Configuration of the trainer: TRL's, with groups of any size and `target_kl`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import trl
 
 
 class _One(int):
-    """1, of which TRL's check `num_generations < 2` does not say that it is too few."""
+    """1, which passes TRL's check `num_generations < 2`."""
 
     def __lt__(self, other: object) -> bool:
         return False
@@ -16,17 +16,17 @@ class _One(int):
 
 @dataclass
 class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
-    """``trl.GRPOConfig``, and `num_generations` may be 1; `target_kl` is ours (`trainer/target_kl.py`).
+    """``trl.GRPOConfig`` in which `num_generations` may be 1, with `target_kl` (`trainer/target_kl.py`).
 
-    TRL refuses groups of one because the advantage of GRPO is 0 there; here the advantage is a part, and some need no
-    group (a baseline that is tracked or learned).
+    TRL requires groups because the advantage of GRPO is 0 in a singleton group. Here the advantage is a part, and a
+    tracked or learned baseline needs no group.
     """
 
     target_kl: float | None = field(
         default=None,
         metadata={
-            "help": "With several updates per generation: once the mean KL from the policy that wrote it is beyond "
-            "this, in nats per token, the updates left on the generation are passed over. None: never."
+            "help": "With several updates per generation batch: once the mean KL from the policy that sampled it "
+            "exceeds this, in nats per token, the updates left on the batch are skipped. None: never."
         },
     )
 

@@ -10,7 +10,7 @@ import torch
 from rlm_plugins.errors import PartError
 from rlm_plugins.kernels.rng_guard import preserve_rng
 from rlm_plugins.packing.pack import layouts
-from rlm_plugins.packing.vocab_statistics import TOLD, read_packed, read_vocabulary
+from rlm_plugins.packing.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
@@ -129,13 +129,13 @@ class OldLogProbs:
             PartError: Statistics of the whole vocabulary are needed for completions with images.
         """
         lacks_old = self.context.features.needs_old_for_scoring and "old_per_token_logps" not in out
-        names = [name for name in ("entropy", *TOLD) if self.context.features.needed_for_scoring(name)]
+        names = [name for name in ("entropy", *VOCAB_STATISTICS) if self.context.features.needed_for_scoring(name)]
         if not (lacks_old or names):
             return {}
         size = self.context.args.per_device_train_batch_size
         rows = prompt_completion(out)
         recorded = self.generation.recorded_logps(rows[0], rows[2])
-        if set(names) & set(TOLD):
+        if set(names) & set(VOCAB_STATISTICS):
             computed = self._vocab_statistics(out, size)
         elif recorded is not None:
             computed = dict(zip(("old_logp", "entropy"), recorded, strict=True))
@@ -149,10 +149,11 @@ class OldLogProbs:
 
     def _vocab_statistics(self, out: dict[str, Any], batch_size: int) -> dict[str, torch.Tensor]:
         if "pixel_values" in out:
-            raise PartError(f"{' and '.join(TOLD)} are read of text only", hint="name parts that do without them")
+            names = " and ".join(f"`{name}`" for name in VOCAB_STATISTICS)
+            raise PartError(f"{names} require completions without images", hint="use parts that do not name them")
         model, temperature, rows = self.context.model, self.context.temperature, prompt_completion(out)
         with self.context.accelerator.autocast():
             if self.logprobs.is_padding_free(*rows):
                 parts = layouts(*rows, budget=batch_size * rows[0].shape[1])
-                return read_packed(model, parts, temperature=temperature)
-            return read_vocabulary(model, *rows, temperature=temperature, rows=batch_size)
+                return packed_statistics(model, parts, temperature=temperature)
+            return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)

@@ -78,7 +78,7 @@ KEPT = {(r["case"], r["args"]["metric"]): r["out"]["kept"] for r in RECORDS if "
 @says("ppo_trainer[GAE lines]")
 def trl_gae(case: Case, args: Args) -> Out:
     """TRL 0.26 has no mask in the recursion and zeroes the values of padding: tokens discount through."""
-    knobs = {"gamma": args["gamma"], "lam": args["lam"], "masked_tokens": "through"}
+    knobs = {"gamma": args["gamma"], "lam": args["lam"], "masked_tokens": "discount"}
     advantages, returns = a.gae(case.dense_rewards, case.values, case.mask, **knobs)
     return {"advantages": advantages, "returns": returns}
 
@@ -122,7 +122,7 @@ def verl_rloo(case: Case, args: Args) -> Out:
 
 @says("compute_reinforce_plus_plus_baseline_outcome_advantage")
 def verl_reinforce_baseline(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.batch_whitened, centre_by_group=True)
+    return scored(case, case.outcome, a.batch_whitened, center_by_group=True)
 
 
 @says("compute_reinforce_plus_plus_outcome_advantage")
@@ -192,7 +192,7 @@ def with_kl(case: Case, rewards: torch.Tensor, kl_coef: float) -> torch.Tensor:
 @says(OPEN, estimator="gae")
 def open_gae(case: Case, args: Args) -> Out:
     rewards = with_kl(case, case.scores, args["kl_coef"])
-    knobs = {"gamma": args["gamma"], "lam": args["lambd"], "masked_tokens": "through", "whitened": False}
+    knobs = {"gamma": args["gamma"], "lam": args["lambd"], "masked_tokens": "discount", "whitened": False}
     advantages, returns = a.gae(rewards, case.values, case.mask, **knobs)
     return {"advantages": population_whitened(advantages, case.mask), "returns": returns}
 

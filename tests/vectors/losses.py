@@ -61,7 +61,7 @@ def aggregator(function: Any, **knobs: Any) -> Bound:
 
 # ---------------------------------------------------------------- losses: TRL
 
-COUNTED = {"empty_rows": "counted"}
+COUNTED = {"empty_completions": "included"}
 """TRL and verl's geo_mean take rows without tokens into the mean."""
 TRL_AGGREGATORS = {
     "grpo": aggregator(z.sequence_mean, **COUNTED),

@@ -14,7 +14,7 @@ from rlm_intrinsic import (
 from rlm_intrinsic.certainty import unified
 from torch.distributions import Categorical, kl_divergence
 
-from rlm_plugins.packing.vocab_statistics import tell
+from rlm_plugins.packing.vocab_statistics import token_statistics
 from rlm_plugins.testing import conformance
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
@@ -29,7 +29,7 @@ LENGTHS = (4, 2, 1)
 LOGITS = torch.randn(ROWS, 4, WORDS, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
 TOKENS = torch.randint(WORDS, (ROWS, 4), generator=torch.Generator().manual_seed(1))
 MASK = torch.arange(4) < torch.tensor(LENGTHS).unsqueeze(1)
-TOLD = tell(LOGITS, TOKENS)
+TOLD = token_statistics(LOGITS, TOKENS)
 REWARDS = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
 UNIFORM = Categorical(logits=torch.zeros(WORDS, dtype=torch.float64))
 
