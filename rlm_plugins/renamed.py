@@ -59,11 +59,32 @@ PARTS = {
     "filters/nonzero_spread": "nonzero_std",
     "policy_loss/verdict": "correctness",
     "policy_loss/plain": "unclipped",
+    "token_weights/complete_rows": "mask_truncated",
+    "callbacks/stop_when_nothing_teaches": "stop_at_zero_advantage",
+    "algorithm/grpo@centred": "grpo@centered",
 }
 """Names of parts, with the recipe key in front."""
 
-KNOBS = {"alone": "singleton", "bessel": "unbiased", "praise": "positive_weight", "teaching": "counted"}
+KNOBS = {
+    "alone": "singleton",
+    "bessel": "unbiased",
+    "praise": "positive_weight",
+    "teaching": "counted",
+    "centre_by_group": "center_by_group",
+    "keep_least": "min_decay",
+    "keep_most": "max_decay",
+    "empty_rows": "empty_completions",
+    "least": "minimum",
+    "most": "maximum",
+}
 """Knobs of parts."""
+
+VALUES = {
+    "masked_tokens": {"through": "discount", "forget": "reset"},
+    "empty_completions": {"left_out": "excluded"},
+    "over": {"rows": "completions"},
+}
+"""Knob, under its new name → its values."""
 
 METRICS = {"update/passed_over": "update/skipped", "refill/draws": "dynamic_sampling/rounds"}
 """Logged numbers."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.registry import Registry
+from rlm_plugins.run.migration import migrate
 
 
 def read(source: Path, overrides: Sequence[str] | None) -> tuple[Recipe, Registry]:
@@ -21,5 +22,9 @@ def read(source: Path, overrides: Sequence[str] | None) -> tuple[Recipe, Registr
         RecipeError: The recipe cannot be read.
         PluginError: A plugin file that it loads cannot be imported.
     """
-    recipe = recipes.load(source / "recipe.yaml" if source.is_dir() else source, overrides or ())
+    if source.is_dir():
+        source = source / "recipe.yaml"
+        if source.is_file():
+            migrate(source.parent)
+    recipe = recipes.load(source, overrides or ())
     return recipe, Registry(recipe.load, recipe.block)

@@ -16,6 +16,7 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import Run
+from rlm_plugins.run.migration import migrate
 from rlm_plugins.run.train import origins
 
 _ABSENT = object()
@@ -33,6 +34,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     Raises:
         RlmError: Values differ that may not; all are listed.
     """
+    migrate(folder)
     stages = compose(recipe, registry)
     document, plugins = resolved(stages, recipe), origins(stages, registry)
     changed = changes(*_recorded_and_current(folder, document, plugins))

@@ -1,0 +1,69 @@
+"""Migration of older runs: the recipe in a run folder gets the names of today, so that the run resumes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlm_plugins.algorithm import SLOTS
+from rlm_plugins.recipe.yaml_scalars import dump
+from rlm_plugins.renamed import KEYS, KNOBS, PARTS, VALUES
+
+KEPT = "recipe.old.yaml"
+"""Where the recipe stays as it was."""
+
+
+def migrate(folder: Path) -> None:
+    """Replace renamed keys, parts, knobs and values in the recipe of a run; does nothing where none was renamed."""
+    path = folder / "recipe.yaml"
+    recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    current = with_current_names(recorded)
+    if current != recorded:
+        shutil.copy(path, folder / KEPT)
+        temporary = folder / "recipe.new.yaml"
+        temporary.write_text(dump(current), encoding="utf-8")
+        temporary.replace(path)
+
+
+def with_current_names(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved recipe with the names of today.
+
+    >>> with_current_names({"speed": {"packed": True}, "algorithm": {"name": "grpo", "policy_loss": {"name": "plain"}}})
+    {'speed': {'padding_free': True}, 'algorithm': {'name': 'grpo', 'policy_loss': {'name': 'unclipped'}}}
+    """
+    body = {key: _section(key, value) for key, value in document.items()}
+    if "stages" in body:
+        body["stages"] = [with_current_names(stage) for stage in body["stages"]]
+    return body
+
+
+def _section(key: str, value: Any) -> Any:
+    if key == "speed" and isinstance(value, dict):
+        return _with_keys(key, value)
+    if key == "algorithm" and isinstance(value, dict):
+        slots = {slot: _section(slot, part) if slot in SLOTS else part for slot, part in value.items()}
+        return {**slots, "name": PARTS.get(f"{key}/{value['name']}", value["name"])}
+    if key not in (*SLOTS, "rewards", "generator", "callbacks"):
+        return value
+    return [_part(key, part) for part in value] if isinstance(value, list) else _part(key, value)
+
+
+def _part(key: str, part: Any) -> Any:
+    if isinstance(part, str):
+        return PARTS.get(f"{key}/{part}", part)
+    if not isinstance(part, dict):
+        return part
+    named = {**part, "name": _part(key, part.get("name"))}
+    knobs = {KNOBS.get(name, name): value for name, value in _with_keys(key, named).items()}
+    return {name: _value(name, value) for name, value in knobs.items()}
+
+
+def _value(knob: str, value: Any) -> Any:
+    return VALUES.get(knob, {}).get(value, value) if isinstance(value, str) else value
+
+
+def _with_keys(section: str, mapping: dict[str, Any]) -> dict[str, Any]:
+    return {KEYS.get(f"{section}.{key}", key): value for key, value in mapping.items()}
