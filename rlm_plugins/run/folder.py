@@ -3,15 +3,15 @@
 ::
 
     runs/demo/
-      recipe.yaml      the resolved recipe: every knob of every part; it reproduces the run
-      manifest.json    versions of Python, of the packages and of the plugins
-      metrics.jsonl    one line per logged step: {"stage", "step", …}
-      samples.jsonl    completions with every reward's share
-      faults.jsonl     samples on which a reward failed, with its output or error
-      successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe
-      curve.png        held-out score and reward over the steps
-      summary.json     held-out score before and after, seconds
-      02-grpo/         a stage: its checkpoints, then its adapter (or model)
+      recipe.yaml      the resolved recipe: every knob of every part; it reproduces the run.
+      manifest.json    versions of Python, of the packages and of the plugins.
+      metrics.jsonl    one line per logged step: {"stage", "step", …}.
+      samples.jsonl    completions with every reward's share.
+      faults.jsonl     samples on which a reward failed, with its output or error.
+      successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe.
+      curve.png        held-out score and reward over the steps.
+      summary.json     held-out score before and after, seconds.
+      02-grpo/         a stage: its checkpoints, then its adapter (or model).
 """
 
 from __future__ import annotations
