@@ -181,7 +181,7 @@ def verl_gpg(case: Case, args: Args) -> Out:
 @says("core_algos.agg_loss", loss_agg_mode="seq-mean-token-sum-norm")
 def verl_aggregate(case: Case, args: Args) -> Out:
     tokens, rows = case.mask.sum().double(), case.mask.any(1).sum().double()
-    batch = case.batch(loss=getattr(case, args["loss_mat"]), tokens=tokens, rows=rows)
+    batch = case.batch(loss=getattr(case, args["loss_mat"]), num_tokens=tokens, num_sequences=rows)
     return {"loss": verl_aggregator(case, args)(batch)}
 
 

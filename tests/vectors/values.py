@@ -13,7 +13,9 @@ def summed(case: Case, args: Args, clip: float | None, average: object) -> Out:
     logged = {}
     loss = value_loss(case.vpreds, case.values, case.returns, lambda name, x: logged.update({name: x}), epsilon=clip)
     rows = case.mask.any(1).sum().double()
-    found = average(case.batch(loss=loss.where(case.mask, 0.0), tokens=case.mask.sum().double(), rows=rows))
+    found = average(
+        case.batch(loss=loss.where(case.mask, 0.0), num_tokens=case.mask.sum().double(), num_sequences=rows)
+    )
     return {"loss": found, **{name: x[case.mask].mean() for name, x in logged.items()}}
 
 
