@@ -24,8 +24,8 @@ from rlm_plugins import hookimpl
 def coin(completions):
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
-def canned(prompts, place, tokenizer):
-    numbers = [sum(map(ord, str(prompt))) + 5 * i for prompt, i in zip(prompts, place)]
+def canned(prompts, source_index, tokenizer):
+    numbers = [sum(map(ord, str(prompt))) + 5 * i for prompt, i in zip(prompts, source_index)]
     ids = [[3 + n % 9, 3 + n % 7, 4 + n % 5][: 1 + n % 3] for n in numbers]
     return {"completion_ids": [[*row, tokenizer.eos_token_id] for row in ids]}
 
@@ -124,7 +124,7 @@ def test_full_fine_tuning_is_rejected_before_loading(tmp_path: Path) -> None:
     file = recipe(tmp_path, model={"name": "scratch"})
     done = CliRunner().invoke(app, ["check", str(file)])
     assert done.exit_code != 0
-    assert "φ stands on the policy's frozen base" in done.output
+    assert "requires a frozen base" in done.output
     assert "shapers[0]" in done.output
 
 
