@@ -1,6 +1,8 @@
 # Two commands on a fresh machine; each does its own set-up, and nothing twice:
 #   make demo   trains the quickstart and prints what it learned
-#   make test   lints, checks types, runs every test
+#   make test   lints, checks types, runs the tests
+# and one that adds what only repeats: every recipe, every law on more examples
+#   make test-full
 # one that takes about half an hour on two cores:
 #   make bench-rows   trains the algorithms that have no result yet
 # two that measure a step against stock TRL: a minute, and a quarter of an hour including every table
@@ -26,13 +28,16 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test test-packages test-guests bench bench-full bench-overlap bench-rows tables lint format clean
+.PHONY: demo test test-full test-packages test-guests bench bench-full bench-overlap bench-rows tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 8
+
+test-full: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "full or conformance" --rlm-examples 20
 
 test-packages: $(READY)
 	$(BIN)/python tests/run_plugin_packages.py

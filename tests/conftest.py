@@ -1,4 +1,4 @@
-"""Shapes in the signatures of the built-in parts are checked while tests run; installed guests stay outside."""
+"""Checks of tensor shapes in the built-in parts while tests run; installed plugins are hidden."""
 
 import gc
 import importlib.metadata
@@ -6,26 +6,29 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook("rlm_plugins.builtin", "beartype.beartype")
+settings.register_profile("no deadline", deadline=None)  # no test depends on how fast a machine is
+settings.load_profile("no deadline")
 
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
 
 
-def _without_installed_guests(**selection: Any) -> Any:
-    """Entry points as ever, but of group ``rlm`` only those that a test brings along itself."""
-    found = _entry_points(**selection)
+def _without_installed_plugins(**selection: Any) -> Any:
+    """Return the entry points; of group ``rlm`` only those that a test registers."""
+    points = _entry_points(**selection)
     if selection.get("group") != "rlm":
-        return found
-    return [point for point in found if point.dist is None or Path(str(point.dist.locate_file(""))) != SITE]
+        return points
+    return [point for point in points if point.dist is None or Path(str(point.dist.locate_file(""))) != SITE]
 
 
-importlib.metadata.entry_points = _without_installed_guests
+importlib.metadata.entry_points = _without_installed_plugins
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays; else every training looks through all of it (`gc.collect`), at 0.4 s."""
+    """Exclude imported modules and collected tests from garbage collection, which trainers run often (`gc.collect`)."""
     gc.collect()
     gc.freeze()

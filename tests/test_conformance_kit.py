@@ -344,6 +344,12 @@ class Greedy:
 # ---- each is caught, by its law
 
 
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kit itself is tested with its default number of examples."""
+    monkeypatch.setattr(testing, "_examples", 20)
+
+
 def verdict(test: Any, law: str) -> str:
     """What pytest would print; empty when the law holds."""
     try:

@@ -1,6 +1,6 @@
 """Two processes on the CPU: the same numbers as one on the same global batch, and a run that goes through.
 
-The runs to be compared are all trained at once, on one process in this one, on two in a single launch (`train_several.py`).
+The runs to compare are all trained at once: here on one process, and on two in a single launch (`train_several.py`).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
+from repetition import one_in
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -202,7 +203,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
         row = json.dumps(PUBLISHED[path])
         return Dataset.from_list([json.loads(row if len(opened) == 1 else row.replace("1+1", "2+2"))] * 8)
 
-    monkeypatch.setattr(environments, "open_table", rows)
+    monkeypatch.setattr(environments, "open_split", rows)
     found = recipe.load(file, ["model=scratch"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
@@ -258,7 +259,7 @@ def learned_from(run: Run) -> list[dict[str, Any]]:
     return [record for record in run.records() if "loss" in record]
 
 
-@papers
+@pytest.mark.parametrize("file", one_in(4, FILES), ids=lambda file: file.stem)
 def test_two_steps(file: Path, tmp_path: Path) -> None:
     steps = learned_from(two_steps(file, tmp_path / "run"))
     assert [step["step"] for step in steps] == [1, 2]
@@ -275,7 +276,9 @@ SPEEDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [f for f in FILES if recipe.load(f).bodies[0].get("rewards")], ids=lambda f: f.stem)
+@pytest.mark.parametrize(
+    "file", one_in(6, [f for f in FILES if recipe.load(f).bodies[0].get("rewards")]), ids=lambda f: f.stem
+)
 def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
     """Two updates of a generation, each of two micro-batches that are dealt out anew, and parted; some groups teach
     nothing."""

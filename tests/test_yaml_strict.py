@@ -245,7 +245,7 @@ yamlish = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=1500, deadline=1000)
+@settings(max_examples=1500, deadline=None)
 @given(yamlish)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(RecipeError):
@@ -253,7 +253,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert yaml_strict.parse(dump(found), "again").data == found
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
@@ -266,7 +266,7 @@ scalars = st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats
 words = st.sampled_from(["1e-6", "no", "010", "1_0", ".inf", "~", "", "0o7", "1:30", "true", " x", "a: b", "- a", "#"])
 
 
-@settings(max_examples=100, deadline=1000)
+@settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(
         texts | words,

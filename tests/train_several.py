@@ -1,6 +1,7 @@
-"""Several recipes, one after the other, in the processes that are there: from a test, or `python train_several.py JOBS.json`.
+"""Train several recipes, one after the other, in the present processes: `train_several.py JOBS.json`.
 
-A process takes longer to start than a tiny run to train; so whoever compares runs on one and on two starts two once.
+A process takes longer to start than a tiny run to train, so tests that compare runs on one and two processes start
+them once.
 """
 
 from __future__ import annotations

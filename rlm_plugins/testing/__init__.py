@@ -64,9 +64,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the option ``--rlm-examples``."""
+    """Read the option ``--rlm-examples`` and register the marker ``conformance``."""
     global _examples
     _examples = config.getoption("--rlm-examples")
+    config.addinivalue_line("markers", "conformance: one law of one part, on `--rlm-examples` examples")
 
 
 def examples() -> int:

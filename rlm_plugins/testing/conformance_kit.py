@@ -73,6 +73,7 @@ def conformance(
                 f"unknown law '{name}' for '{part.name}'", allowed=", ".join(laws), hint=nearest(name, laws)
             )
 
+    @pytest.mark.conformance
     @pytest.mark.parametrize("law", list(laws))
     def test(law: str) -> None:
         check_law(laws[law], subject, allowed.get(law))
@@ -100,10 +101,11 @@ def check_law(law: Law, subject: Subject, reason: str | None) -> None:
 
 
 def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:
-    """Return the smallest violation of `law`, or None; if `expected`, the first of five times as many examples."""
+    """Return the smallest violation of `law`, or None; if `expected`, the first of at least 100 examples."""
+    examples = max(100, testing.examples()) if expected else testing.examples()
 
     @settings(
-        max_examples=max(1, round(testing.examples() * law.share)) * (5 if expected else 1),
+        max_examples=max(1, round(examples * law.share)),
         derandomize=True,
         database=None,
         deadline=None,
