@@ -123,17 +123,17 @@ ingredients.named annotations, ingredients.components rewards.diagnostics, regis
 registry.catalogue registry.catalog, registry.parts registry.part, registry.plugins registry.loading, training.tutor
 models.auxiliary_optimizer, training.judge rewards.trl_adapter, training.guard rewards.guard, training.faults
 rewards.fault, training.fault_book rewards.fault_log, training.scores rewards.score_validation, training.row_by_row
-rewards.per_row, training.ahead rewards.prefetch, training.elsewhere rewards.process_pool, training.deadline
+rewards.per_completion, training.ahead rewards.prefetch, training.elsewhere rewards.process_pool, training.deadline
 rewards.timeout, training.desk rollout.prompt_source, training.prompts rollout.prompt_sampler, training.writing
 rollout.collector, training.answered rollout.source_output, training.sharing rollout.group_layout, training.refill
 rollout.dynamic_sampling, training.past rollout.completion_cache, training.playing rollout.episodes, training.voice
-rollout.chat_tokens, training.tools rollout.tools, training.bounded rollout.env_call, training.pen generation.call,
-training.processes distributed, training.evaluate evaluation.evaluate, training.answering evaluation.greedy,
-training.pairs evaluation.preference_pairs, training.train run.train, training.engine run.trainer_setup, training.run
-run.folder, training.watch run.callbacks, training.checkpoint trainer.checkpoint, training.groups trainer.config,
-speed.written generation.output, speed.portable generation.fast, speed.past generation.kv_state, builtin.guests
-builtin.foreign_rewards, builtin.supervised builtin.sft_trainer, builtin.preferences builtin.reward_model_trainer,
-builtin.branches builtin.tree_rollouts
+rollout.chat_tokens, training.tools rollout.tools, training.bounded rollout.env_call, training.pen
+generation.generator_call, training.processes distributed, training.evaluate evaluation.held_out, training.answering
+evaluation.greedy, training.pairs evaluation.preference_pairs, training.train run.train, training.engine
+run.trainer_setup, training.run run.folder, training.watch run.trainer_callbacks, training.checkpoint
+trainer.checkpoint, training.groups trainer.config, speed.written generation.output, speed.portable generation.fast,
+speed.past generation.kv_state, builtin.guests builtin.foreign_rewards, builtin.supervised builtin.sft_trainer,
+builtin.preferences builtin.reward_model_trainer, builtin.branches builtin.tree_rollouts
 """
 MODULES: dict[str, str] = dict(pair.split() for pair in _MOVES.split(","))  # type: ignore[misc]
 """Modules that a plugin may import, by their dotted paths in `rlm_plugins`."""

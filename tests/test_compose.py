@@ -128,9 +128,9 @@ SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
         "swapped drops knobs",
         ["algorithm=dr_grpo", "algorithm.advantage=median"],
         "advantage",
-        {"name": "odd_parts/median", "trim": 0.1},
+        {"name": "invalid_parts/median", "trim": 0.1},
     ),
-    ("a guest by its full name", ["algorithm.advantage=odd_parts/median"], "advantage", {"name": "odd_parts/median"}),
+    ("a guest by its full name", ["algorithm.advantage=invalid_parts/median"], "advantage", {"name": "invalid_parts/median"}),
     ("tuple from a list", ["algorithm.advantage={name: median, window: [3, 4]}"], "advantage", {"window": [3, 4]}),
     ("emptied", ["algorithm.penalties=null"], "penalties", []),
     ("emptied by a list", ["algorithm.penalties=[]"], "penalties", []),
@@ -220,7 +220,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
     (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
     (["model=./nowhere"], "model (", ["folder not found: './nowhere'"]),
-    (["model=odd_parts/tiny"], "model (", ["unknown part 'odd_parts/tiny'"]),
+    (["model=invalid_parts/tiny"], "model (", ["unknown part 'invalid_parts/tiny'"]),
     (["algorithm=no_engine"], "algorithm (algorithm no_engine) (", ["unknown part 'grop'", "did you mean 'grpo'?"]),
     (["environment.digit=3"], "environment.digit (command line)", ["unknown knob 'digit'", "did you mean 'digits'?"]),
     (["rewards.0.wieght=3"], "rewards[0].wieght (", ["untagged, weight, as", "did you mean 'weight'?"]),
@@ -345,7 +345,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["algorithm.advantage=needs_dense"],
         "algorithm.advantage (",
-        ["requires `dense_rewards`", "add a shaper that pays"],
+        ["requires `dense_rewards`", "add a shaper with a reward"],
     ),
     (["algorithm.token_weights=[needs_loss]"], "algorithm.token_weights[0] (", ["only an aggregator gets"]),
     # rewards
@@ -358,7 +358,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         "rewards[0] (command line)",
         [
             "the reward 'judge' requires the column 'solution'",
-            "which the training rows of 'addition' do not have",
+            "which the training examples of 'addition' lack",
             "the columns answer",
         ],
     ),
@@ -388,7 +388,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["environment={name: world, kind: raises}"],
         "environment (command line)",
-        ["'odd_parts/world' failed: ValueError: the disk is on fire"],
+        ["'invalid_parts/world' failed: ValueError: the disk is on fire"],
     ),
     (["environment={name: world, kind: exits}"], "environment (command line)", ["failed: SystemExit: 0"]),
     (
@@ -500,7 +500,7 @@ RIGHT = [
     ["algorithm.rollouts=[write]", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column
     ["algorithm.rollouts=[write]", "algorithm.token_weights=[needs_engine]"],
     ["algorithm.advantage=welcomes_all"],
-    ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
+    ["rewards=[invalid_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
     ["callbacks=[stop_at_zero_advantage]"],
     *([f"algorithm={row}", "trainer.num_generations=1"] for row in ("reinforce_pp", "spo", "ppo")),
     ["algorithm.advantage.singleton=reward", "trainer.num_generations=1"],

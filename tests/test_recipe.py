@@ -142,7 +142,8 @@ def test_every_key_has_a_description() -> None:
 
 def test_reading_a_recipe_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(STAGES)
-    code = "import sys; from rlm_plugins import recipe; from rlm_plugins.recipe import compose, json_schema, trainer_settings; "
+    code = "import sys; from rlm_plugins import recipe; "
+    code += "from rlm_plugins.recipe import compose, json_schema, trainer_settings; "
     code += "recipe.load(sys.argv[1], ['name=x']); "
     code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
     run = subprocess.run(

@@ -68,19 +68,19 @@ def test_whole_numbers_stay_whole() -> None:
 @pytest.mark.parametrize(
     ("said", "problem", "place"),
     [
-        ({"epsilon": {"from": 0.2, "to": -0.3, "over": 9}}, "found the number -0.3", "epsilon.to"),
-        ({"epsilon": {"from": -0.2, "to": 0.3, "over": 9}}, "found the number -0.2", "epsilon.from"),
-        ({"epsilon": {"from": "x", "to": 0.3, "over": 9}}, "found the text 'x'", "epsilon.from"),
-        ({"epsilon": {"from": True, "to": 0.3, "over": 9}}, "found true", "epsilon.from"),
-        ({"epsilon": {"from": 0.2, "to": None, "over": 9}}, "found null", "epsilon.to"),
-        ({"epsilon": {"form": 0.2, "to": 0.3, "over": 9}}, "no key 'form'", "epsilon"),
+        ({"epsilon": {"from": 0.2, "to": -0.3, "over": 9}}, "got the number -0.3", "epsilon.to"),
+        ({"epsilon": {"from": -0.2, "to": 0.3, "over": 9}}, "got the number -0.2", "epsilon.from"),
+        ({"epsilon": {"from": "x", "to": 0.3, "over": 9}}, "got the string 'x'", "epsilon.from"),
+        ({"epsilon": {"from": True, "to": 0.3, "over": 9}}, "got true", "epsilon.from"),
+        ({"epsilon": {"from": 0.2, "to": None, "over": 9}}, "got null", "epsilon.to"),
+        ({"epsilon": {"form": 0.2, "to": 0.3, "over": 9}}, "unknown key 'form'", "epsilon"),
         ({"epsilon": {"from": 0.2, "to": 0.3}}, "the key 'over' is missing", "epsilon.over"),
-        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 0}}, "found the number 0", "epsilon.over"),
-        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 1.5}}, "found the number 1.5", "epsilon.over"),
-        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "after": -1}}, "found the number -1", "epsilon.after"),
-        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "shape": "cos"}}, "found the text 'cos'", "epsilon.shape"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 0}}, "got the number 0", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 1.5}}, "got the number 1.5", "epsilon.over"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "after": -1}}, "got the number -1", "epsilon.after"),
+        ({"epsilon": {"from": 0.2, "to": 0.3, "over": 9, "shape": "cos"}}, "got the string 'cos'", "epsilon.shape"),
         ({"epsilon": {}}, "the key 'from' is missing", "epsilon.from"),
-        ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "no knob 'epsilonn'", "epsilonn"),
+        ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "unknown knob 'epsilonn'", "epsilonn"),
     ],
 )
 def test_errors_name_their_place(said: dict[str, Any], problem: str, place: str) -> None:
@@ -92,9 +92,9 @@ def test_errors_name_their_place(said: dict[str, Any], problem: str, place: str)
 @pytest.mark.parametrize(
     ("hook", "name", "knob", "why"),
     [
-        ("rlm_models", "scratch", "layers", "model stands outside"),
-        ("rlm_environments", "addition", "slip", "environment stands outside"),
-        ("rlm_rewards", "length", "target", "rewards stands outside"),
+        ("rlm_models", "scratch", "layers", "model is outside"),
+        ("rlm_environments", "addition", "slip", "environment is outside"),
+        ("rlm_rewards", "length", "target", "rewards is outside"),
     ],
 )
 def test_step_outside_the_schedule_is_clamped(hook: str, name: str, knob: str, why: str) -> None:
@@ -121,7 +121,7 @@ def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
         return [int(power) + i for i in range(count)]
 
     moving = {"from": 1.0, "to": 2.0, "over": 3}
-    with pytest.raises(RecipeError, match="it has a memory"):
+    with pytest.raises(RecipeError, match="it is stateful"):
         part("rlm_advantages", Remembering, rate=moving)
     with pytest.raises(RecipeError, match="the order of an epoch"):
         part("rlm_samplers", by_epoch, power=moving)
@@ -130,7 +130,7 @@ def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
 
 
 def test_a_mapping_for_a_knob_that_is_no_number_is_no_schedule() -> None:
-    with pytest.raises(RecipeError, match="found a mapping"):
+    with pytest.raises(RecipeError, match="got a mapping"):
         REGISTRY.find("rlm_penalties", "kl").bind({"estimator": {"from": 1, "to": 2, "over": 3}})
 
 
@@ -149,7 +149,7 @@ def test_a_part_gets_the_value_of_its_step() -> None:
     for step in (0, 1, 4, 9):
         made(replace(batch, step=step))
     assert seen == [1.0, 1.5, 3.0, 3.0]
-    with pytest.raises(RlmError, match="needs a step, and nobody said it"):
+    with pytest.raises(RlmError, match="requires a step"):
         made(batch)
 
 

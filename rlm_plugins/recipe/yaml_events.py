@@ -66,6 +66,7 @@ class Reader:
         return Document(data, self.lines)
 
     def value(self, event: Any, path: paths.Path) -> Any:
+        """Return the value that begins with `event`."""
         self.refuse_magic(event, path)
         if len(path) >= DEEPEST and not isinstance(event, yaml.ScalarEvent):
             raise self.error(f"more than {DEEPEST} levels deep", event, ())
@@ -77,6 +78,7 @@ class Reader:
         return self.list(path) if isinstance(event, yaml.SequenceStartEvent) else self.mapping(path)
 
     def refuse_magic(self, event: Any, path: paths.Path) -> None:
+        """Raise for an anchor, an alias or a tag."""
         if event.anchor:
             problem = f"anchors and aliases are not supported, got '{event.anchor}'"
             raise self.error(problem, event, path, hint="write it out, or use `stages:`, which inherit the top level")
@@ -84,12 +86,14 @@ class Reader:
             raise self.error(f"tags are not supported, got '{event.tag}'", event, path)
 
     def list(self, path: paths.Path) -> list[Any]:
+        """Return the list at `path`."""
         items: list[Any] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             items.append(self.value(event, (*path, len(items))))
         return items
 
     def mapping(self, path: paths.Path) -> dict[str, Any]:
+        """Return the mapping at `path`; its keys are distinct strings."""
         entries: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.key(event, path)
@@ -100,6 +104,7 @@ class Reader:
         return entries
 
     def key(self, event: Any, path: paths.Path) -> str:
+        """Return the key of a mapping."""
         self.refuse_magic(event, path)
         key = self.scalar(event, path) if isinstance(event, yaml.ScalarEvent) else None
         if not isinstance(key, str):
@@ -107,6 +112,7 @@ class Reader:
         return key
 
     def scalar(self, event: yaml.ScalarEvent, path: paths.Path) -> Any:
+        """Return a scalar: a string if it is quoted."""
         text = event.value
         if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
             raise self.error(f"unsupported character {bad!r}", event, path)
@@ -119,5 +125,6 @@ class Reader:
         return value
 
     def error(self, problem: str, event: Any, path: paths.Path, hint: str = "") -> RecipeError:
+        """Return an error with source, line and address."""
         place = f"{self.source} line {event.start_mark.line + 1}"
         return RecipeError(problem, where=f"{place}, {paths.spell(path)}" if path else place, hint=hint)
