@@ -1,4 +1,4 @@
-"""A reward, or the rows of a source, by the name the recipe gives it; and how a knob says that it holds such a name."""
+"""Names of rewards and rollout sources in knobs, and the lookup of data by such a name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rlm_plugins.lazy import torch
 
 @dataclass(frozen=True)
 class NameOf:
-    """In the annotation of a knob: its text is a name that a recipe gives, so it is checked before anything is loaded.
+    """Mark a knob as the name of a reward or a source, to be validated before anything is loaded.
 
     Args:
-        kind: Of what: ``reward`` or ``source``.
+        kind: ``reward`` or ``source``.
     """
 
     kind: str
@@ -28,35 +28,35 @@ SourceName = Annotated[str, NameOf("source")]
 
 
 def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """The reward called `name`, (B,), NaN where it did not apply.
+    """Return the reward called `name`, (B,), NaN where it did not apply.
 
     Args:
         rewards: `Batch.named_rewards`.
-        name: The name asked for.
-        where: The knob that asks, for the error.
+        name: The name.
+        where: The knob, for errors.
 
     Raises:
-        RecipeError: No reward is called that.
+        RecipeError: Unknown name.
     """
-    return _found(rewards, name, "reward", where)
+    return _lookup(rewards, name, "reward", where)
 
 
-def written_by(sources: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Which rows the source called `name` wrote, (B,).
+def completions_of(sources: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
+    """Return True for each completion that the source called `name` generated, (B,).
 
     Args:
         sources: `Batch.sources`.
-        name: The name asked for.
-        where: The knob that asks, for the error.
+        name: The name.
+        where: The knob, for errors.
 
     Raises:
-        RecipeError: No source is called that.
+        RecipeError: Unknown name.
     """
-    return _found(sources, name, "source of rows", where)
+    return _lookup(sources, name, "source", where)
 
 
-def _found(there: Mapping[str, torch.Tensor], name: str, kind: str, where: str) -> torch.Tensor:
-    if name not in there:
-        problem = f"no {kind} is called '{name}'"
-        raise RecipeError(problem, where=where, allowed=", ".join(there), hint=nearest(name, there))
-    return there[name]
+def _lookup(values: Mapping[str, torch.Tensor], name: str, kind: str, where: str) -> torch.Tensor:
+    if name not in values:
+        problem = f"unknown {kind} '{name}'"
+        raise RecipeError(problem, where=where, allowed=", ".join(values), hint=nearest(name, values))
+    return values[name]

@@ -1,11 +1,13 @@
-"""Every seam of the framework, in the order a batch meets them.
+"""Every hook of the framework, in the order of a training step.
 
-J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and
-returns ``{name: part}``; no hook is called inside the training loop. A part is a plain function (or, where the
-maths has memory, a class): **before the star the data it needs, by the names of** :mod:`rlm_plugins.batch`;
-**after the star the knobs a recipe may turn**, annotated (where a recipe says a schedule, the part is handed the
-number of its step). The signature is the schema. A data name with the default ``None`` is optional: given when
-something supplies it. Each docstring below ends in a complete part.
+J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and returns
+``{name: part}``; no hook is called inside the training loop. A part is a plain function, or a class if it is stateful:
+
+- **before the star: its data**, by the names of :mod:`rlm_plugins.batch`; one with the default ``None`` is optional;
+- **after the star: its knobs**, annotated, set by recipes. For a schedule the part gets the value of its step.
+
+The signature is the schema. Each docstring below ends in a complete part. Optional members of parts are declared in
+:mod:`rlm_plugins.registry.protocols`.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from rlm_plugins.algorithm import Algorithm
 
 WRITING = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step", "seed", "trainer")
-"""What a rollout source may name: see :func:`rlm_rollouts`."""
+"""Data of a rollout source: see :func:`rlm_rollouts`."""
 
 GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_finished")
-"""What a generator may name: see :func:`rlm_generators`."""
+"""Data of a generator: see :func:`rlm_generators`."""
 
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
@@ -33,14 +35,14 @@ Parts = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Hook:
-    """What the machine knows of one seam beside its docstring.
+    """A hook's place in recipe and equation.
 
     Args:
         key: The recipe key that names its parts.
         symbol: Its symbol in the equation.
-        data: The room of the batch its parts live in, or the names they may ask for; None: any name.
-        many: Whether a recipe names a list of them.
-        keys: What a recipe writes beside the name and the knobs of a part.
+        data: The phase of the batch, or the names, that its parts may require; None: any name.
+        many: True if a recipe names a list of them.
+        keys: Keys of a recipe beside the name and the knobs of a part.
     """
 
     key: str
@@ -51,7 +53,7 @@ class Hook:
 
     @property
     def scheduled(self) -> bool:
-        """Whether its parts are called at an optimiser step, so that their knobs may follow a schedule."""
+        """True if its parts are called in optimizer steps, so that their knobs may follow a schedule."""
         return self.data in (SCORING, LOSS) or self.key in ("sampler", "rollouts")
 
 
@@ -76,11 +78,11 @@ HOOKS: dict[str, Hook] = {
     "rlm_models": Hook("model", "π", (), keys=("lora",)),
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
 }
-"""Hook name → what the machine knows of it, in batch order."""
+"""Hook name → its place, in the order of a training step."""
 
 
 def beside(key: str) -> str:
-    """Where a recipe writes `key` beside the name of a part, as a hint; empty where nowhere.
+    """Return a hint if `key` belongs beside the name of a part; empty if it belongs nowhere.
 
     >>> beside("beta")
     "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`"
@@ -95,11 +97,11 @@ def beside(key: str) -> str:
 
 @hookspec
 def rlm_environments() -> Parts:
-    """x: where problems come from, and how the world answers.
+    """x: the prompts, and the environment that answers the policy.
 
-    A part returns a :class:`rlm_plugins.specs.EnvironmentSpec`: rows to train on and rows to test on. A row is a dict
-    with ``prompt`` (text or chat messages); further columns go to the rewards that name them; a column
-    ``demonstration`` is what a supervised stage learns to write. ``environment=`` makes it answer, turn by turn: see
+    A part returns a :class:`rlm_plugins.specs.EnvironmentSpec`: examples to train on and held-out examples. An example
+    is a dict with ``prompt`` (text or chat messages). Further columns go to the rewards that name them; a column
+    ``demonstration`` is the target of supervised stages. ``environment=`` makes episodes of several turns: see
     :mod:`rlm_plugins.environment`. It is built before any weight is loaded::
 
         def doubling(*, highest: int = 99, held_out: int = 20):
@@ -116,17 +118,19 @@ def rlm_environments() -> Parts:
 
 @hookspec
 def rlm_samplers() -> Parts:
-    """Which problem next: the order in which one epoch visits the training rows.
+    """Prompt order: the order in which one epoch visits the training examples.
 
-    Data: ``size`` (rows of the data set), ``epoch`` (0, 1, …), ``seed``. Returns indices, none of them twice; an epoch
-    may leave rows out (it is over the sooner, while `trainer:` counts its steps from `size`). The order may depend on
-    nothing else, so that a resumed run meets the same problems. A part that names ``count`` is asked before every
-    generation instead, for `count` different indices; ``draw`` (0, 1, …) is the number of the request. Such a class may
-    learn from what came of them: its method ``update`` names data of the scoring phase (``prompt_index``,
-    ``named_rewards``, …) and is called after every draw, also for groups that a filter then drops::
+    Data: ``size`` (of the data set), ``epoch`` (0, 1, …), ``seed``. Returns indices, each at most once. An epoch that
+    leaves some out is shorter, while `trainer` counts its steps from `size`. The order depends on nothing else, so a
+    resumed run sees the same prompts.
+
+    A part that names ``count`` is called before every generation instead, for `count` distinct indices; ``draw`` (0,
+    1, …) counts the calls. Such a class may adapt to the results: its method ``update`` names data of the scoring phase
+    (``prompt_index``, ``named_rewards``, …) and is called after every sampling round, also for groups that a filter
+    then drops::
 
         def easy_first(size, epoch, *, epochs: int = 1):
-            \"\"\"In order while `epoch` < `epochs` (sort your data set by difficulty), backwards afterwards.\"\"\"
+            \"\"\"In order while `epoch` < `epochs` (of a data set sorted by difficulty), then backwards.\"\"\"
             return list(range(size)) if epoch < epochs else list(range(size))[::-1]
 
         @hookimpl
@@ -137,25 +141,25 @@ def rlm_samplers() -> Parts:
 
 @hookspec
 def rlm_rollouts() -> Parts:
-    """y: who writes the rows. Without one, the policy itself through TRL (transformers or vLLM).
+    """y: rollout sources beside the policy, which by default generates all completions through TRL.
 
-    Several sources share a group: each takes the `num_completions` the recipe gives it, from the last of the group
-    towards the first; one without takes all that are left. The policy writes the others, and every row a source leaves
-    open. Parts see who wrote a row in ``sources``; a loss, weight or penalty with ``source: LABEL`` counts on those
-    rows alone.
+    Several sources share a group. Each takes its `num_completions` from the end of the group; one without takes all
+    that are left. The policy generates the rest, and all that a source leaves open. Parts see the source of each
+    completion in ``sources``; a loss, weight or penalty with ``source: LABEL`` applies to those completions only.
 
-    Data: ``prompts``, ``inputs`` and ``source_index`` (of each row to write its prompt, its columns, and its number
-    among those of the source in its group: 0, 1, …), ``tokenizer``, ``step`` (optimiser steps done), ``seed``,
-    ``trainer``, and ``generate(prompts, prefixes=None, greedy=False)``: the policy generates. On a process that holds
-    none of its rows a source is asked with empty lists. Returns ``completion_ids``, one list of token ids per row
-    (None: leave it to the policy; what is longer than a completion may be is cut), and optionally ``mask`` (per token:
-    is it trained on), ``logprobs``, ``prompt_ids``; any further key is a column for rewards. A class may say
-    ``columns`` (those of the data set that it reads), ``whole_groups = True`` (it needs the rows of a group on one
-    process), and have a method ``check()``, called before any weight is loaded (if it names ``prompts``: with those of
-    the training rows, or None where they are a stream)::
+    Data: ``prompts``, ``inputs`` and ``source_index`` (per completion: its prompt, its columns, and its number among
+    those of the source in its group), ``tokenizer``, ``step`` (optimizer steps done), ``seed``, ``trainer``, and
+    ``generate(prompts, prefixes=None, greedy=False)`` of the policy. A process that has none of its completions calls
+    it with empty lists.
+
+    Returns ``completion_ids``: one list of token ids per completion, or None to leave it to the policy; longer ones are
+    truncated. Optional: ``mask`` (per token: is it trained on), ``logprobs``, ``prompt_ids``; any further key is a
+    column for rewards. Optional members: ``columns`` (columns it requires), ``whole_groups = True`` (it requires all
+    completions of a group on one process), and ``check()``, called before any weight is loaded. If `check` names
+    ``prompts``, it gets the training prompts, or None for a stream::
 
         def scripted(prompts, tokenizer, *, text: str = "4"):
-            \"\"\"Always answers `text`: a baseline that needs no model.\"\"\"
+            \"\"\"Answer `text` to every prompt: a baseline without a model.\"\"\"
             ids = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
             return {"completion_ids": [ids] * len(prompts)}
 
@@ -167,21 +171,21 @@ def rlm_rollouts() -> Parts:
 
 @hookspec
 def rlm_generators() -> Parts:
-    """y: how a text model writes, while it trains and when it is judged. The rows are asked for elsewhere.
+    """y: decoding. Generates completions during training and evaluation.
 
-    Data: ``generate`` (the model's own, of transformers), ``model`` (with or without adapters, not wrapped),
-    ``inputs`` (``input_ids`` (B, P), padded on the left, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
-    how long, how hot, which tokens end a row), ``return_logprobs`` (True where log-probs are needed) and
-    ``on_finished`` (None, or to be called with the numbers of rows that are done and the ids written on each, as soon
-    as they are: rewards then work while others are written). Returns token ids (B, P + T): the prompts, and what was
-    written, padded after its end; or, with `return_logprobs`, a :class:`rlm_plugins.generation.output.Generation`.
-    From the same state of the random generator it writes the same. A part may carry ``trainer_settings``, what
-    `trainer:` must say with it (then TRL writes while it trains), and ``dry_run(model, config, **knobs)``: for a model
-    without weights why it will leave the writing to transformers (or None), and the bytes it holds while it writes;
-    `rlm check` tells both::
+    Data: ``generate`` (that of the transformers model), ``model`` (with or without adapters, not wrapped), ``inputs``
+    (``input_ids`` (B, P), left-padded, and ``attention_mask``), ``config`` (a ``GenerationConfig``:
+    ``max_new_tokens``, ``temperature``, ``eos_token_id``, …) and ``return_logprobs``. ``on_finished`` is None or a
+    function of finished sequences: their indices and their token ids; rewards then run while others are decoded.
+
+    Returns token ids (B, P + T): prompts and completions, right-padded; with `return_logprobs` a
+    :class:`rlm_plugins.generation.output.Generation`. The same RNG state gives the same completions. Optional members:
+    ``trainer_settings`` (fields of the trainer's config that it fixes; TRL then generates during training) and
+    ``dry_run(model, config, **knobs)``. The latter gets a model without weights and returns why it falls back to
+    transformers (or None), and its memory in bytes; `rlm check` prints both::
 
         def in_pieces(generate, inputs, config, *, rows: int = 8):
-            \"\"\"At most `rows` at a time: less memory, more time.\"\"\"
+            \"\"\"Generate at most `rows` completions at a time: less memory, more time.\"\"\"
             starts = range(0, len(inputs["input_ids"]), rows)
             pieces = [generate(**{name: x[i : i + rows] for name, x in inputs.items()}, generation_config=config)
                       for i in starts]
@@ -196,18 +200,20 @@ def rlm_generators() -> Parts:
 
 @hookspec
 def rlm_rewards() -> Parts:
-    """r: how good a completion was. Called with whole groups, on every process for its own rows.
+    """r: reward of a completion. Called with whole groups, on every process for its own completions.
 
-    Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per row;
-    ``None`` means "does not apply here". One that names ``completion`` is asked about each row alone, with the values
-    of its row, and returns its float. `async def` works, and may be asked about each group alone. A function that
-    ends in ``**kwargs`` is taken for one written for TRL and gets exactly what TRL passes. What it raises names plugin
-    and sample; beside it a recipe may say ``on_error`` (stop, zero, skip), ``timeout``, ``processes`` and ``prefetch``.
-    A class may have a method ``check()``, called before any weight is loaded, and ``setup(policy, results)``, called
-    with every model that is trained or judged before its first score (``results``: name of an earlier stage → where its
-    result lies; it may name ``tokenizer`` too; no ``processes`` then, and nothing is asked early). The value of a knob
-    may have `setup` as well. Any class of the equation may have both: it meets the policy that is trained, once, and
-    its ``check`` may name ``lora`` (the policy's adapter; None: all weights are trained)::
+    Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per completion;
+    ``None`` means "does not apply here". A part that names ``completion`` is called once per completion, with the
+    values of its example, and returns one float. `async def` works, and may be called group by group. A function that
+    ends in ``**kwargs`` is taken for a TRL reward function and gets exactly what TRL passes.
+
+    An exception is reported with plugin and sample. Keys beside the knobs: ``weight``, ``as``, ``on_error`` (stop,
+    zero, skip), ``timeout``, ``processes`` and ``prefetch``. Optional members: ``check()``, called before any weight is
+    loaded, and ``setup(policy, results)``, called with every model that is trained or evaluated, before its first
+    score. ``results``: name of an earlier stage → path of its result; `setup` may name ``tokenizer`` too. With `setup`
+    there are no ``processes`` and no prefetching; the value of a knob may have it as well. Any class of the equation
+    may have both: `setup` then gets the trained policy once, and `check` may name ``lora`` (the policy's adapter;
+    None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
@@ -221,9 +227,9 @@ def rlm_rewards() -> Parts:
 
 @hookspec
 def rlm_shapers() -> Parts:
-    """r′: how the raw score is bent before anyone compares. Shapers run in the order of the recipe.
+    """r′: reward shaping, before completions are compared. Shapers run in the order of the recipe.
 
-    Returns ``(B,)``, the new reward of each row, or ``(B, T)``, a dense reward that is *added* token by token::
+    Returns ``(B,)``, the new reward of each completion, or ``(B, T)``, a dense reward that is *added* per token::
 
         def squashed(rewards, *, temperature: float = 1.0):
             \"\"\"r′ = σ(r / temperature).\"\"\"
@@ -237,14 +243,14 @@ def rlm_shapers() -> Parts:
 
 @hookspec
 def rlm_filters() -> Parts:
-    """Which rows teach. Returns ``(B,)`` booleans.
+    """Selection of the completions to train on. Returns ``(B,)`` booleans.
 
-    A row that is not kept trains nothing, is not counted and is compared with nobody. With ``refill: N`` in the
-    recipe, up to N generation batches are drawn until the batch is full of groups of which something was kept; a
-    filter (and a shaper) then sees one draw at a time::
+    A completion that is not kept trains nothing, is not counted and is compared with none. With ``refill: N`` up to N
+    generation batches are sampled until the batch is full of groups with something kept (dynamic sampling). Filters
+    and shapers then see one sampling round at a time::
 
         def solved_sometimes(rewards, group, *, at_least: float = 0.1):
-            \"\"\"Keeps the groups whose mean reward is at least `at_least`.\"\"\"
+            \"\"\"Keep groups whose mean reward is at least `at_least`.\"\"\"
             means = torch.stack([rewards[group == g].mean() for g in group])
             return means >= at_least
 
@@ -256,17 +262,18 @@ def rlm_filters() -> Parts:
 
 @hookspec
 def rlm_advantages() -> Parts:
-    """Â: how much better a row did than expected.
+    """Â: advantage of a completion over the expected reward.
 
-    Returns ``(B,)`` (the same for all tokens of a row), ``(B, T)``, or the pair (advantages, returns) where a
-    critic learns from the returns. Rows no reward could score are left out before the call. Like any part of the
-    scoring room it may try what nobody is taught: ``generate(prompts, prefixes)`` continues from token ids,
-    ``rewards_of(prompts, completion_ids, inputs)`` scores them with the recipe's rewards, ``logprobs_of(prompt_ids,
-    completion_ids)`` returns their log-probs. Every process asks for the same; each does its share of writing and
-    scoring, and all are answered in full::
+    Returns ``(B,)`` (one value for all tokens), ``(B, T)``, or the pair (advantages, returns), whose returns are the
+    targets of a critic. Completions without any score are left out before the call.
+
+    Like any part of the scoring phase it may sample extra completions that are not trained on: ``generate(prompts,
+    prefixes)`` continues from token ids, ``rewards_of(prompts, completion_ids, inputs)`` scores them with the recipe's
+    rewards, ``logprobs_of(prompt_ids, completion_ids)`` returns their log-probs. Every process makes the same calls;
+    the work is shared, and each gets all results::
 
         def median_baseline(rewards, group):
-            \"\"\"Âᵢ = rᵢ − median of its group: one lucky row does not move the baseline.\"\"\"
+            \"\"\"Âᵢ = rᵢ − median of its group: one lucky completion does not change the baseline.\"\"\"
             return rewards - torch.stack([rewards[group == g].median() for g in group])
 
         @hookimpl
@@ -277,9 +284,9 @@ def rlm_advantages() -> Parts:
 
 @hookspec
 def rlm_importance() -> Parts:
-    """w: how far the policy has moved since the rows were written. Returns **log w**, ``(B, T)`` or ``(B, 1)``.
+    """w: importance ratio of the policy to the policy that generated. Returns **log w**, ``(B, T)`` or ``(B, 1)``.
 
-    The machine computes ``ratio = exp(log w)`` once, for every part that names it::
+    ``ratio = exp(log w)`` is computed once, for every part that names it::
 
         def per_token(logp, old_logp):
             \"\"\"log wᵢₜ = log π(yₜ) − log π_old(yₜ).\"\"\"
@@ -293,7 +300,7 @@ def rlm_importance() -> Parts:
 
 @hookspec
 def rlm_policy_losses() -> Parts:
-    """ℓ: what is done with w and Â. Returns the per-token loss to be *minimised*, ``(B, T)`` or ``(B, 1)``.
+    """ℓ: loss per token from w and Â, to be *minimized*. Returns ``(B, T)`` or ``(B, 1)``.
 
     ::
 
@@ -309,11 +316,11 @@ def rlm_policy_losses() -> Parts:
 
 @hookspec
 def rlm_token_weights() -> Parts:
-    """c: how much a token of ℓ counts. Returns ``(B, T)`` or ``(B, 1)`` without gradient; several multiply.
+    """c: weight of a token in ℓ. Returns ``(B, T)`` or ``(B, 1)`` without gradient; several are multiplied.
 
-    Weights touch ℓ only: neither the penalties nor the counts in 1/Z. A part that compares its tokens with those of the
-    whole optimiser step names ``step_batch`` and ``step_batch_rows``, and takes what it finds home by
-    ``x[step_batch_rows, : mask.shape[1]]``: so no way of splitting the step changes its answer::
+    Weights apply to ℓ only: neither to penalties nor to the counts in 1/Z. A part that compares its tokens with the
+    whole optimizer step names ``step_batch`` and ``step_batch_rows``, and selects its own by
+    ``x[step_batch_rows, : mask.shape[1]]``: then the result does not depend on the micro-batches::
 
         def fading(logp, *, half_life: float = 100.0):
             \"\"\"Early tokens count more: c halves every `half_life` tokens.\"\"\"
@@ -328,10 +335,10 @@ def rlm_token_weights() -> Parts:
 
 @hookspec
 def rlm_penalties() -> Parts:
-    """βΩ: what else is paid for. Returns the per-token cost Ω, ``(B, T)`` or ``(B, 1)``.
+    """βΩ: a term added to the loss. Returns the cost Ω per token, ``(B, T)`` or ``(B, 1)``.
 
     The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation. A
-    coefficient that moves with the steps is a schedule in the recipe; one that adapts is a class with ``update``::
+    coefficient that changes with the steps is a schedule in the recipe; one that adapts is a class with ``update``::
 
         def drift(logp, old_logp):
             \"\"\"Ω = (log π − log π_old)² / 2.\"\"\"
@@ -345,13 +352,13 @@ def rlm_penalties() -> Parts:
 
 @hookspec
 def rlm_aggregators() -> Parts:
-    """1/Z: how per-token losses become one number. Returns a scalar; the machine sums it over micro-batches.
+    """1/Z: aggregation of the loss over tokens. Returns a scalar, which is summed over micro-batches.
 
-    Divide by the counts that are handed in (``num_tokens``, ``num_sequences``: global, of the whole optimiser step),
-    never by what you count yourself: then no way of splitting the batch changes a gradient::
+    Divide by the given counts (``num_tokens``, ``num_sequences``: global, of the whole optimizer step), never by your
+    own: then the gradient does not depend on the micro-batches::
 
         def square_root_length(loss, mask, num_sequences):
-            \"\"\"A row of n tokens weighs √n: between sequence mean and sequence sum.\"\"\"
+            \"\"\"Weigh a completion of n tokens by √n: between sequence mean and sequence sum.\"\"\"
             lengths = mask.sum(1).clamp(min=1)
             return ((loss * mask).sum(1) / lengths.sqrt()).sum() / num_sequences
 
@@ -363,10 +370,10 @@ def rlm_aggregators() -> Parts:
 
 @hookspec
 def rlm_algorithms() -> Mapping[str, Algorithm]:
-    """A named row of the table: one choice for every symbol.
+    """Algorithms: a name for one choice per symbol.
 
-    A row is data. What it does not name keeps the default of :class:`rlm_plugins.algorithm.Algorithm`; a recipe
-    overrides it slot by slot::
+    An algorithm is data. A slot that it leaves out keeps the default of :class:`rlm_plugins.algorithm.Algorithm`; a
+    recipe overrides it slot by slot::
 
         bold_grpo = Algorithm(
             about="GRPO with a wide upper clip.",
@@ -385,16 +392,16 @@ def rlm_algorithms() -> Mapping[str, Algorithm]:
 
 @hookspec
 def rlm_trainers() -> Parts:
-    """The engine that runs a stage. A row of the table names its engine.
+    """Trainers: classes that run a stage. An algorithm names its trainer.
 
-    An engine is a class: ``config_class()`` gives the dataclass that the recipe's ``trainer:`` fills, ``refused``
-    maps keys of it to the reason why they mean nothing here, and ``__call__(stage)`` trains. It may say
-    ``needs_equation = True`` (it cannot run a row without symbols) and ``columns`` (those it learns from). One that
-    makes no policy says what it ``produces`` (the next stage then starts where this one did), what its ``metrics`` are,
-    and judges by ``evaluate(stage, rows, model=None)``, None being what it has saved::
+    ``config_class()`` returns the dataclass that the recipe's ``trainer:`` fills, ``refused`` maps fields of it to the
+    reason why they cannot be set, and ``__call__(stage)`` trains. Optional members: ``needs_equation = True`` (it
+    cannot run an algorithm without symbols) and ``columns`` (columns it requires). A trainer of something else than a
+    policy declares what it ``produces`` (the next stage then starts from the same model as this one), its ``metrics``,
+    and ``evaluate(stage, rows, model=None)``; None means the saved result::
 
         class DryRun:
-            \"\"\"Builds everything, trains nothing.\"\"\"
+            \"\"\"Build everything, train nothing.\"\"\"
             refused: dict[str, str] = {}
             def config_class(self):
                 return trl.GRPOConfig
@@ -409,7 +416,7 @@ def rlm_trainers() -> Parts:
 
 @hookspec
 def rlm_models() -> Parts:
-    """π: what starts it. Returns a :class:`rlm_plugins.specs.ModelSpec`; no weight is loaded until it is asked.
+    """π: the initial model. Returns a :class:`rlm_plugins.specs.ModelSpec`, which loads no weight by itself.
 
     ::
 
@@ -427,12 +434,12 @@ def rlm_models() -> Parts:
 
 @hookspec
 def rlm_callbacks() -> Parts:
-    """Who watches: transformers' ``TrainerCallback``s. Data: ``run``, the :class:`rlm_plugins.run.Run` folder.
+    """Callbacks: transformers' ``TrainerCallback``. Data: ``run``, the :class:`rlm_plugins.run.folder.Run`.
 
     ::
 
         def stop_when_long(*, tokens: float = 500.0):
-            \"\"\"Stops a run whose completions grow beyond `tokens` on average.\"\"\"
+            \"\"\"Stop a run whose completions are longer than `tokens` on average.\"\"\"
             from transformers import TrainerCallback
 
             class Watch(TrainerCallback):

@@ -1,4 +1,4 @@
-"""Values as phrases for messages."""
+"""Formatting of values for messages."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ from contextlib import suppress
 _CONTAINERS: dict[type, str] = {dict: "a mapping", list: "a list"}
 
 
-def found(value: object) -> str:
-    """Return a value of a recipe as a phrase, for the sentence "expected …, got …".
+def describe(value: object) -> str:
+    """Return a value as a phrase, for the end of "expected …, got …".
 
-    >>> found("1e-6"), found(3), found(True), found(None), found({"a": 1})
-    ("the text '1e-6'", 'the number 3', 'true', 'null', 'a mapping')
+    >>> describe("1e-6"), describe(3), describe(True), describe(None), describe({"a": 1})
+    ("the string '1e-6'", 'the number 3', 'true', 'null', 'a mapping')
     """
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
-        return f"the text {short(repr(value))}"
+        return f"the string {short(repr(value))}"
     if isinstance(value, int | float):
         return f"the number {value}"
-    return _CONTAINERS.get(type(value), type(value).__name__)
+    kinds: dict[type, str] = {dict: "a mapping", list: "a list"}
+    return next((name for kind, name in kinds.items() if isinstance(value, kind)), type(value).__name__)
+
+
+def expected(wanted: str, value: object) -> str:
+    """Return the problem of a wrong value.
+
+    >>> expected("a number", "1e-6")
+    "expected a number, got the string '1e-6'"
+    """
+    return f"expected {wanted}, got {describe(value)}"
 
 
 def either(choices: list[str]) -> str:
-    """Return choices as a phrase; of more than twelve the first twelve and their number.
+    """Return ``a, b or c``, with the first dozen of many.
 
     >>> either(["a", "b", "c"])
     'a, b or c'
@@ -34,7 +46,7 @@ def either(choices: list[str]) -> str:
 
 
 def short(text: str, length: int = 60) -> str:
-    """Return `text`, cut to a maximum length.
+    """Return `text`, cut to `length` characters.
 
     >>> short("abcdefgh", 5)
     'abcd…'
@@ -43,15 +55,15 @@ def short(text: str, length: int = 60) -> str:
 
 
 def text_number(value: object) -> str:
-    """Return a hint for a string that is a number; empty for other values.
+    """Return a hint for a number that stands in quotes; empty for all else.
 
     >>> text_number("1e-6")
-    'this is text that looks like a number: remove the quotes'
+    'this is a string that looks like a number: remove the quotes'
     >>> text_number("grpo")
     ''
     """
     if isinstance(value, str):
         with suppress(ValueError):
             float(value)
-            return "this is text that looks like a number: remove the quotes"
+            return "this is a string that looks like a number: remove the quotes"
     return ""

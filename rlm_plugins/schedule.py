@@ -1,6 +1,6 @@
-"""Numbers that move while a run goes on: ``{from: 1.0, to: 0.6, over: 200}`` where a recipe would say a number.
+"""Numbers that change during training: ``{from: 1.0, to: 0.6, over: 200}`` in place of a number.
 
-A schedule is a pure function of the optimiser steps done; so a resumed run goes on exactly where it was.
+A schedule is a pure function of the optimizer steps done, so a resumed run continues exactly.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Protocol
+
+from pydantic import WithJsonSchema, WrapValidator
 
 from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.messages import found
-
-if TYPE_CHECKING:
-    from rlm_plugins.registry.part import Bound
+from rlm_plugins.messages import expected
 
 KEYS = ("from", "to", "over", "after", "shape")
 SHAPES = ("linear", "cosine")
@@ -24,15 +23,15 @@ SHAPES = ("linear", "cosine")
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number as a function of the optimiser steps done.
+    """A number as a function of the optimizer steps done.
 
     Args:
         start: Its value up to step `after`.
         end: Its value from step `after` + `over` on.
         over: Steps in between.
-        after: Steps before it begins to move.
-        shape: How it moves: in a straight line, or along half a cosine (slow, fast, slow).
-        whole: Whether it is rounded to whole numbers.
+        after: Steps before it starts to change.
+        shape: ``linear``, or ``cosine`` (half a period: slow, fast, slow).
+        whole: True if it is rounded to whole numbers.
     """
 
     start: float
@@ -43,23 +42,23 @@ class Schedule:
     whole: bool = False
 
     def at(self, step: int) -> float:
-        """Its value when `step` optimiser steps are done.
+        """Return its value after `step` optimizer steps.
 
         >>> [Schedule(1.0, 0.5, over=4, after=1).at(step) for step in (0, 1, 3, 5, 99)]
         [1.0, 1.0, 0.75, 0.5, 0.5]
         """
-        way = min(max((step - self.after) / self.over, 0.0), 1.0)
+        progress = min(max((step - self.after) / self.over, 0.0), 1.0)
         if self.shape == "cosine":
-            way = (1 - math.cos(math.pi * way)) / 2
-        value = self.start * (1 - way) + self.end * way
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        value = self.start * (1 - progress) + self.end * progress
         return round(value) if self.whole else value
 
     def said(self) -> dict[str, Any]:
-        """As a recipe says it."""
+        """Return it as plain data, as a recipe has it."""
         return {"from": self.start, "to": self.end, "over": self.over, "after": self.after, "shape": self.shape}
 
     def __str__(self) -> str:
-        """As people read it.
+        """Return it as text.
 
         >>> str(Schedule(1.0, 0.6, over=200, after=50))
         '1→0.6 in steps 50–250'
@@ -67,48 +66,56 @@ class Schedule:
         return f"{self.start:g}→{self.end:g} in steps {self.after}–{self.after + self.over}"
 
 
+ScheduledNumber = Annotated[
+    float | Schedule,
+    WrapValidator(lambda value, validate: value if isinstance(value, Mapping) else validate(value)),
+    WithJsonSchema({"type": "number"}),
+]
+"""A number of a recipe, or a mapping that :func:`read` takes."""
+
+
 def at(value: Any, step: int | None) -> Any:
-    """What a knob is worth at a step; what is no schedule is always itself.
+    """Return the value of a knob at a step; a value that is no schedule is returned as it is.
 
     Raises:
-        RlmError: It is one, and nobody knows the step.
+        RlmError: It is one, and the step is unknown.
     """
     if not isinstance(value, Schedule):
         return value
     if step is None:
-        raise RlmError(f"the schedule {value} needs a step, and nobody said it", hint="give the batch its `step`")
+        raise RlmError(f"the schedule {value} requires a step", hint="give the batch its `step`")
     return value.at(step)
 
 
 def plain(value: Any) -> Any:
-    """A knob as a recipe would say it."""
+    """Return a knob as plain data."""
     return value.said() if isinstance(value, Schedule) else value
 
 
 def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:
-    """The schedule a recipe says; that both its ends suit the knob is for the part to say.
+    """Return the schedule that a recipe gives; the part itself validates both ends.
 
     Args:
         value: ``{from, to, over}``, and optionally ``after`` and ``shape``.
         where: Recipe path of the knob.
-        whole: Whether the knob takes whole numbers only.
+        whole: True if the knob takes whole numbers only.
 
     Raises:
-        RecipeError: An unknown or missing key, or a value that is none.
+        RecipeError: An unknown or missing key, or a wrong value.
     """
     for key in value:
         if key not in KEYS:
             hint = nearest(str(key), KEYS)
-            raise RecipeError(f"a schedule has no key '{key}'", where=where, allowed=", ".join(KEYS), hint=hint)
+            raise RecipeError(f"unknown key '{key}' of a schedule", where=where, allowed=", ".join(KEYS), hint=hint)
     for key in KEYS[:3]:
         if key not in value:
-            hint = "a schedule is `{from: 1.0, to: 0.6, over: 200}`, `over` in optimiser steps"
+            hint = "a schedule is `{from: 1.0, to: 0.6, over: 200}`, `over` in optimizer steps"
             raise RecipeError(f"the key '{key}' is missing", where=f"{where}.{key}", hint=hint)
     for key in ("from", "to"):
         _must(_is_number(value[key]), value[key], f"{where}.{key}", "a number")
     over, after, shape = value["over"], value.get("after", 0), value.get("shape", "linear")
-    _must(_is_number(over, int) and over >= 1, over, f"{where}.over", "a whole number of optimiser steps, 1 or more")
-    _must(_is_number(after, int) and after >= 0, after, f"{where}.after", "a whole number of optimiser steps")
+    _must(_is_number(over, int) and over >= 1, over, f"{where}.over", "a whole number of optimizer steps, 1 or more")
+    _must(_is_number(after, int) and after >= 0, after, f"{where}.after", "a whole number of optimizer steps")
     _must(shape in SHAPES, shape, f"{where}.shape", " or ".join(SHAPES))
     return Schedule(value["from"], value["to"], over, after, shape, whole)
 
@@ -117,13 +124,13 @@ def _is_number(value: Any, kind: Any = (int, float)) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _must(right: bool, value: Any, where: str, allowed: str) -> None:
+def _must(right: bool, value: Any, where: str, wanted: str) -> None:
     if not right:
-        raise RecipeError(f"found {found(value)}", where=where, allowed=allowed)
+        raise RecipeError(expected(wanted, value), where=where)
 
 
 def numbers(annotation: Any) -> set[type]:
-    """Which of int and float an annotation takes.
+    """Return which of int and float an annotation takes.
 
     >>> numbers(float | None), numbers(str), numbers(typing.Annotated[int, "1 or more"])
     ({<class 'float'>}, set(), {<class 'int'>})
@@ -135,8 +142,24 @@ def numbers(annotation: Any) -> set[type]:
     return {annotation} & {int, float}
 
 
-def named(keyed: Iterable[tuple[str, Bound]]) -> dict[str, Schedule]:
-    """Every schedule of some parts, by the name it is logged under.
+class HasKnobs(Protocol):
+    """Knobs of a part, and its keys beside them."""
+
+    @property
+    def part(self) -> Any:
+        """The part, which has a `name`."""
+
+    @property
+    def knobs(self) -> Mapping[str, Any]:
+        """Knob → value or schedule."""
+
+    @property
+    def beside(self) -> Mapping[str, Any]:
+        """Key of its hook → value or schedule."""
+
+
+def named(keyed: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
+    """Return every schedule of some parts, by the name under which it is logged.
 
     Args:
         keyed: Recipe key and part; a part that comes twice under one key is numbered.

@@ -1,154 +1,183 @@
-"""One stage of a run with everything resolved: what an engine is handed."""
+"""One stage of a run, resolved and validated: the input of a trainer.
+
+The sections `critic`, `speed` and `evaluation` and the keys of a reward are declared here, once: a recipe is
+validated against the same annotations, and the descriptions are those of its JSON Schema and of `rlm explain`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.schedule import Schedule
+from rlm_plugins.schedule import ScheduledNumber
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 if TYPE_CHECKING:
     from rlm_plugins.step import Equation
 
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""Validation of a recipe: no unknown keys, no conversions."""
+
 
 @dataclass(frozen=True)
 class Reward:
-    """One entry of ``rewards:``.
+    """One entry of `rewards`: a reward part and its keys."""
 
-    Args:
-        label: The name it is logged under (``as:`` in the recipe, else the part's name).
-        part: The reward part with its knobs.
-        weight: Its coefficient in the sum.
-        on_error: Where it fails the run stops (``stop``), its rows score 0 (``zero``) or teach nothing (``skip``).
-        timeout: Seconds one call may take: with all rows, with those of a group where it has `processes`, with one
-            where it is asynchronous and of one completion; None: any number.
-        processes: Processes of its own in which it is called, one group at a time; None: it is called in this one.
-        prefetch: Whether it may be asked early, group by group, where it is asynchronous or has `processes`.
-    """
-
-    label: str
+    label: Annotated[str, Field(description="name under which it is logged; default: the name of the part")]
     part: Bound
-    weight: float = 1.0
-    on_error: str = "stop"
-    timeout: float | None = None
-    processes: int | None = None
-    prefetch: bool = True
+    weight: Annotated[float, Field(description="coefficient in the sum of rewards")] = 1.0
+    on_error: Annotated[
+        Literal["stop", "zero", "skip"],
+        Field(description="on a failure the run stops, or the completions score 0, or they are excluded from training"),
+    ] = "stop"
+    timeout: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="seconds one call may take: for all completions, for one group with `processes`, for one "
+            "completion if it is asynchronous and of one completion; default: no limit",
+        ),
+    ] = None
+    processes: Annotated[
+        int | None, Field(ge=1, le=64, description="worker processes that call it, one group at a time; killed if late")
+    ] = None
+    prefetch: Annotated[
+        bool, Field(description="start it during generation, if it is asynchronous or has `processes`")
+    ] = True
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model is judged on held-out rows.
+    """Evaluation of the model on held-out examples."""
 
-    Args:
-        metric: Label of the reward that is the score.
-        every: Steps between evaluations while training; 0: only before and after.
-        rows: How many held-out rows at most; 0: all.
-        batch_size: Rows generated at once.
-        max_new_tokens: Longest answer in a stage whose `trainer:` has no `max_completion_length`, in tokens.
-    """
+    __pydantic_config__ = STRICT
 
-    metric: str
-    every: int = 0
-    rows: int = 0
-    batch_size: int = 64
-    max_new_tokens: int = 256
+    metric: Annotated[
+        str,
+        Field(min_length=1),
+        GetPydanticSchema(lambda kind, schema_of: core_schema.nullable_schema(schema_of(kind))),
+        Field(description="label of the reward that is the score; default: the first reward"),
+    ] = ""
+    every: Annotated[int, Field(ge=0, description="optimizer steps between evaluations; 0: only before and after")] = 0
+    rows: Annotated[int, Field(ge=0, description="maximum number of held-out examples; 0: all")] = 0
+    batch_size: Annotated[int, Field(ge=1, description="completions generated at once")] = 64
+    max_new_tokens: Annotated[
+        int,
+        Field(ge=1, description="longest completion in tokens, where `trainer` has no `max_completion_length`"),
+    ] = 256
 
 
 @dataclass(frozen=True)
 class Critic:
-    """What a recipe says of the critic; there is one where a part names `values`, `old_values` or `returns`.
+    """The critic: the model behind `values`, trained if a part of the algorithm requires `values` or `returns`."""
 
-    Args:
-        kind: ``shared``: an adapter of its own on the policy's frozen base. ``head``: a value head on the policy's
-            hidden states. ``separate``: a copy of the model.
-        lora: Fields of ``peft.LoraConfig`` for ``shared``; None: as the policy's, without its dropout.
-        learning_rate: A number or a schedule; None: as `trainer.learning_rate`, without its schedule.
-        max_grad_norm: Where its own gradient is clipped; 0: nowhere.
-        warmup_steps: Optimiser steps in which the critic learns alone: the policy does not move at all.
-    """
+    __pydantic_config__ = STRICT
 
-    kind: str
-    lora: Mapping[str, Any] | None = None
-    learning_rate: float | Schedule | None = None
-    max_grad_norm: float = 1.0
-    warmup_steps: int = 0
+    kind: Annotated[
+        Literal["shared", "head", "separate"] | None,
+        Field(
+            description="`shared`: an adapter of its own on the policy's frozen base; `head`: a value head on the "
+            "policy's hidden states; `separate`: a copy of the model; default: `shared` with `model.lora`, else "
+            "`separate`",
+        ),
+    ] = None
+    lora: Annotated[
+        dict[str, Any] | None,
+        Field(description="fields of `peft.LoraConfig` for `shared`; default: the policy's, without its dropout"),
+    ] = None
+    learning_rate: Annotated[
+        ScheduledNumber | None,
+        Field(description="a number or a schedule; default: `trainer.learning_rate`, without its scheduler"),
+    ] = None
+    max_grad_norm: Annotated[float, Field(ge=0, description="norm at which its gradient is clipped; 0: never")] = 1.0
+    warmup_steps: Annotated[
+        int, Field(ge=0, description="optimizer steps in which only the critic is trained, at the start of a run")
+    ] = 0
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Which of the short cuts are taken that change no gradient.
+    """Optimizations that change no gradient; `speed: none` turns all of them off."""
 
-    Args:
-        padding_free: Rows are read without padding, each prompt once for its group.
-        skip_zero_advantage: Rows whose advantage is 0 are not read by the update, where the loss has no gradient there.
-        group_micro_batches: Micro-batches are dealt out group by group, within an optimiser step.
-        reuse_old_logprobs: Where a generation is used several times, its old log-probabilities are those of the first
-            pass over it, or what was thought while it was written.
-        prefetch_rewards: Rewards that wait, or compute in processes of their own, are asked while the model writes and
-            reads.
-        merge_micro_batches: Micro-batches of an optimiser step are read together while they are small even for a CPU.
-        fused_lora: Products of a LoRA layer in float32 are added to its base's while these are made.
-        max_tokens_per_micro_batch: Micro-batches hold as many rows as have so many tokens, a prompt counted once for
-            its group. ``auto``: as many as a micro-batch of the recipe, all of it at full length. None: its number of
-            rows.
-    """
+    __pydantic_config__ = STRICT
 
-    padding_free: bool = False
-    skip_zero_advantage: bool = False
-    group_micro_batches: bool = False
-    reuse_old_logprobs: bool = False
-    prefetch_rewards: bool = False
-    merge_micro_batches: bool = False
-    fused_lora: bool = False
-    max_tokens_per_micro_batch: int | str | None = None
+    padding_free: Annotated[
+        bool, Field(description="forward passes without padding, with each prompt once per group")
+    ] = True
+    skip_zero_advantage: Annotated[
+        bool, Field(description="leave completions of advantage 0 out of the update, if they have no gradient")
+    ] = True
+    group_micro_batches: Annotated[
+        bool, Field(description="fill micro-batches group by group within an optimizer step")
+    ] = True
+    reuse_old_logprobs: Annotated[
+        bool,
+        Field(description="take old log-probs from the first pass over a generation, or from decoding"),
+    ] = True
+    prefetch_rewards: Annotated[
+        bool, Field(description="compute asynchronous and multiprocess rewards during generation")
+    ] = True
+    merge_micro_batches: Annotated[
+        bool, Field(description="run small micro-batches of an optimizer step in one pass (CPU)")
+    ] = True
+    fused_lora: Annotated[
+        bool, Field(description="add LoRA's product to that of its base layer in place (float32)")
+    ] = True
+    max_tokens_per_micro_batch: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+        Field(
+            description="tokens of a micro-batch, a prompt counted once per group; `auto`: those of the recipe's "
+            "micro-batch at full length; default: the recipe's number of completions",
+        ),
+    ] = None
 
 
-NO_SPEED = Speed()
-"""As TRL does it."""
-EVERY_SHORTCUT = Speed(
-    padding_free=True,
-    skip_zero_advantage=True,
-    group_micro_batches=True,
-    reuse_old_logprobs=True,
-    prefetch_rewards=True,
-    merge_micro_batches=True,
-    fused_lora=True,
+NO_SPEED = Speed(
+    padding_free=False,
+    skip_zero_advantage=False,
+    group_micro_batches=False,
+    reuse_old_logprobs=False,
+    prefetch_rewards=False,
+    merge_micro_batches=False,
+    fused_lora=False,
 )
-"""What a recipe takes where it says nothing: what costs no memory."""
+"""The reference implementation: TRL's own passes and micro-batches."""
 
 
 @dataclass
 class Stage:
-    """A stage, checked and bound; no weight is loaded yet.
+    """A stage, validated and bound; no weight is loaded yet.
 
     Args:
-        name: ``01-sft``: position and name; also its folder in the run.
+        name: ``01-sft``: position and name, also its folder in the run.
         body: The resolved recipe of the stage as plain data.
-        engine: The instance of the ``rlm_trainers`` class that runs it.
-        settings: ``trainer:`` of the recipe, checked against the engine's config class.
-        world: The environment, built.
-        source: Where the weights come from; for a later stage the machine replaces it by the last one's result.
+        engine: The trainer: an instance of a class of `rlm_trainers`.
+        settings: ``trainer:`` of the recipe, validated against the trainer's config class.
+        environment_spec: The data sets and the environment, built.
+        source: The weights of the first stage; in a later stage `run` replaces it by the result of the one before.
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
         rewards: In the order of the recipe; empty for a supervised stage.
-        evaluation: None when nothing can be evaluated (no rewards, or no held-out rows).
-        equation: The parts of the algorithm row; None for an engine that has a loss of its own.
-        sampler: Which problem next; None: the engine's shuffle.
-        rollouts: Who writes rows beside the policy.
-        critic: What it is like, where a part asks for one.
-        speed: Which short cuts are taken.
-        generator: How the policy writes; None: as transformers does it.
-        callbacks: Parts that make `TrainerCallback`s.
-        folder: Where it writes; set when a run starts.
+        evaluation: None without rewards or held-out examples.
+        equation: The parts of the algorithm; None for a trainer with a loss of its own.
+        sampler: The order of prompts; None: TRL's shuffle.
+        rollouts: Rollout sources beside the policy.
+        critic: Set if a part requires `values` or `returns`.
+        speed: The optimizations that are on.
+        generator: The decoding; None: ``transformers.generate``.
+        callbacks: Parts that return a `TrainerCallback`.
+        folder: Its folder; set when a run starts.
         earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
-        results: Name of an earlier stage (``02-reward``, ``reward``) → where its result lies; set when a run starts.
-        watchers: transformers callbacks that the machine adds (ledger, learning curve, progress).
-        observer: Is shown every scored generation batch; see `trainer.EquationTrainer`.
-        note: Is handed the samples on which a reward failed, as plain data.
-        resume: Whether to go on from the last checkpoint in `folder`.
+        results: Name of an earlier stage (``02-reward``, ``reward``) → path of its result; set when a run starts.
+        watchers: Callbacks of the run itself (metrics log, learning curve, progress).
+        observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
+        note: Called with the samples on which a reward failed, as plain data.
+        resume: Resume from the last checkpoint in `folder`.
     """
 
     name: str
@@ -164,7 +193,7 @@ class Stage:
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
-    speed: Speed = Speed()
+    speed: Speed = NO_SPEED
     generator: Bound | None = None
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
@@ -177,11 +206,11 @@ class Stage:
 
     @property
     def output(self) -> Path:
-        """Where its result lies: an adapter with LoRA, else the whole model; the tokenizer beside it."""
+        """Path of its result: an adapter with LoRA, else the whole model, with the tokenizer."""
         return self.folder / ("adapter" if self.lora is not None else "model")
 
     def parts(self) -> list[Bound]:
-        """Every part of the stage that has knobs, in batch order."""
+        """Return every part of the stage that has knobs, in the order of a training step."""
         before = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
         return [*before, *(reward.part for reward in self.rewards), *equation, *self.callbacks]

@@ -119,7 +119,7 @@ def test_a_broken_plugin_is_listed_with_its_traceback(tmp_path: Path, monkeypatc
 
 def test_a_plugin_that_breaks_the_contract_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Installer(tmp_path, monkeypatch)("acme", reward().replace("rlm_rewards", "rlm_reward"))
-    assert "there is no hook 'rlm_reward'" in told("plugins")
+    assert "unknown hook 'rlm_reward'" in told("plugins")
 
 
 def test_a_single_file(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_show(recipe: Path) -> None:
     text = told("show", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
     lines = {line.split()[0]: line for line in text.splitlines()}
     assert lines["stages[1].algorithm.policy_loss.epsilon"].endswith("command line")
-    assert lines["stages[1].algorithm.penalties[0].beta"].endswith("row grpo")
+    assert lines["stages[1].algorithm.penalties[0].beta"].endswith("algorithm grpo")
     assert lines["environment.digits" if "environment.digits" in lines else "stages[0].environment.digits"].endswith(
         "mine.yaml line 2"
     )

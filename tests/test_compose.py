@@ -87,7 +87,7 @@ def test_without_building_nothing_is_built(tmp_path: Path) -> None:
         tmp_path, BASE.replace("addition, train_rows: 8, test_rows: 2", "world, kind: raises"), build_environment=False
     )
     assert stage.environment_spec.train == ()
-    with pytest.raises(Exception, match="only described"):
+    with pytest.raises(Exception, match="this run has no weights"):
         stage.source.load()
 
 
@@ -209,25 +209,25 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path) -> None
 
 WRONG: list[tuple[list[str], str, list[str]]] = [
     # unknown names and knobs
-    (["algorithm=grop"], "algorithm (", ["no part for 'algorithm' is called 'grop'", "did you mean 'grpo'?"]),
+    (["algorithm=grop"], "algorithm (", ["unknown part 'grop' for `algorithm`", "did you mean 'grpo'?"]),
     (["environment=adition"], "environment (", ["allowed: addition, dataset", "did you mean 'addition'?"]),
     (["rewards=[acuracy]"], "rewards[0] (", ["did you mean 'accuracy'?"]),
     (["algorithm.advantage=gea"], "algorithm.advantage (", ["did you mean 'gae'?"]),
     (["algorithm.policy_loss=clop"], "algorithm.policy_loss (", ["reinforce, clip, cispo"]),
-    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["is called 'nobody/clip'"]),
+    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["unknown part 'nobody/clip'"]),
     (["algorithm.sampler=suffled"], "algorithm.sampler (", ["did you mean 'shuffled'?"]),
-    (["callbacks=[stop]"], "callbacks[0] (", ["no part for 'callbacks' is called 'stop'"]),
+    (["callbacks=[stop]"], "callbacks[0] (", ["unknown part 'stop' for `callbacks`"]),
     (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
     (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
-    (["model=./nowhere"], "model (", ["there is no folder './nowhere'"]),
-    (["model=odd_parts/tiny"], "model (", ["is called 'odd_parts/tiny'"]),
-    (["algorithm=no_engine"], "algorithm (row no_engine) (", ["is called 'grop'", "did you mean 'grpo'?"]),
-    (["environment.digit=3"], "environment.digit (command line)", ["no knob 'digit'", "did you mean 'digits'?"]),
+    (["model=./nowhere"], "model (", ["folder not found: './nowhere'"]),
+    (["model=odd_parts/tiny"], "model (", ["unknown part 'odd_parts/tiny'"]),
+    (["algorithm=no_engine"], "algorithm (algorithm no_engine) (", ["unknown part 'grop'", "did you mean 'grpo'?"]),
+    (["environment.digit=3"], "environment.digit (command line)", ["unknown knob 'digit'", "did you mean 'digits'?"]),
     (["rewards.0.wieght=3"], "rewards[0].wieght (", ["untagged, weight, as", "did you mean 'weight'?"]),
-    (["environment.digits=three"], "environment.digits (command line)", ["found the text 'three'"]),
+    (["environment.digits=three"], "environment.digits (command line)", ["got the string 'three'"]),
     (["environment.digits='3'"], "environment.digits (command line)", ["remove the quotes"]),
     (["environment.digits=3.5"], "environment.digits (command line)", ["3.5"]),
-    (["environment=dataset"], "environment.path (command line)", ["needs the knob 'path'"]),
+    (["environment=dataset"], "environment.path (command line)", ["requires the knob 'path'"]),
     (["algorithm.policy_loss.epsilom=1"], "algorithm.policy_loss.epsilom (", ["did you mean 'epsilon'?"]),
     (["algorithm.policy_loss.epsilon='1e-6'"], "algorithm.policy_loss.epsilon (", ["remove the quotes"]),
     (["algorithm.advantage.scale=groups"], "algorithm.advantage.scale (", ["'group'"]),
@@ -236,9 +236,9 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["algorithm=rloo", "algorithm.importance.x=1"],
         "algorithm.importance (",
-        ["no part here whose knobs", "name one"],
+        ["the algorithm has no part here", "name one"],
     ),
-    (["algorithm.penalties.1.beta=1"], "algorithm.penalties (", ["there is no entry '1'", "0 (kl)"]),
+    (["algorithm.penalties.1.beta=1"], "algorithm.penalties (", ["unknown entry '1'", "0 (kl)"]),
     (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", ["did you mean 'kl'?"]),
     (["algorithm.filters.0.reward=x"], "algorithm.filters (", ["nothing: the list is empty"]),
     (["algorithm=no_beta"], "algorithm.penalties[0].beta (", ["the key 'beta' is missing"]),
@@ -246,12 +246,12 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm=hollow"], "algorithm.advantage (", ["has no advantage"]),
     (["algorithm.advantage=none"], "algorithm.advantage (command line)", ["has no advantage", "group_relative"]),
     (["algorithm.aggregator=none"], "algorithm.aggregator (command line)", ["has no aggregator"]),
-    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", ["'sft'", "takes no filters"]),
+    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", ["'sft'", "takes no `filters`"]),
     (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", ["a loss of its own", "than sft"]),
     (
         ["algorithm=sapo@verl"],
         "algorithm (",
-        ["allowed: sapo, sapo@trl\n", "did you mean 'sapo@trl'?", "computed as verl does: grpo@verl, dr_grpo@verl"],
+        ["allowed: sapo, sapo@trl\n", "did you mean 'sapo@trl'?", "variants of verl: grpo@verl, dr_grpo@verl"],
     ),
     (["algorithm=sappo@verl"], "algorithm (", ["allowed: grpo@verl, dr_grpo@verl"]),
     # keys and knobs in the wrong place
@@ -259,93 +259,105 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         ["algorithm.policy_loss.beta=0.1"],
         "algorithm.policy_loss.beta (",
         [
-            "'clip' has no knob 'beta'",
+            "unknown knob 'beta' of 'clip'",
             "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
         ],
     ),
     (
         ["algorithm.penalties=[{name: adaptive_kl, beta: 0.1, taget: 1.0}]"],
         "algorithm.penalties[0].target (",
-        ["needs the knob 'target'", "found 'taget': did you mean 'target'?"],
+        ["requires the knob 'target'", "found 'taget': did you mean 'target'?"],
     ),
     (
         ["algorithm.penalties=[{name: kl, beta: 0.1, target: 1.0}]"],
         "algorithm.penalties[0].target (",
-        ["'kl' has no knob 'target'", "'target' is a knob of adaptive_kl, adaptive_entropy"],
+        ["unknown knob 'target' of 'kl'", "'target' is a knob of adaptive_kl, adaptive_entropy"],
     ),
     # groups that are too small
     (
         ["trainer.num_generations=1"],
         "algorithm.advantage (",
         [
-            "group_relative compares the rows of a group: in groups of 1 it is 0 whatever the rewards are",
+            "`group_relative` compares the completions of a group: in groups of 1 it is 0 whatever the rewards are",
             "allowed: `trainer.num_generations` of 2 or more",
             "hint: an advantage for groups of 1: batch_whitened, tracked_baseline, gae",
         ],
     ),
-    (["algorithm=rloo", "trainer.num_generations=1"], "algorithm.advantage (", ["leave_one_out compares"]),
+    (["algorithm=rloo", "trainer.num_generations=1"], "algorithm.advantage (", ["`leave_one_out` compares"]),
     (["algorithm=reinforce_pp_baseline", "trainer.num_generations=1"], "algorithm.advantage (", ["batch_whitened"]),
     (["algorithm=remax", "trainer.num_generations=1"], "algorithm.advantage (", ["greedy_baseline", "of 2 or more"]),
     (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", ["groups of 4", "of 5 or more"]),
     (
         ["algorithm=spo", "algorithm.filters=[nonzero_std]", "trainer.num_generations=1"],
         "algorithm.filters[0] (",
-        ["nonzero_std keeps no row of a group of 1", "2 or more"],
+        ["`nonzero_std` keeps no completion of a group of 1", "2 or more"],
     ),
     # refills that disagree
     (
         ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"],
         "algorithm.filters (",
-        ["nonzero_std says `refill: 3` and accuracy_band says `refill: 5`", "the same `refill` in each"],
+        ["`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5`", "the same `refill` in each"],
     ),
     # names of rewards
     (["algorithm.filters=[{name: accuracy_band, reward: acuracy}]"], "algorithm.filters[0].reward (", ["'accuracy'?"]),
     (
         ["algorithm.shapers=[{name: sigmoid_shaping, model: formt}]"],
         "algorithm.shapers[0].model (",
-        ["sigmoid_shaping looks at the reward 'formt'", "allowed: accuracy, format", "did you mean 'format'?"],
+        ["unknown reward 'formt' in `sigmoid_shaping`", "allowed: accuracy, format", "did you mean 'format'?"],
     ),
-    (["algorithm.shapers=[sigmoid_shaping]"], "algorithm.shapers[0].model (", ["the reward 'reward_model'"]),
+    (["algorithm.shapers=[sigmoid_shaping]"], "algorithm.shapers[0].model (", ["unknown reward 'reward_model'"]),
     (
         ["algorithm.shapers=[{name: sigmoid_shaping, model: format, verifier: x}]"],
         "algorithm.shapers[0].verifier (",
-        ["the reward 'x'", "the name of a reward, or its label"],
+        ["unknown reward 'x'", "the name of a reward, or its label"],
     ),
-    (["algorithm.shapers=[{name: product, of: [format, acc]}]"], "algorithm.shapers[0].of[1] (", ["the reward 'acc'"]),
+    (
+        ["algorithm.shapers=[{name: product, of: [format, acc]}]"],
+        "algorithm.shapers[0].of[1] (",
+        ["unknown reward 'acc'"],
+    ),
     (
         ["algorithm.advantage={name: per_reward, weights: {accurcy: 2}}"],
         "algorithm.advantage.weights.accurcy (",
         ["did you mean 'accuracy'?"],
     ),
-    (["algorithm.sampler={name: curriculum, reward: x}"], "algorithm.sampler.reward (", ["the reward 'x'"]),
-    (["callbacks=[{name: keep_successes, reward: x}]"], "callbacks[0].reward (", ["the reward 'x'"]),
-    (["callbacks=[{name: stop_at, score: 1, metric: x}]"], "callbacks[0].metric (", ["the reward 'x'"]),
+    (["algorithm.sampler={name: curriculum, reward: x}"], "algorithm.sampler.reward (", ["unknown reward 'x'"]),
+    (["callbacks=[{name: keep_successes, reward: x}]"], "callbacks[0].reward (", ["unknown reward 'x'"]),
+    (["callbacks=[{name: stop_at, score: 1, metric: x}]"], "callbacks[0].metric (", ["unknown reward 'x'"]),
     # needs against supplies
     (
         ["algorithm.advantage=gae"],
         "algorithm.advantage (command line)",
-        ["gae reads a critic, and no term of the loss teaches it", "`{name: value_loss, beta: 1.0}`"],
+        ["`gae` requires a critic, but no loss term trains one", "`{name: value_loss, beta: 1.0}`"],
     ),
-    (["algorithm.advantage=needs_critic"], "algorithm.advantage (", ["needs_critic reads a critic"]),
-    (["algorithm.token_weights=[needs_returns]"], "algorithm.token_weights[0] (", ["needs_returns reads a critic"]),
-    (["algorithm.importance=none"], "algorithm.policy_loss (", ["clip needs ratio", "add `importance: token`"]),
+    (["algorithm.advantage=needs_critic"], "algorithm.advantage (", ["`needs_critic` requires a critic"]),
+    (
+        ["algorithm.token_weights=[needs_returns]"],
+        "algorithm.token_weights[0] (",
+        ["`needs_returns` requires a critic"],
+    ),
+    (["algorithm.importance=none"], "algorithm.policy_loss (", ["`clip` requires `ratio`", "add `importance: token`"]),
     (
         ["algorithm.token_weights=[needs_engine]"],
         "algorithm.token_weights[0] (",
-        ["needs rollout_logp", "use_vllm: true"],
+        ["requires `rollout_logp`", "use_vllm: true"],
     ),
-    (["algorithm.advantage=needs_dense"], "algorithm.advantage (", ["needs dense_rewards", "add a shaper that pays"]),
-    (["algorithm.token_weights=[needs_loss]"], "algorithm.token_weights[0] (", ["only an aggregator sees"]),
+    (
+        ["algorithm.advantage=needs_dense"],
+        "algorithm.advantage (",
+        ["requires `dense_rewards`", "add a shaper that pays"],
+    ),
+    (["algorithm.token_weights=[needs_loss]"], "algorithm.token_weights[0] (", ["only an aggregator gets"]),
     # rewards
-    (["rewards=[]"], "rewards (command line)", ["there are no rewards", "accuracy, format, length"]),
-    (["rewards=null"], "rewards (command line)", ["there are no rewards"]),
-    (["rewards=[length, length]"], "rewards[1] (command line)", ["two rewards are called 'length'", "`as: …`"]),
+    (["rewards=[]"], "rewards (command line)", ["this algorithm requires rewards", "accuracy, format, length"]),
+    (["rewards=null"], "rewards (command line)", ["this algorithm requires rewards"]),
+    (["rewards=[length, length]"], "rewards[1] (command line)", ["two rewards have the label 'length'", "`as: …`"]),
     (["evaluation.metric=acuracy"], "evaluation.metric (command line)", ["allowed: accuracy, format", "'accuracy'?"]),
     (
         ["rewards=[judge]"],
         "rewards[0] (command line)",
         [
-            "the reward 'judge' needs the column 'solution'",
+            "the reward 'judge' requires the column 'solution'",
             "which the training rows of 'addition' do not have",
             "the columns answer",
         ],
@@ -353,9 +365,9 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["environment=world"],
         "rewards[0] (recipe.yaml line 3)",
-        ["'accuracy' needs the column 'answer'", "the columns solution"],
+        ["'accuracy' requires the column 'answer'", "the columns solution"],
     ),
-    (["rewards=[player]"], "rewards[0] (", ["is a world of one turn"]),
+    (["rewards=[player]"], "rewards[0] (", ["is a single-turn environment"]),
     # the third wall
     (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", ["did you mean 'learning_rate'?"]),
     (["trainer.learning_rate='1e-6'"], "trainer.learning_rate (command line)", ["remove the quotes"]),
@@ -367,9 +379,9 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
         ["which 8 completions", "num_generations 2, 4 or 8"],
     ),
     (["trainer.auto_find_batch_size=true"], "trainer.auto_find_batch_size (command line)", ["GRPOConfig refuses"]),
-    (["model.lora.rank=3"], "model.lora.rank (command line)", ["peft.LoraConfig has no field 'rank'"]),
+    (["model.lora.rank=3"], "model.lora.rank (command line)", ["unknown field 'rank' of peft.LoraConfig"]),
     (["model.lora.r='3'"], "model.lora.r (command line)", ["remove the quotes"]),
-    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", ["is not said here"]),
+    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", ["cannot be set here"]),
     (["algorithm=sleep", "trainer.bf16=true"], "trainer.bf16 (command line)", ["it sleeps in any precision"]),
     # parts that fail, and their worlds
     (["model.hidden=7"], "model.hidden (command line)", ["expected `hidden` to be a multiple of 2 · `heads`"]),
@@ -382,66 +394,70 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["environment={name: world, kind: none}"],
         "environment (command line)",
-        ["returned NoneType", "rlm_plugins.specs.EnvironmentSpec"],
+        ["got NoneType", "rlm_plugins.specs.EnvironmentSpec"],
     ),
-    (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training rows"]),
+    (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training examples"]),
     (
         ["environment={name: world, kind: few}", "rewards=[judge]", "trainer.num_generations=2"],
         "environment (",
-        ["3 training rows are fewer than the 4 problems", "8 completions ÷ num_generations 2 = 4"],
+        ["3 training examples are fewer than the 4 prompts", "8 completions ÷ num_generations 2 = 4"],
     ),
     (
         ["environment={name: world, kind: null prompt}"],
         "environment (",
-        ["training row 5 of 'world' has an empty prompt: None"],
+        ["training example 5 of 'world' has an empty prompt: None"],
     ),
     (
         ["environment={name: world, kind: bad table}"],
         "environment (",
-        ["training row 5 of 'world' has an empty prompt: None"],
+        ["training example 5 of 'world' has an empty prompt: None"],
     ),
     (
         ["environment={name: world, kind: blank prompt}"],
         "environment (",
-        ["training row 4 of 'world' has an empty prompt: ' '"],
+        ["training example 4 of 'world' has an empty prompt: ' '"],
     ),
     (
         ["environment={name: world, kind: empty chat}"],
         "environment (",
-        ["training row 0 of 'world' has an empty prompt: []"],
+        ["training example 0 of 'world' has an empty prompt: []"],
     ),
     (
         ["environment={name: world, kind: number}"],
         "environment (",
-        ["its prompt is the number 3", "a list of messages"],
+        ["got the number 3", "a list of messages"],
     ),
     (
         ["environment={name: world, kind: no role}"],
         "environment (",
-        ["its prompt is a list", "with 'role' and 'content'"],
+        ["got a list", "with `role` and `content`"],
     ),
     (
         ["environment={name: world, kind: mixed}"],
         "environment (",
-        ["training row 6 of 'world': text among conversations"],
+        ["training example 6 of 'world': a string among conversations"],
     ),
     (["environment={name: world, kind: no prompt}"], "environment (", ["no column 'prompt'", "did you mean 'promt'?"]),
     (["environment={name: world, kind: reserved}"], "environment (", ["have a column 'completions'", "rename it"]),
     (
         ["environment={name: world, kind: ragged}"],
         "environment (",
-        ["training row 7 of 'world' has no column 'solution'"],
+        ["training example 7 of 'world' has no column 'solution'"],
     ),
-    (["environment={name: world, kind: test}", "rewards=[judge]"], "rewards[0] (", ["the held-out rows of 'world'"]),
+    (
+        ["environment={name: world, kind: test}", "rewards=[judge]"],
+        "rewards[0] (",
+        ["the held-out examples of 'world'"],
+    ),
     (
         ["algorithm.rollouts=[write]", "rewards=[judge]"],
         "rewards[0] (",
-        ["which the held-out rows of 'addition' do not have"],
+        ["which the held-out examples of 'addition'"],
     ),
     (
         ["environment=world", "algorithm=sft", "rewards=[judge]"],
         "environment (",
-        ["learns from the column 'demonstration'"],
+        ["requires the column 'demonstration'"],
     ),
 ]
 
@@ -487,7 +503,7 @@ RIGHT = [
     ["rewards=[odd_parts/brevity, {name: brevity, as: short, characters: 5}]", "evaluation.metric=short"],
     ["callbacks=[stop_at_zero_advantage]"],
     *([f"algorithm={row}", "trainer.num_generations=1"] for row in ("reinforce_pp", "spo", "ppo")),
-    ["algorithm.advantage.alone=reward", "trainer.num_generations=1"],
+    ["algorithm.advantage.singleton=reward", "trainer.num_generations=1"],
     ["algorithm=pass_at_k", "algorithm.advantage.k=1", "trainer.num_generations=2"],
     ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 3}, no_truncated_groups]"],
     ["algorithm.shapers=[{name: product, of: [accuracy, format]}]"],
@@ -606,11 +622,11 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     assert told["rewards[0].weight"] == (1.0, "default")
     assert told["algorithm.name"] == ("dapo", "recipe.yaml line 4")
     assert told["algorithm.policy_loss.epsilon"] == (0.1, "recipe.yaml line 4")
-    assert told["algorithm.policy_loss.epsilon_high"] == (0.28, "row dapo")
+    assert told["algorithm.policy_loss.epsilon_high"] == (0.28, "algorithm dapo")
     assert told["algorithm.policy_loss.delta"] == (None, "default of clip")
-    assert told["algorithm.filters[0].name"] == ("nonzero_std", "row dapo")
+    assert told["algorithm.filters[0].name"] == ("nonzero_std", "algorithm dapo")
     assert told["algorithm.filters[0].reward"] == ("accuracy", "command line")
-    assert told["algorithm.penalties"] == ([], "row dapo")
+    assert told["algorithm.penalties"] == ([], "algorithm dapo")
     assert told["model.lora.r"] == (4, "command line")
     assert told["model.name"] == ("scratch", "recipe.yaml line 1")
     assert told["trainer.learning_rate"] == (1e-6, "recipe.yaml line 5")
@@ -632,7 +648,7 @@ def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path
     told = {address: origin for address, _, origin in explain_origins(found, stages)}
     assert told["stages[0].environment.train_rows"] == told["stages[1].environment.train_rows"] == "recipe.yaml line 1"
     assert told["stages[1].model.lora.r"] == "recipe.yaml line 5"
-    assert told["stages[1].algorithm.filters[0].name"] == "row dapo"
+    assert told["stages[1].algorithm.filters[0].name"] == "algorithm dapo"
 
 
 def test_the_resolved_recipe_is_plain_data(tmp_path: Path) -> None:

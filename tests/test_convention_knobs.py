@@ -129,7 +129,7 @@ def test_completions_without_tokens_are_counted(aggregator: Any, given: Any, lef
     out, counted = (torch.autograd.grad(x, loss, retain_graph=True)[0] for x in found.values())
     torch.testing.assert_close(counted, out * 2 / 3)
     with pytest.raises(PartError, match="requires `num_sequences_all`"):
-        aggregator(loss, LIVE, rows=torch.tensor(2.0), **given, empty_completions="included")
+        aggregator(loss, LIVE, num_sequences=torch.tensor(2.0), **given, empty_completions="included")
 
 
 def test_the_sum_of_a_batch_over_a_length() -> None:

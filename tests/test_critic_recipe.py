@@ -74,7 +74,7 @@ def test_a_quantised_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
     if kind != "separate":
         assert compose(found, registry)[0].critic.kind == kind
         return
-    with pytest.raises(RecipeError, match=r"^critic(.|\n)*are quantised(.|\n)*kind: shared(.|\n)*kind: head"):
+    with pytest.raises(RecipeError, match=r"^critic(.|\n)*are quantized(.|\n)*kind: shared(.|\n)*kind: head"):
         compose(found, registry)
 
 
@@ -111,7 +111,7 @@ def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
 def test_one_of_a_stage_that_has_no_use_for_it_is_refused(tmp_path: Path) -> None:
     """Though another stage has a critic."""
     text = SMALL.replace("algorithm: ppo", "stages: [{algorithm: sft, critic: {kind: head}}, {algorithm: ppo}]")
-    with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm asks for a critic"):
+    with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm requires `values`"):
         compose(read(tmp_path, text=text), REGISTRY)
 
 
@@ -119,25 +119,25 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["critic.kind=sharde"],
         "critic.kind (command line)",
-        ["the text 'sharde'", "'shared', 'head' or 'separate'"],
+        ["the string 'sharde'", "'shared', 'head' or 'separate'"],
     ),
-    (["critic.warmup=3"], "critic.warmup (command line)", ["no key 'warmup'", "did you mean 'warmup_steps'?"]),
+    (["critic.warmup=3"], "critic.warmup (command line)", ["unknown key 'warmup'", "did you mean 'warmup_steps'?"]),
     (["critic.warmup_steps=-1"], "critic.warmup_steps (", ["0 or more"]),
     (["critic.learning_rate=-1.0"], "critic.learning_rate (", ["0 or more"]),
     (["critic.learning_rate=fast"], "critic.learning_rate (", ["a number"]),
     (["critic.learning_rate={from: 1.0, to: -1.0, over: 3}"], "critic.learning_rate (", ["0 or more"]),
     (["critic={kind: head, lora: {r: 2}}"], "critic.lora (", ["has no adapter", "`shared`"]),
-    (["critic.lora.rr=2"], "critic.lora.rr (", ["no field 'rr'", "did you mean 'r'?"]),
+    (["critic.lora.rr=2"], "critic.lora.rr (", ["unknown field 'rr'", "did you mean 'r'?"]),
     (
         ["critic.lora={r: 2, lora_dropout: 0.1}"],
         "critic.lora.lora_dropout (",
         ["a critic has no dropout", "allowed: 0"],
     ),
-    (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["its value head is always trained"]),
+    (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["the value head is always trained"]),
     (["model.lora=null", "critic.kind=shared"], "critic (", ["all its weights are trained", "kind: separate"]),
-    (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains weights of it"]),
-    (["algorithm=grpo", "critic.warmup_steps=3"], "critic (", ["no part of the algorithm asks for a critic"]),
-    (["algorithm.penalties=none"], "algorithm.advantage (", ["gae reads a critic, and no term of the loss teaches it"]),
+    (["model.lora.bias=all"], "critic", ["`model.lora.bias` trains some of its weights"]),
+    (["algorithm=grpo", "critic.warmup_steps=3"], "critic (", ["no part of the algorithm requires `values`"]),
+    (["algorithm.penalties=none"], "algorithm.advantage (", ["`gae` requires a critic, but no loss term trains one"]),
 ]
 
 

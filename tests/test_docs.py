@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -18,7 +18,7 @@ from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import environment, recipe, renamed, specs, step
-from rlm_plugins.cli import algorithms as table
+from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hookspecs import HOOKS
@@ -104,6 +104,12 @@ COMMANDS = {
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_of_the_pages_exists(command: str) -> None:
     assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0
+
+
+@each_page
+def test_every_module_of_the_pages_exists(page: Path) -> None:
+    modules = re.findall(r"python -m (rlm_[\w.]+)", page.read_text())
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
 # ---- README

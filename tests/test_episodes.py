@@ -547,7 +547,7 @@ def test_only_multi_turn_environments_have_turns() -> None:
         fixtures_environments.environment_spec(None),
         Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({})),
     )
-    with pytest.raises(RecipeError, match="needs episodes, and 'talk' is a world of one turn"):
+    with pytest.raises(RecipeError, match="requires `episodes`, but 'talk' is a single-turn environment"):
         check_columns(silent, "training", [reward], "talk", "rewards")
     check_columns(fixtures_environments.environment_spec(), "training", [reward], "talk", "rewards")
     slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}

@@ -203,7 +203,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
         row = json.dumps(PUBLISHED[path])
         return Dataset.from_list([json.loads(row if len(opened) == 1 else row.replace("1+1", "2+2"))] * 8)
 
-    monkeypatch.setattr(environments, "open_table", rows)
+    monkeypatch.setattr(environments, "open_split", rows)
     found = recipe.load(file, ["model=scratch"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine

@@ -36,16 +36,16 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "algorithm.shapers[0].cache (command line)",
         "got 20",
     ),
-    "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (row gfpo)", "allowed: less than 4"),
+    "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (algorithm gfpo)", "allowed: less than 4"),
     "paid for drifting": (
         "algorithm.shapers=[{name: kl_in_reward, beta: -1}]",
         "algorithm.shapers[0].beta (command line)",
-        "greater than or equal to 0",
+        "expected 0 or more",
     ),
-    "taught twice": (
+    "trained twice": (
         "algorithm.penalties=[{name: value_loss, beta: 1.0}, {name: value_loss, beta: 0.5, epsilon: 0.4}]",
         "algorithm.penalties[1] (command line)",
-        "the critic would be taught twice",
+        "the critic would be trained twice",
     ),
     "an adapter that fits nowhere": (
         "model={lora: {target_modules: [nope]}}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
 from rlm_plugins.rewards.prefetch import RequestThread
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Reward
 
 REGISTRY = Registry()
 BATCH: dict[str, Any] = {
@@ -194,7 +195,8 @@ def test_processes_get_one_group_per_request(tmp_path: Path) -> None:
 def test_run_with_multiprocess_rewards_only(tmp_path: Path) -> None:
     """Nothing is asynchronous, so TRL has no event loop; each group is asked about once."""
     reward = heavy(tmp_path)
-    pieces = {"speed": Speed(prefetch_rewards=True), "generator": REGISTRY.find("rlm_generators", "fast").bind({})}
+    fast = REGISTRY.find("rlm_generators", "fast").bind({})
+    pieces = {"speed": replace(NO_SPEED, prefetch_rewards=True), "generator": fast}
     it = trainer(tmp_path, pieces={**pieces, "rewards": [reward], "reward_funcs": [trl_reward(reward)]}, max_steps=1)
     it.train()
     assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
@@ -244,7 +246,7 @@ GENERATORS = [None, "fast"]
 def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
     """A trainer whose groups end at different times."""
     found = generator and REGISTRY.find("rlm_generators", generator).bind({})
-    pieces = {"speed": Speed(prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
+    pieces = {"speed": replace(NO_SPEED, prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
     return trainer(folder, score=waits, learning_rate=1e-3, pieces=pieces, **settings)
 
 

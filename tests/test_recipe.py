@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +16,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.paths import spell, split
-from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Evaluation
-from rlm_plugins.stage import Evaluation as StageEvaluation
+from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Document
 
 SMALL = """\
 model: {name: scratch, hidden: 64}
@@ -127,14 +125,24 @@ def test_recipe_name_defaults_to_the_file_name(tmp_path: Path) -> None:
 def test_the_grammar_is_the_one_of_the_house() -> None:
     assert tuple(Algorithm.model_fields) == ("name", *SLOTS)
     assert tuple(Body.model_fields) == ("name", *SECTIONS)
-    assert {f.name: f.default for f in dataclasses.fields(StageEvaluation) if f.name != "metric"} == {
-        name: field.default for name, field in Evaluation.model_fields.items() if name != "metric"
-    }
+
+
+def test_every_key_has_a_description() -> None:
+    schema = Document.model_json_schema()
+    sections = {"Document": schema, **schema["$defs"]}
+    bare = [
+        f"{name}.{key}"
+        for name, each in sections.items()
+        for key, field in each["properties"].items()
+        if "description" not in field
+    ]
+    assert bare == []
+    assert {"Speed", "Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
 
 
 def test_reading_a_recipe_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(STAGES)
-    code = "import sys; from rlm_plugins import recipe; from rlm_plugins.recipe import compose, schema, settings; "
+    code = "import sys; from rlm_plugins import recipe; from rlm_plugins.recipe import compose, json_schema, trainer_settings; "
     code += "recipe.load(sys.argv[1], ['name=x']); "
     code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
     run = subprocess.run(
@@ -218,23 +226,23 @@ def test_an_override_of_the_top_level_reaches_the_stages_that_inherit_it(tmp_pat
 
 
 WRONG_OVERRIDES = [
-    ("nonsense", "command line: nonsense", "this is no override"),
-    ("=1", "command line: =1", "this is no override"),
-    ("a..b=1", "command line: a..b=1", "this is no override"),
+    ("nonsense", "command line: nonsense", "expected `key=value`"),
+    ("=1", "command line: =1", "expected `key=value`"),
+    ("a..b=1", "command line: a..b=1", "expected `key=value`"),
     ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
     ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
-    (f"rewards.{'9' * 5000}.weight=1", "rewards (recipe.yaml line 3)", "there is no entry '999"),
-    ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "there is no entry '-1'"),
+    (f"rewards.{'9' * 5000}.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '999"),
+    ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '-1'"),
     ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
-    ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "found the text 'heavy'"),
+    ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "got the string 'heavy'"),
     ("rewards.0.weight='2'", "rewards[0].weight (command line)", "remove the quotes"),
     ("rewards.0.weight=.nan", "command line: rewards.0.weight line 1", "no finite number"),
-    ("rewards=accuracy", "rewards (command line)", "allowed: a list"),
+    ("rewards=accuracy", "rewards (command line)", "expected a list"),
     ("callbacks.0.steps=1", "callbacks", "`callbacks=[…]`"),
     ("stages.0.trainer.max_steps=1", "stages", "is not in this recipe"),
-    ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "there is no 'x' in it"),
-    ("environment.name.x=1", "environment.name (recipe.yaml line 2)", "there is no 'x' in it"),
-    ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not read"),
+    ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "unknown key 'x' of"),
+    ("environment.name.x=1", "environment.name (recipe.yaml line 2)", "unknown key 'x' of"),
+    ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not supported"),
     ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
     ("trainer.a=&x 1", "command line: trainer.a line 1", "anchors and aliases"),
     ("algorithm=none", "algorithm", "the key 'algorithm' is missing"),
@@ -252,9 +260,9 @@ def test_invalid_override_is_reported(override: str, place: str, words: str, tmp
 
 def test_override_without_effect_is_reported(tmp_path: Path) -> None:
     both = STAGES.replace("rewards: [{name: format}]", "trainer: {max_steps: 1}")
-    with pytest.raises(RecipeError, match=r"trainer.max_steps \(command line\): changes nothing[\s\S]*stages\[1\]"):
+    with pytest.raises(RecipeError, match=r"trainer.max_steps \(command line\): has no effect[\s\S]*stages\[1\]"):
         read(tmp_path, both, "trainer.max_steps=3")
-    with pytest.raises(RecipeError, match=r"several entries are called 'x'"):
+    with pytest.raises(RecipeError, match=r"several entries have the name 'x'"):
         read(tmp_path, STAGES, "stages.0.name=x", "stages.1.name=x", "stages.x.trainer.max_steps=1")
 
 
@@ -264,33 +272,37 @@ SFT_FIRST = "  - {algorithm: sft}\n"
 WRONG = [
     # unknown keys
     (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
-    (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "write it under `algorithm:`"),
-    (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "stand under `trainer:`"),
+    (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "it belongs under `algorithm:`"),
+    (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "belong under `trainer:`"),
     (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
     (SMALL + "plugins: {laod: []}\n", "plugins.laod (recipe.yaml line 6)", "did you mean 'load'?"),
     (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
-    (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob stands inside its slot"),
-    (SMALL + "stages:\n  - {algorithm: sft, stages: []}\n", "stages[0].stages (recipe.yaml line 7)", "no key 'stages'"),
-    (SMALL + "stages:\n  - {algorithm: sft, plugins: {}}\n", "stages[0].plugins", "no key 'plugins'"),
+    (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs inside its slot"),
+    (
+        SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
+        "stages[0].stages (recipe.yaml line 7)",
+        "unknown key 'stages'",
+    ),
+    (SMALL + "stages:\n  - {algorithm: sft, plugins: {}}\n", "stages[0].plugins", "unknown key 'plugins'"),
     # wrong types
-    (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "found the number 3\n  allowed: a mapping"),
-    (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "found a list"),
+    (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
+    (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "got a list"),
     (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "the key 'name' is missing"),
-    (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "allowed: text"),
+    (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "expected a string"),
     (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
     (SMALL.replace("addition", "''"), "environment.name", "at least one character"),
-    (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "found the number 3"),
-    (SMALL.replace("[accuracy,", "[null,"), "rewards[0] (recipe.yaml line 3)", "found null"),
+    (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "got the number 3"),
+    (SMALL.replace("[accuracy,", "[null,"), "rewards[0] (recipe.yaml line 3)", "got null"),
     (SMALL.replace("weight: 0.1", "weight: '0.1'"), "rewards[1].weight (recipe.yaml line 3)", "remove the quotes"),
-    (SMALL.replace("weight: 0.1", "weight: true"), "rewards[1].weight", "found true\n  allowed: a number"),
-    (SMALL.replace("weight: 0.1", "as: 1"), "rewards[1].as (recipe.yaml line 3)", "allowed: text"),
+    (SMALL.replace("weight: 0.1", "weight: true"), "rewards[1].weight", "expected a number, got true"),
+    (SMALL.replace("weight: 0.1", "as: 1"), "rewards[1].as (recipe.yaml line 3)", "expected a string"),
     (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
-    (SMALL.replace("{learning_rate: 1e-6}", "fast"), "trainer (recipe.yaml line 5)", "found the text 'fast'"),
-    (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "allowed: a mapping"),
+    (SMALL.replace("{learning_rate: 1e-6}", "fast"), "trainer (recipe.yaml line 5)", "got the string 'fast'"),
+    (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "expected a mapping"),
     (SMALL.replace("grpo", "{policy_loss: clip}"), "algorithm.name (recipe.yaml line 4)", "the key 'name' is missing"),
-    (SMALL.replace("grpo", "{name: grpo, policy_loss: 3}"), "algorithm.policy_loss", "found the number 3"),
-    (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "allowed: a list"),
-    (SMALL.replace("grpo", "{name: grpo, penalties: {name: kl, beta: 1}}"), "algorithm.penalties", "allowed: a list"),
+    (SMALL.replace("grpo", "{name: grpo, policy_loss: 3}"), "algorithm.policy_loss", "got the number 3"),
+    (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "expected a list"),
+    (SMALL.replace("grpo", "{name: grpo, penalties: {name: kl, beta: 1}}"), "algorithm.penalties", "expected a list"),
     (
         SMALL.replace("grpo", "{name: grpo, penalties: [kl]}"),
         "algorithm.penalties[0].beta",
@@ -314,34 +326,34 @@ WRONG = [
     (
         SMALL + "speed: {padding_free: 1}\n",
         "speed.padding_free (recipe.yaml line 6)",
-        "the number 1\n  allowed: true or false",
+        "expected true or false, got the number 1",
     ),
-    (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "allowed: 0 or more"),
-    (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "allowed: 1 or more"),
-    (SMALL + "evaluation: {rows: 1.5}\n", "evaluation.rows", "allowed: a whole number"),
-    (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "at least one entry"),
-    (SMALL + "stages: {a: 1}\n", "stages (recipe.yaml line 6)", "allowed: a list"),
-    (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "found the text 'sft'"),
+    (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "expected 0 or more"),
+    (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "expected 1 or more"),
+    (SMALL + "evaluation: {rows: 1.5}\n", "evaluation.rows", "expected a whole number"),
+    (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "expected 1 or more entries, got a list"),
+    (SMALL + "stages: {a: 1}\n", "stages (recipe.yaml line 6)", "expected a list"),
+    (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "got the string 'sft'"),
     (SMALL + "name: ../run\n", "name (recipe.yaml line 6)", "it names a folder"),
     (SMALL + "stages:\n  - {name: a/b}\n", "stages[0].name (recipe.yaml line 7)", "it names a folder"),
     # missing things
     (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
     (SMALL.replace("algorithm: grpo\n", ""), "algorithm (recipe.yaml line 1)", "the key 'algorithm' is missing"),
     (SMALL.replace("model: {name: scratch, hidden: 64}\n", ""), "model (recipe.yaml line 1)", "as in `model: "),
-    (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "must say what it starts from"),
+    (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
     (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
     (SMALL + "stages:\n  - {environment: null}\n", "stages[0].environment", "the key 'environment' is missing"),
     (
         SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
         "stages[1].model.name",
-        "starts from the model the stage before",
+        "starts from the model of the stage before",
     ),
     (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
-    (SMALL + "plugins: {load: mine.py}\n", "plugins.load (recipe.yaml line 6)", "allowed: a list"),
+    (SMALL + "plugins: {load: mine.py}\n", "plugins.load (recipe.yaml line 6)", "expected a list"),
     # YAML itself
-    (SMALL + "trainer: {}\n", "line 6, trainer", "stands here already, on line 5"),
+    (SMALL + "trainer: {}\n", "line 6, trainer", "duplicate key 'trainer', first on line 5"),
     (SMALL.replace("1e-6", ".nan"), "line 5, trainer.learning_rate", "no finite number"),
-    (SMALL.replace("1e-6", "!!float 1"), "line 5, trainer.learning_rate", "tags are not read"),
+    (SMALL.replace("1e-6", "!!float 1"), "line 5, trainer.learning_rate", "tags are not supported"),
 ]
 
 

@@ -106,7 +106,7 @@ def test_a_clash_lists_the_rivals_and_full_names_still_work(install: Installer) 
     registry = Registry()
     with pytest.raises(RecipeError) as caught:
         registry.find("rlm_rewards", "brevity", where="rewards[0].name")
-    assert "rewards[0].name: several plugins offer a part called 'brevity'" in str(caught.value)
+    assert "rewards[0].name: several plugins offer a part 'brevity'" in str(caught.value)
     assert "allowed: one/brevity, two/brevity" in str(caught.value)
     assert registry.find("rlm_rewards", "two/brevity").plugin == "two"
     assert {"one/brevity", "two/brevity"} <= set(registry.names("rlm_rewards"))
@@ -124,7 +124,9 @@ def test_the_same_name_for_different_hooks_is_no_clash(install: Installer) -> No
 def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: Installer) -> None:
     install("guest", reward("a"), distribution="rlm-first", version="1.0")
     install("guest", reward("b"), distribution="rlm-second", version="2.0")
-    with pytest.raises(PluginError, match=r"two plugins are called 'guest': rlm-\w+ \d\.0 and rlm-\w+ \d\.0") as caught:
+    with pytest.raises(
+        PluginError, match=r"two plugins have the name 'guest': rlm-\w+ \d\.0 and rlm-\w+ \d\.0"
+    ) as caught:
         Registry().require_sound()
     assert "rlm-first 1.0" in str(caught.value)
     assert "rlm-second 2.0" in str(caught.value)
@@ -133,7 +135,7 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: 
 
 def test_name_of_the_core_is_reserved(install: Installer) -> None:
     install("builtin", reward("a"), distribution="rlm-impostor")
-    with pytest.raises(PluginError, match=r"two plugins are called 'builtin'.*rlm-impostor"):
+    with pytest.raises(PluginError, match=r"two plugins have the name 'builtin'.*rlm-impostor"):
         Registry().require_sound()
 
 
@@ -145,15 +147,15 @@ def test_name_of_the_core_is_reserved(install: Installer) -> None:
     [
         ("rlm_advantages", "group_relativ", "did you mean 'group_relative'?"),
         ("rlm_algorithms", "GRPO", "did you mean 'grpo'?"),
-        ("rlm_advantages", "clip", "'clip' is a part for 'policy_loss'"),
-        ("rlm_rewards", "nobody/accuracy", "no plugin is called 'nobody': is it installed here?"),
+        ("rlm_advantages", "clip", "'clip' is a part for `policy_loss`"),
+        ("rlm_rewards", "nobody/accuracy", "unknown plugin 'nobody': is it installed?"),
         ("rlm_rewards", "buildin/accuracy", "did you mean 'builtin'?"),
     ],
 )
 def test_an_unknown_name(hook: str, name: str, expected: str) -> None:
     with pytest.raises(RecipeError) as caught:
         Registry().find(hook, name, where="here")
-    assert f"here: no part for '{HOOKS[hook].key}' is called '{name}'" in str(caught.value)
+    assert f"here: unknown part '{name}' for `{HOOKS[hook].key}`" in str(caught.value)
     assert expected in caught.value.hint
     assert caught.value.allowed
 
@@ -224,11 +226,11 @@ OFFER = "@hookimpl\ndef rlm_rewards():\n    return {}"  # to be formatted
 CONTRACT = {
     "misspelt hook": (
         "@hookimpl\ndef rlm_reward():\n    return {}",
-        ["there is no hook 'rlm_reward'", "did you mean 'rlm_rewards'?"],
+        ["unknown hook 'rlm_reward'", "did you mean 'rlm_rewards'?"],
     ),
     "hook without mark": (
         "def rlm_rewards():\n    return {}\n@hookimpl\ndef rlm_shapers():\n    return {}",
-        ["'rlm_rewards' is not marked as a hook", "@hookimpl"],
+        ["'rlm_rewards' is not marked with", "@hookimpl"],
     ),
     "no hook at all": ("x = 1", ["implements no hook", "under @hookimpl"]),
     "misspelt and unmarked": (
@@ -236,7 +238,7 @@ CONTRACT = {
         ["implements no hook", "did you mean 'rlm_rewards'?"],
     ),
     "hook with arguments": ("@hookimpl\ndef rlm_rewards(config):\n    return {}", ["'rlm_rewards' takes no arguments"]),
-    "hook that returns nothing": ("@hookimpl\ndef rlm_rewards():\n    pass", ["returned NoneType"]),
+    "hook that returns nothing": ("@hookimpl\ndef rlm_rewards():\n    pass", ["got NoneType"]),
     "hook that returns a list": (OFFER.format("[len]"), ["returned list", '{"name": part']),
     "a part that is no function": (OFFER.format('{"r": 3}'), ["rlm_rewards 'r'", "is of type int"]),
     "a name with a slash": (OFFER.format('{"a/b": print}'), ["offers a part called 'a/b'"]),
@@ -248,7 +250,7 @@ CONTRACT = {
     ),
     "a wrong signature": (
         "@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",
-        ["rlm_advantages 'mine'", "asks for 'reward'", "did you mean 'rewards'?"],
+        ["rlm_advantages 'mine'", "requires 'reward'", "did you mean 'rewards'?"],
     ),
 }
 
@@ -341,14 +343,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file_with_the_name_of_a_plugin(install: Installer, tmp_path: Path) -> None:
     install("mine", reward(), distribution="rlm-mine")
     path = file(tmp_path, "@hookimpl\ndef rlm_rewards():\n    return {}")
-    with pytest.raises(RecipeError, match=r"a plugin is already called 'mine': rlm-mine 1.0"):
+    with pytest.raises(RecipeError, match=r"there is a plugin 'mine' already: rlm-mine 1.0"):
         Registry(load=[path])
     assert "mine" in Registry(load=[path], block=["mine"]).plugins, "a blocked plugin makes room"
 
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     path = file(tmp_path, "@hookimpl\ndef rlm_rewards():\n    return {}")
-    with pytest.raises(RecipeError, match="already called 'mine'"):
+    with pytest.raises(RecipeError, match="there is a plugin 'mine' already"):
         Registry(load=[path, path])
 
 
@@ -374,7 +376,7 @@ def test_blocking_takes_one_side_of_a_clash(install: Installer) -> None:
 
 def test_blocking_an_uninstalled_plugin(install: Installer) -> None:
     install("guest", reward())
-    with pytest.raises(RecipeError, match=r"plugins.block: no installed plugin is called 'gest'") as caught:
+    with pytest.raises(RecipeError, match=r"plugins.block: unknown installed plugin 'gest'") as caught:
         Registry(block=["gest"])
     assert "did you mean 'guest'?" in str(caught.value)
 

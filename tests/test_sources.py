@@ -49,17 +49,17 @@ def composed(file: Path, *overrides: str) -> Any:
 REFUSED = {
     "no such source": (
         "{name: luffy, policy_loss: {source: polcy}}",
-        r"algorithm.policy_loss.source .*: unclipped is for the rows of 'polcy', and no source of this recipe",
+        r"algorithm.policy_loss.source .*: unknown source 'polcy' in `unclipped`",
         "did you mean 'policy'",
     ),
     "the source is gone": (
         "{name: luffy, rollouts: []}",
-        r"algorithm.penalties\[0\].source.*: policy_shaping is for the rows of 'demonstrations'",
+        r"algorithm.penalties\[0\].source.*: unknown source 'demonstrations' in `policy_shaping`",
         "allowed: policy",
     ),
     "a knob that names a source": (
         "{name: remax, advantage: {source: gready}}",
-        r"algorithm.advantage.source .*: greedy_baseline is for the rows of 'gready'",
+        r"algorithm.advantage.source .*: unknown source 'gready' in `greedy_baseline`",
         "did you mean 'greedy'",
     ),
     "more rows than a group has": (
@@ -74,7 +74,7 @@ REFUSED = {
     ),
     "no such column": (
         "{name: luffy, rollouts: {demonstrations: {column: demonstrations}}}",
-        r"algorithm.rollouts\[0\].*'demonstrations' writes from the column 'demonstrations', which the rows of",
+        r"algorithm.rollouts\[0\].*'demonstrations' requires the column 'demonstrations', which the examples of",
         "did you mean 'demonstration'",
     ),
     "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: the pool 'successes.jsonl' does not exist", "keep_successes"),
@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "an engine without groups": (
         "{name: sft, rollouts: [greedy]}",
-        "this engine has no rows to be written",
+        "this trainer generates no completions",
         "leave the sources out",
     ),
 }
@@ -102,7 +102,7 @@ def test_refused(tmp_path: Path, monkeypatch: Any, algorithm: str, words: str, m
 
 
 def test_names_are_checked_before_anything_heavy(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="for the rows of 'polcy'"):
+    with pytest.raises(RecipeError, match="unknown source 'polcy'"):
         check_names(*read(recipe(tmp_path, REFUSED["no such source"][0]), ()))
 
 

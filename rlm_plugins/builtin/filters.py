@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeInt, PositiveInt
 
 from rlm_plugins import hookimpl
-from rlm_plugins.annotations import RewardName, SourceName, named, written_by
+from rlm_plugins.annotations import RewardName, SourceName, completions_of, named
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.functional.statistics import Groups
 from rlm_plugins.lazy import torch
@@ -137,7 +137,7 @@ def gate(
     """
     if reward is not None:
         rewards = named(named_rewards, reward, where="filters: gate.reward")
-    demonstrated = written_by(sources, source, where="filters: gate.source")
+    demonstrated = completions_of(sources, source, where="filters: gate.source")
     right = Groups(((rewards >= threshold) & ~demonstrated).to(rewards.dtype), group)
     present = Groups(demonstrated.to(rewards.dtype), group)
     failed = (right.table.nansum(1, keepdim=True) <= at_most) & (present.table.nansum(1, keepdim=True) > 0)

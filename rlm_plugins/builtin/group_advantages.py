@@ -7,7 +7,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveInt
 
-from rlm_plugins.annotations import SourceName, written_by
+from rlm_plugins.annotations import SourceName, completions_of
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd
 from rlm_plugins.lazy import torch
@@ -61,7 +61,7 @@ def greedy_baseline(
     >>> greedy_baseline(rewards, rewards.unsqueeze(1) * mask, torch.zeros(3).long(), mask, sources).tolist()
     [[0.75], [-0.25], [0.0]]
     """
-    greedy = written_by(sources, source, where="advantage: greedy_baseline.source")
+    greedy = completions_of(sources, source, where="advantage: greedy_baseline.source")
     baseline = Groups(rewards.where(greedy, torch.nan), group)
     mean = baseline.flatten(baseline.table.nanmean(1, keepdim=True)).unsqueeze(1)
     groups = Groups(rewards, group)

@@ -20,6 +20,7 @@ from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.checks.data_needs import unsupplied
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.run import trainer_setup
 from rlm_plugins.stage import Stage
 
@@ -156,7 +157,7 @@ def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
 def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     """Return the data that a part is given in this stage."""
     if slot == "trainer":
-        return list(getattr(part.target, "columns", ()))
+        return list(columns_of(part.target))
     if slot == "rewards":
         return [*part.needs, *part.welcomes]
     for_update = [*part.update_needs, *part.update_welcomes]

@@ -13,6 +13,7 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.evaluation.held_out import Report, evaluate_stage
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry.protocols import Evaluates
 from rlm_plugins.run import trainer_setup
 from rlm_plugins.run.folder import Run
 from rlm_plugins.stage import Stage
@@ -78,7 +79,7 @@ def _report(stage: Stage, rows: int | None) -> Report:
     settings: Any = stage.evaluation
     count = settings.rows if rows is None else rows
     held_out = list(stage.environment_spec.test)[: count or None]
-    if hasattr(stage.engine, "evaluate"):
+    if isinstance(stage.engine, Evaluates):
         return stage.engine.evaluate(stage, held_out)
     return evaluate_stage(stage, held_out, stage.source.load().to(processes().device), stage.source.tokenizer())
 

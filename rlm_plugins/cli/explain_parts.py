@@ -12,6 +12,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import capabilities
 from rlm_plugins.registry.signature import line_of
 
 Entry = dict[str, Any]
@@ -108,6 +109,7 @@ def _part(part: Part) -> Entry:
         "formula": objective_text.formula(part),
         "doc": inspect.getdoc(part.target) or "",
         "knobs": knobs(part),
+        "members": [{"name": name, "about": sentence} for name, sentence in capabilities(part)],
         "data": [_datum(name, part.hook, required) for name, required in data],
     }
 

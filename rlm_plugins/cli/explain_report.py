@@ -41,6 +41,7 @@ def _part(entry: Entry) -> str:
         + titled("meaning", indented(entry["doc"]))
         + titled("knobs", knobs)
         + titled("data", _data(entry["data"]))
+        + titled("members", columns((member["name"], member["about"]) for member in entry["members"]))
     )
 
 

@@ -13,6 +13,7 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.greedy import Completions, generate_greedily
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, Stateful
 from rlm_plugins.rewards.columns import reward_columns, text_of
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import raise_on_all_processes
@@ -54,7 +55,7 @@ def evaluate_stage(stage: Stage, examples: Sequence[Mapping[str, Any]], model: A
     """Evaluate a model with the settings of its stage, or with the method of its trainer."""
     evaluation, settings = stage.evaluation, stage.settings
     assert evaluation is not None
-    if hasattr(stage.engine, "evaluate"):
+    if isinstance(stage.engine, Evaluates):
         return stage.engine.evaluate(stage, examples, model)
     setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
     return evaluate(
@@ -135,7 +136,7 @@ def _scores_of(label: str, samples: Sequence[Mapping[str, Any]]) -> list[float]:
 @contextmanager
 def _restored_state(rewards: Sequence[Reward]) -> Iterator[None]:
     """Restore the state of stateful rewards on exit."""
-    parts: list[Any] = [reward.part.target for reward in rewards if hasattr(reward.part.target, "state_dict")]
+    parts: list[Any] = [reward.part.target for reward in rewards if isinstance(reward.part.target, Stateful)]
     states = [copy.deepcopy(part.state_dict()) for part in parts]
     try:
         yield

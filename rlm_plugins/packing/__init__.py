@@ -7,6 +7,7 @@ The pass (`padding_free`):
 - `PackedReader`: Compute log-probs and entropies, padded in and padded out.
 - `Layout`, `layouts`: One packed sequence of tokens; the layouts of a padded batch.
 - `forward_with_head`, `model_inputs`, `install_attention`: A packed pass with another head, or of another model.
+- `packed_statistics`, `padded_statistics`, `VOCAB_STATISTICS`: Self-certainty and top-2 margin of each token.
 - `max_packed_length`: Longest sequence that a model supports packed.
 
 Micro-batches (`group_micro_batches`, `merge_micro_batches`, `max_tokens_per_micro_batch`, `skip_zero_advantage`):
@@ -26,12 +27,14 @@ from rlm_plugins.packing.prompt_groups import MicroBatch, group_by_prompt, has_a
 from rlm_plugins.packing.reader import PackedReader
 from rlm_plugins.packing.support import max_packed_length, why_unsupported
 from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, full_length_tokens, split_into_portions, split_rule
+from rlm_plugins.packing.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
 from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
 
 __all__ = [
     "PADDED",
     "PORTIONS",
     "SHARDED",
+    "VOCAB_STATISTICS",
     "Feature",
     "Features",
     "Layout",
@@ -47,6 +50,8 @@ __all__ = [
     "layouts",
     "max_packed_length",
     "model_inputs",
+    "packed_statistics",
+    "padded_statistics",
     "split_into_portions",
     "split_rule",
     "why_unsupported",

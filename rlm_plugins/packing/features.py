@@ -6,7 +6,7 @@ The trainer, ``rlm check`` and the memory estimate use this one list. Here are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,7 +52,7 @@ class Features:
         sharded: The model is sharded (FSDP, DeepSpeed).
         load_balancing: The loss has a load-balancing term over experts.
         critic: The stage has a critic.
-        learners: Every part that may be stateful, or a function that returns them.
+        learners: Every part that may be stateful.
     """
 
     speed: Speed
@@ -61,7 +61,7 @@ class Features:
     sharded: bool = False
     load_balancing: bool = False
     critic: bool = False
-    learners: Iterable[Bound] | Callable[[], Iterable[Bound]] = ()
+    learners: Sequence[Bound] = ()
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model does not support a fast path, or None if that is unknown."""
@@ -129,8 +129,7 @@ class Features:
     def needed_for_scoring(self, name: str) -> bool:
         """Return True if a part requests a field of the batch before the loss phase, or in `update`."""
         parts = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        learners = self.learners() if callable(self.learners) else self.learners
-        return any(name in p.part.needs for p in parts) or any(name in p.part.update_needs for p in learners)
+        return any(name in p.part.needs for p in parts) or any(name in p.part.update_needs for p in self.learners)
 
     @property
     def needs_old_for_scoring(self) -> bool:

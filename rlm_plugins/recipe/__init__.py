@@ -1,7 +1,7 @@
-"""One YAML file → stages that can be run, through three walls of checking; and back to a file that says everything.
+"""From one YAML file to validated stages, through three checks, and back to a file with every value.
 
-Read `document` (what a recipe is), then `grammar` (the first wall), `resolve` (names become parts, the second),
-`settings` (the third) and `compose` (all of it together).
+Read `document` (the file), `sections` (its schema, the first check), `resolve` (names become parts, the second),
+`trainer_settings` (the third) and `compose` (all of it together).
 """
 
 from rlm_plugins.recipe.document import Recipe, load

@@ -1,4 +1,4 @@
-"""A row of the algorithm table and what a recipe says differently, slot by slot."""
+"""Merge of an algorithm with the overrides of a recipe, slot by slot."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ Named = dict[str, Any]
 """``{name: …, knobs…}``"""
 
 
-def merge(row: Part, said: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
-    """Fills every slot.
+def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
+    """Return what stands in every slot.
 
     Args:
-        row: What the algorithm chooses.
-        said: Slot → what the recipe says there. Null empties it; another ``name`` swaps the part, and the row's knobs
-            go with the old one; knobs alone (or with the row's own name) turn those of the row's part; a list replaces
-            the row's list; a mapping of a list slot changes entries of the row's list, by position or name.
-        finder: Compares names, and moves the origins of such changes to where they take effect.
+        algorithm: A part of `rlm_algorithms`.
+        overrides: Slot → override. Null empties it. Another ``name`` replaces the part and drops its knobs; knobs alone
+            (or with the same name) override those of the algorithm's part. A list replaces the algorithm's list; a
+            mapping overrides entries of it, by position or name.
+        finder: Compares names, and records the origins of overrides.
 
     Returns:
         Slot → part, None, or list of parts.
 
     Raises:
-        RecipeError: Knobs for a part that is not there.
+        RecipeError: Knobs without a part.
     """
     slots: dict[str, Any] = {}
-    for slot, choice in row.target.slots().items():
+    for slot, choice in algorithm.target.slots().items():
         if slot in MANY:
-            slots[slot] = _several(slot, [_named(spec) for spec in _listed(choice)], said, finder)
+            slots[slot] = _several(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
         else:
             own = None if choice is None else _named(choice)
-            slots[slot] = _changed(slot, own, said[slot], finder) if slot in said else own
+            slots[slot] = _overridden(slot, own, overrides[slot], finder) if slot in overrides else own
     return slots
 
 
-def _several(slot: str, own: list[Named], said: Mapping[str, Any], finder: Finder) -> list[Named]:
-    change = said.get(slot, {})
-    if not isinstance(change, dict):
-        return change or []
+def _several(slot: str, own: list[Named], overrides: Mapping[str, Any], finder: Finder) -> list[Named]:
+    override = overrides.get(slot, {})
+    if not isinstance(override, dict):
+        return override or []
     merged = list(own)
-    for step, part in change.items():
+    for step, part in override.items():
         index = position(own, step, finder.address("algorithm", slot))
-        merged[index] = _changed(slot, own[index], part, finder)
+        merged[index] = _overridden(slot, own[index], part, finder)
         finder.move(("algorithm", slot, step), ("algorithm", slot, index))
     return merged
 
 
-def _changed(slot: str, own: Named | None, said: Named | None, finder: Finder) -> Any:
-    if said is None or (own is None and said.get("name")):
-        return said
+def _overridden(slot: str, own: Named | None, override: Named | None, finder: Finder) -> Any:
+    if override is None or (own is None and override.get("name")):
+        return override
     if own is None:
         raise RecipeError(
-            f"found {', '.join(said) or 'nothing'}, but the algorithm has no part here whose knobs could be turned",
+            f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
             where=finder.address("algorithm", slot),
             hint=f"name one: `{slot}: {{name: …}}`",
         )
     steps = ("algorithm", slot)
-    if said.get("name") is None or finder.same(slot, own["name"], said["name"], steps):
-        return {**own, **said, "name": own["name"]}
-    return said
+    if override.get("name") is None or finder.same(slot, own["name"], override["name"], steps):
+        return {**own, **override, "name": own["name"]}
+    return override
 
 
 def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:

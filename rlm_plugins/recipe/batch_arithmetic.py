@@ -1,4 +1,4 @@
-"""The arithmetic of one generation: how many problems, how many answers to each, in how many pieces."""
+"""Sizes of a generation batch: prompts, completions per prompt, micro-batches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import either
 
 FAR = 10_000
-"""How far from the group size that was asked for a better one is looked for."""
+"""Largest distance of a suggested group size from the wrong one."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """Completions made at once, before any of them is learned from. All numbers are at least 1.
+    """A generation batch: completions generated at once, before any of them is trained on. All numbers are at least 1.
 
     Args:
         micro_batch: Completions per process and backward pass (``per_device_train_batch_size``).
-        processes: Processes that train together.
-        pieces: Micro-batches per process that one generation is cut into.
-        group: Answers to one problem (``num_generations``).
-        pieces_key: The setting that says how many pieces.
-        size: ``generation_batch_size``, where the recipe says that instead.
+        processes: World size.
+        pieces: Micro-batches per process of one generation batch.
+        group: Completions per prompt (``num_generations``).
+        pieces_key: The setting with the number of pieces.
+        size: ``generation_batch_size``, if the recipe sets it.
     """
 
     micro_batch: int
@@ -38,21 +38,21 @@ class Generation:
 
     @property
     def completions(self) -> int:
-        """Completions of one generation, over all processes."""
+        """Completions of one generation batch, over all processes."""
         return self.size or self.micro_batch * self.processes * self.pieces
 
     @property
     def problems(self) -> int:
-        """Problems of one generation."""
+        """Prompts of one generation batch."""
         return self.completions // self.group
 
     def __str__(self) -> str:
-        """As ``rlm check`` says it.
+        """Return it as text, for ``rlm check``.
 
         >>> print(Generation(8, 1, 4, 8, "steps_per_generation"))
-        4 problems × 8 answers = 32 completions (per_device_train_batch_size 8 × steps_per_generation 4 × 1 process)
+        4 prompts × 8 = 32 completions (per_device_train_batch_size 8 × steps_per_generation 4 × 1 process)
         """
-        return f"{self.problems} problems × {self.group} answers = {self.completions} completions ({self._product})"
+        return f"{self.problems} prompts × {self.group} = {self.completions} completions ({self._product})"
 
     @property
     def _product(self) -> str:
@@ -62,24 +62,24 @@ class Generation:
         return f"per_device_train_batch_size {self.micro_batch} × {self.pieces_key} {self.pieces} × {processes}"
 
     def check(self, where: str) -> None:
-        """Whether the generation is made of whole groups and whole micro-batches.
+        """Check that it consists of whole groups and whole micro-batches.
 
         Raises:
-            RecipeError: It says what was multiplied, and the nearest numbers that fit.
+            RecipeError: It names the factors, and the nearest numbers that fit.
         """
         step = self.micro_batch * self.processes
         if self.completions % step:
             good = self._multiples(step)
             raise RecipeError(
-                f"{self.completions} completions cannot be cut into micro-batches of per_device_train_batch_size "
+                f"{self.completions} completions cannot be split into micro-batches of per_device_train_batch_size "
                 f"{self.micro_batch} × {self.processes} process(es)",
                 where=f"{where}.generation_batch_size",
                 allowed=either(list(map(str, good))),
             )
         if self.completions % self.group:
             raise RecipeError(
-                f"answers come in whole groups of num_generations {self.group}, which {self.completions} completions "
-                f"({self._product}) are not",
+                f"a generation batch requires whole groups of num_generations {self.group}, which "
+                f"{self.completions} completions ({self._product}) are not",
                 where=f"{where}.num_generations",
                 allowed=f"num_generations {either(list(map(str, fitting)))}" if (fitting := self._divisors()) else "",
                 hint=f"or keep it, and set {self._remedy(math.lcm(step, self.group))}",
@@ -90,7 +90,7 @@ class Generation:
         return [n for n in (below, below + step) if n]
 
     def _divisors(self) -> list[int]:
-        """The group sizes that fit: the two nearest below the one that does not, and the two nearest above."""
+        """Return the group sizes that fit: the two nearest below the wrong one, and the two nearest above."""
         top = min(self.group - 1, self.completions)
         below = range(top, max(1, top - FAR), -1)
         above = range(self.group + 1, min(self.completions, self.group + FAR) + 1)
@@ -105,7 +105,7 @@ class Generation:
 
 
 def generation(settings: Mapping[str, Any]) -> Generation | None:
-    """The generation that `settings` (defaults included) describe; None for an engine that generates nothing."""
+    """Return the generation batch of `settings` (defaults included); None for a trainer that generates nothing."""
     if settings.get("num_generations") is None:
         return None
     key = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
@@ -120,15 +120,15 @@ def generation(settings: Mapping[str, Any]) -> Generation | None:
 
 
 def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> None:
-    """Whether a `target_kl` has something to pass over.
+    """Check that a `target_kl` has updates to skip.
 
     Args:
-        settings: As above, defaults included.
-        plan: The generation they describe.
-        where: The address of the settings.
+        settings: Settings, defaults included.
+        plan: Their generation batch.
+        where: Their address in the recipe.
 
     Raises:
-        RecipeError: There is one update per generation, or an update takes rows of two.
+        RecipeError: There is one update per generation batch, or an update spans two.
     """
     if settings.get("target_kl") is None:
         return
@@ -136,9 +136,9 @@ def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> 
     updates, rest = divmod(pieces, settings["gradient_accumulation_steps"])
     if rest or updates < 2:
         raise RecipeError(
-            f"it passes over the updates left on a generation, and none is left: micro-batches {pieces}, of which an "
-            f"update takes {settings['gradient_accumulation_steps']}",
+            f"it skips the remaining updates on a generation batch, and there is only one: {pieces} micro-batches, of "
+            f"which an update takes {settings['gradient_accumulation_steps']}",
             where=f"{where}.target_kl",
-            allowed="it, where a generation serves two whole updates or more",
-            hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` cuts a generation into pieces",
+            allowed="two or more whole updates per generation batch",
+            hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` splits a generation batch",
         )

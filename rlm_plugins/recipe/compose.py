@@ -1,4 +1,4 @@
-"""A recipe and the registry → stages that can be run; and the way back, to a recipe with everything said."""
+"""Composition of a recipe and the registry into stages, and back into a recipe with every value."""
 
 from __future__ import annotations
 
@@ -19,41 +19,35 @@ from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.recipe.resolve import Plan, resolve
-from rlm_plugins.recipe.trainer_settings import check, check_installed
+from rlm_plugins.recipe.trainer_defaults import trainer_defaults
+from rlm_plugins.recipe.trainer_settings import (
+    NOT_IN_A_CRITIC,
+    NOT_IN_A_RECIPE,
+    check,
+    check_installed,
+)
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import needs_equation, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
-NOT_IN_A_RECIPE = {
-    "peft_type": "an adapter of a recipe is LoRA",
-    "inference_mode": "the engine trains the adapter",
-    "base_model_name_or_path": "the base is the model beside it",
-}
-"""Fields of LoraConfig that the machine fills."""
-NOT_IN_A_CRITIC = {
-    **NOT_IN_A_RECIPE,
-    "bias": "the base it shares stays frozen",
-    "modules_to_save": "its value head is always trained and saved; the base it shares stays frozen",
-}
-"""Those that would also train the base of a shared critic."""
-
 
 def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = True) -> list[Stage]:
-    """Every stage of a recipe, checked and bound; no weight is loaded.
+    """Return every stage of a recipe, validated and bound; no weight is loaded.
 
-    First the names, knobs and needs of all stages (nothing heavy is imported), then `trainer:` and `lora:` (TRL and
-    PEFT are), then the worlds are built and their rows looked at.
+    First names, knobs and requirements of all stages are checked (nothing heavy is imported), then `trainer:` and
+    `lora:` (TRL and PEFT are imported), then the environments are built and their examples checked.
 
     Args:
-        recipe: Its `origins` are completed with what rows and parts decide.
-        registry: Who offers what.
-        build_world: Whether to call the environment and model parts. Without, the stages describe a run and cannot
-            start one: their worlds are empty and their weights cannot be loaded.
+        recipe: Its `origins` are completed with the defaults of algorithms and parts.
+        registry: The parts.
+        build_environment: True to call the environment and model parts. Otherwise the stages only describe a run:
+            their data sets are empty, and weights cannot be loaded.
 
     Raises:
-        RecipeError: What is wrong, with address and line.
-        PluginError: A plugin breaks the contract.
+        RecipeError: It names the address and the line.
+        PluginError: A plugin breaks the contract of its hook.
     """
     registry.require_sound()
     with located(recipe):
@@ -61,7 +55,7 @@ def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = Tru
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:
-    """The first of these walls alone, for who is about to import torch: names, knobs and needs of all stages."""
+    """Check names, knobs and requirements of all stages, before torch is imported."""
     registry.require_sound()
     with located(recipe):
         _plans(recipe, registry)
@@ -69,7 +63,7 @@ def check_names(recipe: Recipe, registry: Registry) -> None:
 
 @contextmanager
 def located(recipe: Recipe, place: Path = ()) -> Iterator[None]:
-    """Puts the line of the recipe beside the address of an error; before it the stage, where that is at `place`."""
+    """Add the line of the recipe to the address of an error, and the stage at `place` before it."""
     try:
         with stands_at(spell(place)):
             yield
@@ -82,24 +76,24 @@ def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.place)
-        if any(_symbols(plan).values()) or getattr(plan.engine.target, "needs_equation", False):
+        if any(_symbols(plan).values()) or needs_equation(plan.engine.target):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
             check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
         check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
-    unread = "no part of the algorithm asks for a critic: none names `values`"
+    no_critic = "no part of the algorithm requires `values`, so there is no critic"
     remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
-    _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], unread, remedy)
-    own = "the engine of this stage has a loss of its own, and takes no short cuts"
+    _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], no_critic, remedy)
+    own = "the trainer of this stage has a loss of its own, and no optimizations of ours"
     equations = [plan.slots.get("policy_loss") is not None for plan in plans]
     _check_is_used(recipe, plans, "speed", equations, own, "leave it out here")
-    silent, writing = "the engine of this stage writes no answers", [plan.generator is not None for plan in plans]
-    _check_is_used(recipe, plans, "generator", writing, silent, "leave it out here")
+    generating = [plan.generator is not None for plan in plans]
+    _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
     check_earlier_stages(plans)
     return plans
 
 
 def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
-    """The parts that may look at rewards, each with its address."""
+    """Yield the parts that may name rewards, each with its address."""
     yield from ((bound, where) for _, bound, where in standing(plan.slots, spell((*plan.place, "algorithm"))))
     yield from ((bound, spell((*plan.place, "callbacks", i))) for i, bound in enumerate(plan.callbacks))
 
@@ -107,20 +101,20 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
 def _check_is_used(
     recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
 ) -> None:
-    """A section that is connected to nothing; of what stages share, one of them must make use.
+    """Check that a section has an effect: of what stages share, one of them must use it.
 
     Args:
-        recipe: What was said.
+        recipe: The recipe.
         plans: Its stages.
         section: A key of a stage.
-        using: Per stage, whether it makes use of it.
-        problem: Why a stage does not.
-        hint: What would.
+        using: Per stage, True if it is used.
+        problem: Why a stage does not use it.
+        hint: What would use it.
     """
-    told = recipe.origins.get(section)
+    origin = recipe.origins.get(section)
     for place, body, is_used in zip(recipe.places, recipe.bodies, using, strict=True):
         where = spell((*place, section))
-        shared = any(using) and told is not None and recipe.origins.get(where) == told
+        shared = any(using) and origin is not None and recipe.origins.get(where) == origin
         if body.get(section) is not None and not is_used and not shared:
             raise RecipeError(problem, where=where, hint=hint)
 
@@ -128,16 +122,16 @@ def _check_is_used(
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
     plans = _plans(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
-    worlds: dict[str, EnvironmentSpec] = {}
+    environments: dict[str, EnvironmentSpec] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
     stages = []
     earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
         environment_spec = EnvironmentSpec(train=())
         if build:
-            environment_spec = build_environment(plan, worlds)
+            environment_spec = build_environment(plan, environments)
             check_size(environment_spec, config, spell((*plan.place, "environment")))
-            _check_desk(plan, environment_spec)
+            _check_prompt_source(plan, environment_spec)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(environment_spec.test):
@@ -148,9 +142,7 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
 
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
-    """The third wall; returns the engine's config, made once."""
-    from rlm_plugins.recipe.trainer_defaults import trainer_defaults
-
+    """Check the settings of a stage: the third check. Return the trainer's config."""
     engine: Any = plan.engine.target
     if lora := plan.body["model"].get("lora"):
         from peft import LoraConfig
@@ -164,7 +156,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         engine.config_class(),
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
-        refused=getattr(engine, "refused", {}),
+        refused=refused_by(engine),
         house=trainer_defaults(),
     )
     check_rows_fit(plan.slots, config, plan.place)
@@ -176,12 +168,12 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
 
 
 def _symbols(plan: Plan) -> dict[str, Any]:
-    """What stands in the equation: not which problem, nor who answers it."""
+    """Return the slots of the equation, without prompts and rollout sources."""
     return {slot: chosen for slot, chosen in plan.slots.items() if slot not in ("sampler", "rollouts")}
 
 
-def _check_desk(plan: Plan, environment_spec: EnvironmentSpec) -> None:
-    """Where problems are drawn one generation at a time, whether the rows allow it."""
+def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Check that prompts can be sampled by index, if a part selects them during training."""
     from rlm_plugins.rollout.prompt_source import reason
 
     where = spell((*plan.place, "algorithm"))
@@ -217,11 +209,11 @@ def _stage(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, ear
     )
 
 
-# ------------------------------------------------------------------ the way back
+# -- back to a recipe
 
 
 def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
-    """A recipe with everything said: it loads again, wherever it lies, and means the same run."""
+    """Return a recipe with every value: it loads from any folder, and gives the same run."""
     plugins = {"load": [str(path) for path in recipe.load], "block": list(recipe.block)}
     said = {key: value for key, value in plugins.items() if value}
     head = {"name": recipe.name, **({"plugins": said} if said else {})}
@@ -230,9 +222,9 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
 
 
 def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, Any, str]]:
-    """(address, value, origin) of every value of the composed stages, in the order of the recipe.
+    """Return (address, value, origin) of every value of the composed stages, in the order of the recipe.
 
-    Origins: ``recipe.yaml line 12``, ``command line``, ``row grpo``, ``default of clip``, ``the first reward``, ….
+    Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
     """
     found = []
     for stage, place in zip(stages, recipe.places, strict=True):

@@ -1,6 +1,6 @@
-"""One YAML file → one checked body per stage, and where every value came from.
+"""A recipe file: one validated body per stage, and the origin of every value.
 
-The walls behind this one need the registry (`compose`) and TRL (`settings`).
+The later checks need the registry (`compose`) and TRL (`trainer_settings`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rlm_plugins.recipe.validation import check, spell_out
 
 @dataclass
 class Recipe:
-    """A recipe, read.
+    """A recipe, loaded.
 
     Args:
-        path: Its file.
-        name: What it calls itself; else the stem of the file.
+        path: The file.
+        name: Its name; by default the stem of the file.
         load: Python files to load as plugins.
         block: Installed plugins to leave out.
-        bodies: One per stage, with what it takes from the top level; parts are mappings with a ``name``, rows of the
-            algorithm table are not filled in yet.
+        bodies: One per stage, with the sections of the top level; parts are mappings with a ``name``, algorithms are
+            not merged yet.
         places: The address of each body: () where the top level is the one stage, else ("stages", 0), ….
-        origins: Address → ``recipe.yaml line 12`` or ``command line``; `compose` adds what rows and parts decide.
+        origins: Address → ``recipe.yaml line 12`` or ``command line``; `compose` adds defaults.
     """
 
     path: pathlib.Path
@@ -44,7 +44,7 @@ class Recipe:
     origins: dict[str, str]
 
     def locate(self, error: RecipeError) -> RecipeError:
-        """`error` with the line of the recipe beside the address it is about."""
+        """Return `error` with the line of the recipe beside its address."""
         address = error.where.partition(" ")[0]
         while address and address not in self.origins:
             address = address[: max(address.rfind("."), address.rfind("["), 0)]
@@ -57,14 +57,14 @@ class Recipe:
 
 
 def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe.
+    """Load a recipe.
 
     Args:
         path: A YAML file.
         overrides: ``key=value``, applied in this order.
 
     Raises:
-        RecipeError: What is wrong, with address and line.
+        RecipeError: It names the address and the line.
     """
     file = pathlib.Path(path)
     document = yaml_strict.read(file)
@@ -90,14 +90,12 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _require_effect(draft: Draft, address: Path, places: list[Path]) -> None:
-    """An override of the top level must reach a stage: nothing is worse than a knob that is connected to nothing."""
+    """Check that an override of the top level reaches a stage."""
     if places == [()] or address[0] not in SECTIONS:
         return
     reached = [(*place, *address) for place in places]
     if not any(p[: len(r)] == r and draft.origins[p] == COMMAND_LINE for p in draft.origins for r in reached):
-        raise draft.error(
-            "changes nothing: every stage says this itself", address, hint=f"write `{spell(reached[-1])}=…`"
-        )
+        raise draft.error("has no effect: every stage has its own", address, hint=f"`{spell(reached[-1])}=…`")
 
 
 _EXAMPLES = {"model": "model: Qwen/Qwen3-0.6B", "environment": "environment: addition", "algorithm": "algorithm: grpo"}
@@ -110,9 +108,9 @@ def _require_sections(draft: Draft, body: dict[str, Any], place: Path) -> None:
             raise draft.error(f"the key '{section}' is missing", (*place, section), hint=f"as in `{example}`")
     if first and body["model"].get("name") is None:
         raise draft.error(
-            "the key 'name' is missing: the first stage must say what it starts from",
+            "the key 'name' is missing: the first stage requires a model",
             (*place, "model", "name"),
-            hint="a stage takes a section of the top level as a whole or not at all",
+            hint="a stage inherits a section of the top level as a whole or not at all",
         )
 
 
@@ -122,7 +120,7 @@ def _plugin_file(draft: Draft, folder: pathlib.Path, position: int) -> pathlib.P
     if not file.is_file():
         beside = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise draft.error(
-            f"there is no file {file}",
+            f"file not found: {file}",
             ("plugins", "load", position),
             allowed="a Python file; its path is relative to the recipe",
             hint=nearest(file.name, beside),

@@ -1,4 +1,4 @@
-"""A recipe while it is being read: its data, and where each value came from."""
+"""A recipe while it is loaded: its data, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Draft:
     origins: dict[Path, str]
 
     def bodies(self) -> list[tuple[Path, dict[str, Any]]]:
-        """The top level and every stage, as far as they are mappings at all."""
+        """Return the top level and every stage that is a mapping."""
         stages = self.data.get("stages")
         found = enumerate(stages) if isinstance(stages, list) else ()
         return [((), self.data), *((("stages", i), stage) for i, stage in found if isinstance(stage, dict))]
 
     def copy(self, value: Any, source: Path, target: Path) -> Any:
-        """A copy of `value`, which stands at `source`, for the address `target`: its origins go with it."""
+        """Return a copy of `value` (at `source`) for the address `target`, with its origins."""
         for path, origin in list(self.origins.items()):
             if path[: len(source)] == source:
                 self.origins.setdefault(target + path[len(source) :], origin)
         return copy.deepcopy(value)
 
     def mark(self, value: Any, path: Path, origin: str) -> None:
-        """Notes that `value`, with all it contains, comes from `origin`; forgets what stood there before."""
+        """Record that `value`, with all it contains, comes from `origin`."""
         for old in [p for p in self.origins if p[: len(path)] == path]:
             del self.origins[old]
         self.origins.update((inside, origin) for inside, _ in nodes(value, path))
 
     def error(self, problem: str, path: Path, *, allowed: str = "", hint: str = "") -> RecipeError:
-        """An error about the value at `path`, with its address and its line."""
+        """Return an error about the value at `path`, with its address and its line."""
         origin = next((self.origins[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.origins), "")
         place = spell(path) or "the recipe"
         where = f"{place} ({origin})" if origin else place

@@ -1,4 +1,4 @@
-"""`generator:` of a recipe: how the policy writes, and what TRL must be told with it."""
+"""The section `generator`: decoding of the policy, and the trainer settings that it fixes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from typing import Any
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Evaluates, SetsTrainer
 
-USUAL, PLAIN = "fast", "transformers"
-"""Who writes where a recipe says nothing, and where it says none."""
+DEFAULT, REFERENCE = "fast", "transformers"
+"""Generators of a recipe without the section, and with `none`."""
 
 
-def generator_of(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
-    """The part, the same as plain data, and `trainer:` with what the part sets there.
+def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
+    """Return the part, its section as plain data, and `trainer:` with the settings that the part fixes.
 
     Raises:
-        RecipeError: Nobody offers it, a wrong knob, or `trainer:` says otherwise.
+        RecipeError: An unknown part, a wrong knob, or a conflict with `trainer:`.
     """
-    name = PLAIN if "generator" in said else USUAL
-    bound, plain = finder.part("generator", said.get("generator") or {"name": name}, ("generator",))
-    settings = dict(said.get("trainer") or {})
-    for name, value in getattr(bound.target, "trainer_settings", {}).items():
+    name = REFERENCE if "generator" in body else DEFAULT
+    bound, plain = finder.part("generator", body.get("generator") or {"name": name}, ("generator",))
+    settings = dict(body.get("trainer") or {})
+    target: Any = bound.target
+    fixed = target.trainer_settings if isinstance(target, SetsTrainer) else {}
+    for name, value in fixed.items():
         if settings.setdefault(name, value) != value:
-            problem = f"the generator '{bound.part.name}' needs `{name}: {value}`, and the recipe says {settings[name]}"
+            problem = f"the generator '{bound.part.name}' requires `{name}: {value}`, got {settings[name]}"
             where = finder.address("trainer", name)
             raise RecipeError(problem, where=where, hint="leave it out: it follows from the generator")
         finder.note(value, ("trainer", name), f"generator {bound.part.name}")
     return bound, plain, settings
 
 
-def writes_answers(engine: Bound) -> bool:
-    """Whether a stage of this engine ever has its model write: to learn from it, or to be judged by it."""
-    return not hasattr(engine.target, "evaluate")
+def generates(trainer: Bound) -> bool:
+    """Return True if a stage of this trainer generates completions, in training or evaluation."""
+    return not isinstance(trainer.target, Evaluates)

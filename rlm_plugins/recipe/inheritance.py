@@ -1,4 +1,4 @@
-"""What the stages of a recipe take from its top level: sections as a whole, `trainer:` key by key."""
+"""Inheritance of a recipe's top level by its stages: sections as a whole, `trainer:` key by key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rlm_plugins.recipe.sections import SECTIONS
 
 
 def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
-    """One complete body per stage, and its address: () where the top level is the one stage.
+    """Return one complete body per stage, and its address: () if the top level is the only stage.
 
     Raises:
-        RecipeError: A later stage that names a model of its own.
+        RecipeError: A later stage with a model of its own.
     """
     if draft.data.get("stages") is None:
         return [{key: value for key, value in draft.data.items() if key in SECTIONS}], [()]
@@ -35,9 +35,9 @@ def _complete(draft: Draft, place: Path, own: dict[str, Any]) -> dict[str, Any]:
 
 
 def inherited(draft: Draft, place: Path, section: str) -> Any:
-    """A copy of what the stage at `place` takes from the top level as its `section`; None: nothing, or key by key.
+    """Return a copy of the section that the stage at `place` inherits; None without one, and for `trainer:`.
 
-    A later stage starts from the weights of the one before, so of `model:` it takes the adapter only.
+    A later stage starts from the weights of the one before, so of `model:` it inherits the adapter only.
     """
     shared = len(place) == 2 and section in SECTIONS and section != "trainer"
     value = draft.data.get(section) if shared else None
@@ -59,7 +59,7 @@ def _trainer(draft: Draft, place: Path, own: dict[str, Any]) -> dict[str, Any]:
 def _refuse_second_start(draft: Draft, place: Path, model: dict[str, Any] | None) -> None:
     if place[1] != 0 and (extra := [key for key in model or {} if key != "lora"]):
         raise draft.error(
-            f"found '{extra[0]}', but a later stage starts from the model the stage before it leaves",
+            f"unknown key '{extra[0]}': a later stage starts from the model of the stage before",
             (*place, "model", extra[0]),
             allowed="lora",
             hint="leave it out, or make it a recipe of its own",

@@ -1,29 +1,32 @@
-"""A JSON Schema of recipes, made from the parts that are installed: completion and red underlines in an editor.
+"""JSON Schema of recipes, generated from the installed parts, for completion and validation in editors.
 
-It knows names, knobs and settings. What only the machine can know (needs against supplies, the batch arithmetic, the
-columns of a world) stays with ``rlm check``.
+It knows names, knobs and settings; the other checks (data requirements, batch sizes, columns) are those of ``rlm
+check``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import pydantic
+
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.recipe.json_schema_fields import Schema, an_object, keys_of, or_null
 from rlm_plugins.recipe.json_schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
 from rlm_plugins.recipe.part_lookup import HOOK_OF
-from rlm_plugins.recipe.sections import FOLDER, MANY, Critic, Evaluation, Plugins, Speed
+from rlm_plugins.recipe.sections import FOLDER, MANY, Algorithm, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.stage import Critic, Evaluation, Speed
 
 _UNNAMED = {"type": "object", "not": {"required": ["name"]}}
 
 
 def recipe_schema(registry: Registry) -> Schema:
-    """The schema of a recipe (draft 2020-12).
+    """Return the schema of a recipe (draft 2020-12).
 
     Args:
-        registry: The parts to offer. Engines are asked for their config class, which imports TRL; LoRA imports PEFT.
+        registry: The parts. Config classes of trainers import TRL; LoRA imports PEFT.
     """
     parts = PartSchemas(registry)
     sections = _sections(parts)
@@ -43,9 +46,9 @@ def recipe_schema(registry: Registry) -> Schema:
 
 
 def _sections(parts: PartSchemas) -> Schema:
-    """The keys of a stage."""
+    """Return the schemas of the keys of a stage."""
     fields = {k: v for engine in parts.offers("trainer") for k, v in parts.config(engine)["properties"].items()}
-    return {
+    schemas: Schema = {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
         **{key: or_null(parts.part(key)) for key in ("environment", "generator")},
@@ -53,13 +56,19 @@ def _sections(parts: PartSchemas) -> Schema:
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
         "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
-        "trainer": or_null({**an_object(fields), "description": "fields of TRL's config, word for word"}),
+        "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
     }
+    return {key: _described(Body, key, schema) for key, schema in schemas.items()}
+
+
+def _described(section: type[pydantic.BaseModel], key: str, schema: Schema) -> Schema:
+    """Return the schema of a key with its description."""
+    return {**schema, "description": section.model_fields[key].description}
 
 
 def _model(parts: PartSchemas) -> Schema:
-    """A part, the address of a checkpoint, or (in a later stage) an adapter alone."""
+    """Return the schema of a model: a part, a checkpoint, or (in a later stage) an adapter alone."""
     offered = parts.offers("model")
     known = {"properties": {"name": {"enum": [name for part in offered for name in names_of(part)]}}}
     checkpoint = {"if": {"not": known}, "then": ref("model.builtin.pretrained")}
@@ -69,16 +78,20 @@ def _model(parts: PartSchemas) -> Schema:
 
 
 def _critic(parts: PartSchemas) -> Schema:
-    """Its keys, by the grammar; its learning rate may move, and its adapter is PEFT's."""
+    """Return the schema of the critic, with a schedule as learning rate and PEFT's fields as adapter."""
     section = keys_of(Critic)
-    rate = {"anyOf": [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}], "default": None}
-    section["properties"] |= {"lora": or_null(parts.lora()), "learning_rate": rate}
+    keys = section["properties"]
+    keys["lora"] = {**or_null(parts.lora()), "description": keys["lora"]["description"]}
+    keys["learning_rate"]["anyOf"] = [{"type": "number", "minimum": 0}, SCHEDULED, {"type": "null"}]
     return section
 
 
 def _algorithm(parts: PartSchemas) -> Schema:
-    """A row of the table, by name or with what is different from it."""
-    slots = {slot: or_null(_several(parts, slot) if slot in MANY else _slot(parts, slot)) for slot in SLOTS}
+    """Return the schema of an algorithm: a name, or a mapping with overrides."""
+    slots: Schema = {}
+    for slot in SLOTS:
+        schema = _several(parts, slot) if slot in MANY else _slot(parts, slot)
+        slots[slot] = _described(Algorithm, slot, or_null(schema))
     rows = [when_named(row, {"properties": _tuned(parts, row)}) for row in parts.offers("algorithm")]
     table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": rows}
     return {"anyOf": [parts.name("algorithm"), table]}
@@ -94,7 +107,7 @@ def _several(parts: PartSchemas, slot: str) -> Schema:
 
 
 def _tuned(parts: PartSchemas, row: Part) -> Schema:
-    """Slot → what may be said there without a name: the knobs of the part that the row has in it."""
+    """Return slot → schema of an override without a name: the knobs of the algorithm's part."""
     found: Schema = {}
     for slot, spec in ((slot, spec) for slot, spec in row.target.slots().items() if slot not in MANY):
         name = spec if isinstance(spec, str) or spec is None else spec["name"]
@@ -104,7 +117,7 @@ def _tuned(parts: PartSchemas, row: Part) -> Schema:
 
 
 def _engine(parts: PartSchemas, engine: Part) -> Schema:
-    """Where a row of this engine is named, `trainer:` has the fields of its config."""
+    """Return the schema that ties the algorithms of a trainer to the fields of its config."""
     rows = [row for row in parts.offers("algorithm") if row.target.trainer in names_of(engine)]
     names = {"enum": [name for row in rows for name in names_of(row)]}
     this = {"properties": {"algorithm": {"anyOf": [names, named(names)]}}, "required": ["algorithm"]}

@@ -1,4 +1,4 @@
-"""The JSON Schema of knobs and settings: what one part, one config class takes."""
+"""JSON Schema of knobs and settings: of one part, of one config class."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Schema = dict[str, Any]
 
 
 def an_object(properties: Mapping[str, Any]) -> Schema:
-    """A mapping with these keys and no others."""
+    """Return the schema of a mapping with these keys and no others."""
     return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
 def or_null(schema: Schema) -> Schema:
-    """The same, or nothing."""
+    """Return the schema of the same, or null."""
     return {"anyOf": [{"type": "null"}, schema]}
 
 
 def knob_schema(part: Part) -> tuple[Schema, list[str], Schema]:
-    """What one part takes.
+    """Return the schemas of a part's knobs.
 
     Returns:
         Knob → schema; the knobs without a default; definitions the schemas refer to.
@@ -34,13 +34,13 @@ def knob_schema(part: Part) -> tuple[Schema, list[str], Schema]:
     required = [name for name, field in part.knobs.model_fields.items() if field.is_required()]
     try:
         schema = _plain(part.knobs.model_json_schema())
-    except pydantic.errors.PydanticInvalidForJsonSchema:  # a knob of a type that no recipe can write
+    except pydantic.errors.PydanticInvalidForJsonSchema:  # a knob of a type that no recipe can hold
         return {name: {} for name in part.knobs.model_fields}, required, {}
     return schema.get("properties", {}), required, schema.get("$defs", {})
 
 
 def config_schema(config_class: type, refused: Mapping[str, str]) -> Schema:
-    """What a config class takes, with its own help texts; without the fields that are not said here."""
+    """Return the schema of a config class with its own help texts, without refused fields."""
     hints = typing.get_type_hints(config_class)
     fields = [f for f in dataclasses.fields(config_class) if f.init and f.name not in refused]
     return an_object({f.name: _field(f, hints[f.name]) for f in fields})
@@ -61,7 +61,7 @@ def _field(field: Any, hint: Any) -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names."""
+    """Return a schema without the titles that pydantic derives from names."""
     if isinstance(schema, list):
         return [_plain(x) for x in schema]
     if not isinstance(schema, dict):
@@ -69,8 +69,8 @@ def _plain(schema: Any) -> Any:
     return {key: _plain(x) for key, x in schema.items() if not (key == "title" and isinstance(x, str))}
 
 
-def keys_of(model: type[pydantic.BaseModel]) -> Schema:
-    """A section of the recipe's own grammar that contains no parts."""
-    schema: Schema = _plain(model.model_json_schema())
+def keys_of(model: Any) -> Schema:
+    """Return the schema of a section of a recipe that contains no parts."""
+    schema: Schema = _plain(pydantic.TypeAdapter(model).json_schema())
     schema.pop("description", None)
     return schema

@@ -1,18 +1,20 @@
-"""The JSON Schema of parts: one definition per part, and what it takes to name one."""
+"""JSON Schema of parts: one definition per part, and references by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, knob_schema, or_null
+from rlm_plugins.recipe import sections
+from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, keys_of, knob_schema, or_null
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.binding import movable
+from rlm_plugins.registry.binding import takes_schedule
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import refused_by
 from rlm_plugins.schedule import SHAPES
 
-_STEPS: Schema = {"type": "integer", "description": "in optimiser steps"}
+_STEPS: Schema = {"type": "integer", "description": "in optimizer steps"}
 SCHEDULE: Schema = {
     **an_object(
         {
@@ -24,59 +26,32 @@ SCHEDULE: Schema = {
         }
     ),
     "required": ["from", "to", "over"],
-    "description": "a number that moves with the optimiser steps done",
+    "description": "a number that changes with the optimizer steps done",
 }
 SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
-_SOURCE: Schema = {"source": {"type": "string", "description": "the rollout source on whose rows it counts"}}
-_BESIDE_KNOBS: dict[str, Schema] = {
-    "rewards": {
-        "as": {"type": "string", "description": "the label it is logged under; default: its name"},
-        "weight": {"type": "number", "default": 1.0, "description": "its coefficient in the sum of rewards"},
-        "on_error": {
-            "enum": ["stop", "zero", "skip"],
-            "default": "stop",
-            "description": "where it fails: the run stops, the rows score 0, or they teach nothing",
-        },
-        "timeout": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "seconds one call may take, with all rows; with those of a group where it has `processes`, "
-            "with one where it is asynchronous and of one completion; default: any",
-        },
-        "processes": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "processes of its own, killed when they are late",
-        },
-        "prefetch": {
-            "type": "boolean",
-            "default": True,
-            "description": "false: asked about the whole batch, at its end",
-        },
-    },
-    "rollouts": {
-        "num_completions": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "rows of a group it writes; default: all that are left",
-        },
-        "as": {"type": "string", "description": "what its rows go by; default: its name"},
-    },
-    "filters": {"refill": {"type": "integer", "minimum": 1, "description": "most draws until the batch is full"}},
-    "policy_loss": _SOURCE,
-    "token_weights": _SOURCE,
-    "penalties": {
-        "beta": {"anyOf": [{"type": "number"}, SCHEDULED], "description": "its coefficient in the loss"},
-        **_SOURCE,
-    },
+_ENTRIES: dict[str, type[sections.Keys]] = {
+    "rewards": sections.Reward,
+    "rollouts": sections.Source,
+    "filters": sections.Filter,
+    "policy_loss": sections.Sourced,
+    "token_weights": sections.Sourced,
+    "penalties": sections.Penalty,
 }
+
+
+def _beside_knobs(key: str) -> Schema:
+    """Return the schemas of the keys beside the knobs of a part."""
+    beside: Schema = keys_of(_ENTRIES[key])["properties"] if key in _ENTRIES else {}
+    if "beta" in beside:
+        beside["beta"] = {"anyOf": [{"type": "number"}, SCHEDULED], "description": beside["beta"]["description"]}
+    return {name: schema for name, schema in beside.items() if name != "name"}
 
 
 class PartSchemas:
-    """Definitions of everything a registry offers, and schemas that refer to them.
+    """Definitions of all parts of a registry, and schemas that refer to them.
 
     Args:
-        registry: Who offers what.
+        registry: The parts.
 
     Attributes:
         defs: The definitions, by `key_of` a part and by name.
@@ -90,20 +65,20 @@ class PartSchemas:
             self._define(part)
 
     def _define(self, part: Part) -> None:
-        """Its knobs, and what may stand beside them."""
+        """Add the definition of a part: its knobs, and the keys beside them."""
         key = HOOKS[part.hook].key
         knobs, self._required[key_of(part)], inner = knob_schema(part)
-        knobs = {name: _or_schedule(schema) if movable(part, name) else schema for name, schema in knobs.items()}
-        beside = {"lora": or_null(self.lora())} if key == "model" else _BESIDE_KNOBS.get(key, {})
+        knobs = {name: _or_schedule(schema) if takes_schedule(part, name) else schema for name, schema in knobs.items()}
+        beside = {"lora": or_null(self.lora())} if key == "model" else _beside_knobs(key)
         self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **beside, **knobs}), **_about(part)}
         self.defs.update(inner)
 
     def offers(self, key: str) -> list[Part]:
-        """The parts of one recipe key."""
+        """Return the parts of one recipe key."""
         return [part for part in self.registry if part.hook == HOOK_OF[key]]
 
     def name(self, key: str) -> Schema:
-        """Their names with what they mean; full names are right too."""
+        """Return the schema of their names, each with its description; full names are valid too."""
         hook, title = HOOK_OF[key], f"name.{key}"
         if title not in self.defs:
             short = [{"const": name, **_about(self.registry.find(hook, name))} for name in self.registry.names(hook)]
@@ -112,66 +87,66 @@ class PartSchemas:
         return ref(title)
 
     def part(self, key: str) -> Schema:
-        """One of them: by name, or with knobs."""
+        """Return the schema of one of them: by name, or with knobs."""
         chosen = [self.chosen(part) for part in self.offers(key)]
         return {"anyOf": [self.name(key), {**named(self.name(key)), "allOf": chosen}]}
 
     def chosen(self, part: Part) -> Schema:
-        """If it is named, then these are its knobs."""
+        """Return the schema of the knobs of a part, if it is named."""
         needed = [*self._required[key_of(part)], *(["beta"] if part.hook == "rlm_penalties" else [])]
         return when_named(part, {"allOf": [ref(key_of(part)), {"required": needed}]})
 
     def config(self, engine: Part) -> Schema:
-        """What an engine's config class takes."""
+        """Return the schema of a trainer's config class."""
         if key_of(engine) not in self.defs:
             instance: Any = engine.bind({}).target
-            self.defs[key_of(engine)] = config_schema(instance.config_class(), getattr(instance, "refused", {}))
+            self.defs[key_of(engine)] = config_schema(instance.config_class(), refused_by(instance))
         found: Schema = self.defs[key_of(engine)]
         return found
 
     def lora(self) -> Schema:
-        """What LoraConfig takes."""
+        """Return the schema of LoraConfig."""
         if "lora" not in self.defs:
             from peft import LoraConfig
 
-            from rlm_plugins.recipe.compose import NOT_IN_A_RECIPE
+            from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
 
             self.defs["lora"] = config_schema(LoraConfig, NOT_IN_A_RECIPE)
         return ref("lora")
 
 
 def _or_schedule(schema: Schema) -> Schema:
-    """What a knob takes, or a schedule of it."""
-    said: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
-    return {"anyOf": [{key: value for key, value in schema.items() if key not in said}, SCHEDULED], **said}
+    """Return the schema of a knob, or of a schedule of it."""
+    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    return {"anyOf": [{key: value for key, value in schema.items() if key not in kept}, SCHEDULED], **kept}
 
 
 def key_of(part: Part) -> str:
-    """The title of its definition."""
+    """Return the title of a part's definition."""
     return f"{HOOKS[part.hook].key}.{part.plugin}.{part.name}"
 
 
 def names_of(part: Part) -> list[str]:
-    """How a recipe may call it."""
+    """Return the names that a recipe may use."""
     return [part.name, part.full_name]
 
 
 def ref(title: str) -> Schema:
-    """What the definition of that title says."""
+    """Return a reference to the definition of that title."""
     return {"$ref": f"#/$defs/{title}"}
 
 
 def named(name: Schema) -> Schema:
-    """A mapping with a `name` like this."""
+    """Return the schema of a mapping with such a `name`."""
     return {"type": "object", "properties": {"name": name}, "required": ["name"]}
 
 
 def when_named(part: Part, then: Schema) -> Schema:
-    """Says something of the mappings that name one part."""
+    """Return a schema for the mappings that name one part."""
     return {"if": {"properties": {"name": {"enum": names_of(part)}}, "required": ["name"]}, "then": then}
 
 
 def _about(part: Part) -> Schema:
-    """The first line of the docstring; of a row, what it is about."""
+    """Return the description of a part: the first line of its docstring; of an algorithm its `about`."""
     text = getattr(part.target, "about", None) or part.target.__doc__ or ""
     return {"description": text.strip().partition("\n")[0]} if text.strip() else {}

@@ -1,4 +1,4 @@
-"""Which entry of a list is meant: by its position, its label (``as``) or its name."""
+"""Lookup of a list entry by its position, its label (``as``) or its name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rlm_plugins.errors import RecipeError, nearest
 
 
 def position(entries: Sequence[Any], step: str, where: str = "") -> int:
-    """The place of the entry that `step` means.
+    """Return the position of the entry that `step` means.
 
     Raises:
-        RecipeError: No entry is meant, or several; it lists what there is.
+        RecipeError: No such entry, or several; it lists the entries.
 
     >>> position([{"name": "kl"}, {"name": "length", "as": "short"}], "short")
     1
@@ -22,12 +22,12 @@ def position(entries: Sequence[Any], step: str, where: str = "") -> int:
     names = [called(entry) for entry in entries]
     if names.count(step) == 1:
         return names.index(step)
-    problem = f"several entries are called '{step}'" if step in names else f"there is no entry '{step}'"
+    problem = f"several entries have the name '{step}'" if step in names else f"unknown entry '{step}'"
     allowed = ", ".join(f"{i} ({name})" if name else str(i) for i, name in enumerate(names))
-    hint = nearest(step, names) or "a mapping turns what is there; to choose parts say a list: `[{name: …}]`"
+    hint = nearest(step, names) or "a mapping overrides entries; a list replaces them: `[{name: …}]`"
     raise RecipeError(problem, where=where, allowed=allowed or "nothing: the list is empty", hint=hint)
 
 
 def called(entry: Any) -> str:
-    """What an entry goes by: its label, else its name; empty when it has neither."""
+    """Return the label or the name of an entry; empty without either."""
     return str(entry.get("as") or entry.get("name") or "") if isinstance(entry, dict) else ""

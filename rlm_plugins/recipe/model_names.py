@@ -1,4 +1,4 @@
-"""``model: Qwen/Qwen3-0.6B``: a checkpoint named where a part could be named."""
+"""Short form of `model`: a checkpoint in place of the name of a part, as in ``model: Qwen/Qwen3-0.6B``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlm_plugins.registry import Registry
 
 
 def in_full(spec: Mapping[str, Any], registry: Registry, folder: Path, where: str) -> dict[str, Any]:
-    """The model section with a part's name in it.
+    """Return the section `model` with the name of a part.
 
-    A name that finds a part is that part. Else a folder (beside the recipe, or from the working directory) and any
-    name with a slash is short for ``{name: pretrained, path: …}``.
+    A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
+    any name with a slash, is short for ``{name: pretrained, path: …}``.
 
     Args:
         spec: ``{name: …, knobs…}``.
-        registry: Who knows the parts.
-        folder: Where the recipe lies.
+        registry: The parts.
+        folder: That of the recipe.
         where: Address, for errors.
 
     Raises:
@@ -32,7 +32,7 @@ def in_full(spec: Mapping[str, Any], registry: Registry, folder: Path, where: st
     except RecipeError as error:
         path = _checkpoint(name, registry, folder, where)
         if path is None:
-            hint = f"{error.hint} ".lstrip() + f"a hub name without a slash is `{{name: pretrained, path: {name}}}`"
+            hint = f"{error.hint} ".lstrip() + f"a hub name without a slash: `{{name: pretrained, path: {name}}}`"
             raise RecipeError(error.problem, where=where, allowed=error.allowed, hint=hint) from error.__cause__
     return {**spec, "name": "pretrained", "path": path}
 
@@ -42,6 +42,6 @@ def _checkpoint(name: str, registry: Registry, folder: Path, where: str) -> str 
         if place.is_dir():
             return str(place.resolve())
     if name.startswith((".", "/", "~")):
-        raise RecipeError(f"there is no folder '{name}'", where=where, allowed="a folder written by `save_pretrained`")
+        raise RecipeError(f"folder not found: '{name}'", where=where, allowed="a folder written by `save_pretrained`")
     plugin, slash, _ = name.partition("/")
     return name if slash and plugin not in registry.plugins else None

@@ -1,11 +1,11 @@
-"""``key=value`` on the command line: one value of a recipe, said anew."""
+"""Overrides of a recipe on the command line: ``key=value``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import found
+from rlm_plugins.messages import describe
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import inherited
@@ -17,30 +17,30 @@ COMMAND_LINE = "command line"
 
 
 def said(text: str) -> tuple[str, Any]:
-    """The address and the value of ``key=value``.
+    """Return the address and the value of ``key=value``.
 
     Raises:
-        RecipeError: No ``=``, no address, or a value that is no YAML.
+        RecipeError: No ``=``, no address, or invalid YAML.
     """
-    address, equals, written = text.partition("=")
+    address, equals, value = text.partition("=")
     if not equals or "" in split(address):
-        raise RecipeError("this is no override", where=f"{COMMAND_LINE}: {text}", allowed="key=value")
-    return address, yaml_strict.parse(written, f"{COMMAND_LINE}: {address}").data
+        raise RecipeError("expected `key=value`", where=f"{COMMAND_LINE}: {text}")
+    return address, yaml_strict.parse(value, f"{COMMAND_LINE}: {address}").data
 
 
 def apply(draft: Draft, text: str) -> Path:
-    """Sets one value, in place; mappings on the way to it are made, entries of lists must exist.
+    """Set one value, in place; missing mappings are created, entries of lists must exist.
 
     Args:
         draft: The recipe.
         text: ``algorithm.policy_loss.epsilon=0.3``. Entries of lists go by position or name: ``rewards.0.weight=2``,
-            ``rewards.accuracy.weight=2``. The value is read like any value of a recipe.
+            ``rewards.accuracy.weight=2``. The value is parsed like any value of a recipe.
 
     Returns:
         The address that was set.
 
     Raises:
-        RecipeError: No ``=``, a value that is no YAML, or an address that leads nowhere.
+        RecipeError: No ``=``, invalid YAML, or an unknown address.
     """
     address, value = said(text)
     *way, last = split(address)
@@ -64,7 +64,7 @@ def _follow(draft: Draft, way: list[str]) -> tuple[Any, Path]:
 
 
 def _make(draft: Draft, here: dict[str, Any], path: Path) -> None:
-    """The section a stage takes from the top level, now its own; an empty mapping where there is nothing to take."""
+    """Create the mapping at `path`: the section that a stage inherits, or an empty one."""
     *place, key = path
     if place[:1] == ["stages"] and (section := inherited(draft, tuple(place), str(key))) is not None:
         here[str(key)] = section
@@ -79,7 +79,7 @@ def _key(draft: Draft, here: Any, step: str, path: Path) -> str | int:
     if isinstance(here, dict):
         return step
     if not isinstance(here, list):
-        raise draft.error(f"is {found(here)}: there is no '{step}' in it", path)
+        raise draft.error(f"unknown key '{step}' of {describe(here)}", path)
     try:
         return position(here, step)
     except RecipeError as error:

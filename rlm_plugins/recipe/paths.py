@@ -1,4 +1,4 @@
-"""The address of a value in a recipe: ``stages[1].trainer.learning_rate``."""
+"""Addresses of values in a recipe: ``stages[1].trainer.learning_rate``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 
 
 def spell(path: Path) -> str:
-    """The address as errors print it.
+    """Return an address as text.
 
     >>> spell(("stages", 1, "rewards", 0, "weight"))
     'stages[1].rewards[0].weight'
@@ -21,7 +21,7 @@ def spell(path: Path) -> str:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The steps of an address as the command line writes it; ``rewards[0]`` and ``rewards.0`` are the same.
+    """Return the steps of an address on the command line, where ``rewards[0]`` and ``rewards.0`` are the same.
 
     >>> split("stages[1].rewards.accuracy.weight")
     ('stages', '1', 'rewards', 'accuracy', 'weight')
@@ -30,7 +30,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """`value` and every value in it, with its address.
+    """Yield `value` and every value in it, with its address.
 
     >>> [path for path, _ in nodes({"a": [1, {}]})]
     [(), ('a',), ('a', 0), ('a', 1)]
@@ -42,7 +42,7 @@ def nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Of these the ones that contain no other; an empty list or mapping is one.
+    """Yield the values that contain no other, with their addresses; an empty list or mapping is one.
 
     >>> list(leaves({"a": [1, {}], "b": None}))
     [(('a', 0), 1), (('a', 1), {}), (('b',), None)]

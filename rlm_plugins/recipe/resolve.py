@@ -1,12 +1,12 @@
-"""A body of the recipe with everything decided: names are parts, rows are filled in, every knob is explicit.
+"""Resolution of a stage: names become parts, algorithms are merged, every knob is explicit.
 
-The second of the three walls: names, knobs, and what parts need against what there is. Nothing is built here.
+The second of the three checks: names, knobs, and the data that parts require. Nothing is built here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
@@ -14,34 +14,35 @@ from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
 from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.generator_section import generator_of, writes_answers
+from rlm_plugins.recipe.generator_section import generates, generator_of
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Measures
 from rlm_plugins.rewards.process_pool import check_processes
-from rlm_plugins.stage import EVERY_SHORTCUT, NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Critic, Evaluation, Reward, Speed
 
 
 @dataclass
 class Plan:
-    """A stage whose parts are found and whose knobs are turned.
+    """A stage with its parts bound.
 
     Args:
         name: ``01-sft``.
         place: Its address in the recipe.
-        body: It as plain data, with everything said.
-        engine: What runs it.
-        environment: What makes its world.
-        model: What makes its model; None in a later stage.
+        body: The same as plain data, with every value.
+        engine: The trainer.
+        environment: The environment part.
+        model: The model part; None in a later stage.
         rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        evaluation: None when the recipe wants none, or has no rewards.
-        critic: None when no part asks for one.
-        speed: Which short cuts are taken.
-        generator: How the policy writes; None where the engine never asks it to.
+        evaluation: None without rewards, or if the recipe turns it off.
+        critic: None if no part requires one.
+        speed: The optimizations that are on.
+        generator: The decoding; None for a trainer that generates nothing.
         callbacks: As in :class:`rlm_plugins.stage.Stage`.
     """
 
@@ -61,31 +62,31 @@ class Plan:
 
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
-    """Stage `number` (from 0) of a recipe; `recipe.origins` learns what the row and the parts decided.
+    """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults.
 
     Raises:
-        RecipeError: An unknown name, a wrong knob, or a need that nobody supplies.
+        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
     """
-    said, place = recipe.bodies[number], recipe.places[number]
+    own, place = recipe.bodies[number], recipe.places[number]
     finder = Finder(recipe, registry, place)
-    generator, writes, settings = generator_of(finder, said)
-    said = {**said, "trainer": settings}
-    title = said.get("name") or said["algorithm"]["name"].rpartition("/")[2]
+    generator, decoding, settings = generator_of(finder, own)
+    own = {**own, "trainer": settings}
+    title = own.get("name") or own["algorithm"]["name"].rpartition("/")[2]
     body: dict[str, Any] = {"name": title} if place else {}
-    model, body["model"] = _model(finder, said)
-    environment, body["environment"] = finder.part("environment", said["environment"], ("environment",))
-    rewards, body["rewards"] = _rewards(finder, said.get("rewards") or [])
-    engine, slots, body["algorithm"] = _algorithm(finder, said)
-    critic, section = critic_of(finder, said.get("critic"), slots, body["model"].get("lora"))
+    model, body["model"] = _model(finder, own)
+    environment, body["environment"] = finder.part("environment", own["environment"], ("environment",))
+    rewards, body["rewards"] = _rewards(finder, own.get("rewards") or [])
+    engine, slots, body["algorithm"] = _algorithm(finder, own)
+    critic, section = critic_of(finder, own.get("critic"), slots, body["model"].get("lora"))
     body |= section
-    speed, section = _speed(finder, said.get("speed", {}), slots)
+    speed, section = _speed(finder, own.get("speed", {}), slots)
     body |= section
-    if writes_answers(engine):
-        body["generator"] = writes
+    if generates(engine):
+        body["generator"] = decoding
     body["trainer"] = settings
-    callbacks, body["callbacks"] = finder.several("callbacks", said.get("callbacks") or [], ("callbacks",))
+    callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
     labels = _labels(finder, engine, rewards)
-    evaluation, body["evaluation"] = _evaluation(finder, said.get("evaluation", {}), labels)
+    evaluation, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
     return Plan(
         name=f"{number + 1:02d}-{title}",
         place=place,
@@ -97,17 +98,17 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         evaluation=evaluation,
         critic=critic,
         speed=speed,
-        generator=generator if writes_answers(engine) else None,
+        generator=generator if generates(engine) else None,
         callbacks=callbacks,
         body=body,
     )
 
 
 def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
-    """The short cuts, and the same as the recipe's section; nothing where no equation is trained. None: none."""
+    """Return the optimizations, and their section as plain data; none without an equation."""
     if slots.get("policy_loss") is None:
         return NO_SPEED, {}
-    speed = NO_SPEED if said is None else replace(EVERY_SHORTCUT, **said)
+    speed = NO_SPEED if said is None else Speed(**said)
     finder.note(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 
@@ -142,7 +143,7 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
             check_processes(bound, finder.address("rewards", i))
         if reward.label in [other.label for other in rewards]:
             raise RecipeError(
-                f"two rewards are called '{reward.label}'",
+                f"two rewards have the label '{reward.label}'",
                 where=finder.address("rewards", i),
                 hint="give one of them another label: `as: …`",
             )
@@ -157,13 +158,13 @@ def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], 
 def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
     here = finder.address("algorithm")
     row = finder.registry.find("rlm_algorithms", said["algorithm"]["name"], where=here)
-    engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (row {row.name})")
+    engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (algorithm {row.name})")
     slots: dict[str, Any] = {}
     plain: dict[str, Any] = {"name": stable_name(row)}
     merged = merge(row, said["algorithm"], finder)
     check_takes_parts(row, engine, merged, here)
     for slot, spec in merged.items():
-        finder.note(spec, ("algorithm", slot), f"row {row.name}")
+        finder.note(spec, ("algorithm", slot), f"algorithm {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
     elsewhere = bool(slots["rollouts"] or (said.get("trainer") or {}).get("use_vllm"))
@@ -172,11 +173,11 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
 
 
 def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
-    """What a stage can be judged by: its rewards, or what its engine measures."""
-    own = list(getattr(engine.target, "metrics", ()))
+    """Return the metrics of a stage: the labels of its rewards, or the metrics of its trainer."""
+    own: list[str] = list(engine.target.metrics) if isinstance(engine.target, Measures) else []
     if own and rewards:
-        problem = f"the engine '{engine.part.name}' learns from its columns alone, and has no use for rewards"
-        hint = "say `rewards:` in the stages that use them, or `rewards: []` here"
+        problem = f"the trainer '{engine.part.name}' trains on columns of the data set, and takes no rewards"
+        hint = "set `rewards:` in the stages that use them, or `rewards: []` here"
         raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
     return own or [reward.label for reward in rewards]
 
@@ -189,7 +190,7 @@ def _evaluation(
     chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
     if chosen.metric not in labels:
         raise RecipeError(
-            f"nothing it is judged by is called '{chosen.metric}'",
+            f"unknown metric '{chosen.metric}'",
             where=finder.address("evaluation", "metric"),
             allowed=", ".join(labels),
             hint=nearest(chosen.metric, labels),

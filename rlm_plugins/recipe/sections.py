@@ -1,18 +1,22 @@
-"""What a recipe may look like: the sections, their shapes, their keys. The first of the three walls.
+"""Sections of a recipe with their keys, types and descriptions: the schema of the first of the three checks.
 
-Values of `trainer:` and `lora:` are checked by :mod:`rlm_plugins.recipe.trainer_settings`, knobs by the part they
-belong to.
+Fields of `trainer` and `lora` are validated by :mod:`rlm_plugins.recipe.trainer_settings`, knobs by their part.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_type_hints
 
 import pydantic
-from pydantic import Discriminator, Field, Tag, WrapValidator
+from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
+from rlm_plugins import stage
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.schedule import ScheduledNumber
+from rlm_plugins.stage import STRICT
 
 SECTIONS = (
     "model",
@@ -26,17 +30,25 @@ SECTIONS = (
     "callbacks",
     "evaluation",
 )
-"""The keys of a stage, which it inherits from the top level where it does not say them."""
+"""Sections of a stage; it inherits from the top level those that it lacks."""
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
-"""The keys that hold a list of parts."""
+"""Keys that hold a list of parts."""
 
 Text = Annotated[str, Field(min_length=1)]
 FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-FolderName = Annotated[str, Field(pattern=FOLDER)]
+
+
+def _check_folder(text: str) -> str:
+    if re.fullmatch(FOLDER, text) is None:
+        raise PydanticCustomError("folder_name", "letters, digits, '.', '_' and '-' (it names a folder)")
+    return text
+
+
+FolderName = Annotated[str, AfterValidator(_check_folder)]
 
 
 def folder_name(text: str) -> str:
-    """`text` as the name of a folder.
+    """Return `text` as the name of a folder.
 
     >>> folder_name("my first (copy)"), folder_name("…")
     ('my-first-copy', 'unnamed')
@@ -45,156 +57,149 @@ def folder_name(text: str) -> str:
 
 
 class Keys(pydantic.BaseModel):
-    """A mapping whose keys are these and no others."""
+    """A mapping with declared keys."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
 
 class Part(Keys, extra="allow"):
     """A part by name; its other keys are its knobs."""
 
-    name: Text
+    name: Text = Field(description="name of the part: `part`, or `plugin/part`")
 
 
 class Model(Keys, extra="allow"):
-    """A part that makes a model, and the LoRA config; a later stage has no name."""
+    """The model: a part of `rlm_models`, a hub name or a folder; a later stage has no name."""
 
-    name: Text | None = None
-    lora: dict[str, Any] | None = None
+    name: Text | None = Field(None, description="a part, a hub name, or a folder written by `save_pretrained`")
+    lora: dict[str, Any] | None = Field(None, description="fields of `peft.LoraConfig`; default: train all weights")
 
 
-class Reward(Part):
-    """A reward, its weight in the sum, the label it is logged under, and what becomes of a run in which it fails."""
-
-    label: Text | None = Field(None, alias="as")
-    weight: float = 1.0
-    on_error: Literal["stop", "zero", "skip"] = "stop"
-    timeout: float | None = Field(None, gt=0)
-    processes: int | None = Field(None, ge=1, le=64)
-    prefetch: bool = True
+_HINTS = get_type_hints(stage.Reward, include_extras=True)
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(stage.Reward) if f.default is not dataclasses.MISSING}
+Reward = pydantic.create_model(
+    "Reward",
+    __base__=Part,
+    __doc__="A reward part, its weight, its label, and its treatment of failures.",
+    label=(Text | None, Field(None, alias="as", description=_HINTS["label"].__metadata__[0].description)),
+    **{name: (_HINTS[name], default) for name, default in _DEFAULTS.items()},  # type: ignore[call-overload]
+)
 
 
 class Slot(Keys, extra="allow"):
-    """The part of a row in one slot, or (without a name) knobs of the part the row has there."""
+    """A part of the algorithm in one slot, or (without a name) knobs of the part that the algorithm has there."""
 
-    name: Text | None = None
+    name: Text | None = Field(None, description="name of the part; default: the algorithm's")
 
 
 class Sourced(Slot):
-    """A term of the loss, and the rollout source whose rows it counts on; without one, all rows."""
+    """A term of the loss."""
 
-    source: Text | None = None
-
-
-def _number_or_schedule(value: Any, number: Any) -> Any:
-    return value if isinstance(value, dict) else number(value)
-
-
-Coefficient = Annotated[float, WrapValidator(_number_or_schedule)]
+    source: Text | None = Field(None, description="rollout source whose completions it applies to; default: all")
 
 
 class Penalty(Sourced):
     """A penalty and its coefficient."""
 
-    beta: Coefficient | None = None
+    beta: ScheduledNumber | None = Field(None, description="coefficient in the loss: a number or a schedule")
 
 
 class Filter(Slot):
-    """A filter, and how many generation batches may be drawn until the batch is full of groups it keeps."""
+    """A filter of groups or completions."""
 
-    refill: int | None = Field(None, ge=1)
+    refill: int | None = Field(
+        None, ge=1, description="most sampling rounds until the batch is full of groups it keeps (dynamic sampling)"
+    )
 
 
 class Source(Slot):
-    """A rollout source, how many rows of a group it writes (none said: all that are left), and what they go by."""
+    """A rollout source."""
 
-    num_completions: int | None = Field(None, ge=1)
-    label: Text | None = Field(None, alias="as")
+    num_completions: int | None = Field(
+        None, ge=1, description="completions of a group that it generates; default: all that are left"
+    )
+    label: Text | None = Field(None, alias="as", description="name of the source for other parts; default: its name")
 
 
 _TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
 
 
 def _many(kind: type[Slot], **required: Any) -> Any:
-    """A list replaces the row's; a mapping changes entries of the row's list, by position or name."""
+    """Return the type of a slot with several parts: a list replaces them, a mapping changes them one by one."""
     entry = pydantic.create_model(kind.__name__, __base__=(Part, kind), **required)  # a Part has a name
     return Annotated[Annotated[dict[str, kind], Tag("changes")] | Annotated[list[entry], Tag("parts")], _TAG]  # type: ignore[valid-type]
 
 
 class Algorithm(Keys):
-    """A row of the table, and what is different from it: the fields of :class:`rlm_plugins.algorithm.Algorithm`."""
+    """An algorithm, and its parts that differ: the fields of :class:`rlm_plugins.algorithm.Algorithm`."""
 
-    name: Text
-    sampler: Slot | None = None
-    rollouts: _many(Source) | None = None  # type: ignore[valid-type]
-    shapers: _many(Slot) | None = None  # type: ignore[valid-type]
-    filters: _many(Filter) | None = None  # type: ignore[valid-type]
-    advantage: Slot | None = None
-    importance: Slot | None = None
-    policy_loss: Sourced | None = None
-    token_weights: _many(Sourced) | None = None  # type: ignore[valid-type]
-    penalties: _many(Penalty, beta=(Coefficient, ...)) | None = None  # type: ignore[valid-type]
-    aggregator: Slot | None = None
-
-
-class Critic(Keys):
-    """What stands behind `values`: the fields of :class:`rlm_plugins.stage.Critic`."""
-
-    kind: Literal["shared", "head", "separate"] | None = None
-    lora: dict[str, Any] | None = None
-    learning_rate: Coefficient | None = None
-    max_grad_norm: float = Field(1.0, ge=0)
-    warmup_steps: int = Field(0, ge=0)
-
-
-class Speed(Keys):
-    """What may be left out because it changes nothing: the fields of :class:`rlm_plugins.stage.Speed`."""
-
-    padding_free: bool = True
-    skip_zero_advantage: bool = True
-    group_micro_batches: bool = True
-    reuse_old_logprobs: bool = True
-    prefetch_rewards: bool = True
-    merge_micro_batches: bool = True
-    fused_lora: bool = True
-    max_tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
-
-
-class Evaluation(Keys):
-    """How the model is judged on held-out rows."""
-
-    metric: Text | None = None
-    every: int = Field(0, ge=0)
-    rows: int = Field(0, ge=0)
-    batch_size: int = Field(64, ge=1)
-    max_new_tokens: int = Field(256, ge=1)
+    name: Text = Field(description="name of the algorithm: see `rlm algorithms`")
+    sampler: Slot | None = Field(None, description="order of the prompts")
+    rollouts: _many(Source) | None = Field(None, description="rollout sources beside the policy")  # type: ignore[valid-type]
+    shapers: _many(Slot) | None = Field(None, description="reward shaping, in this order")  # type: ignore[valid-type]
+    filters: _many(Filter) | None = Field(None, description="filters of groups and completions")  # type: ignore[valid-type]
+    advantage: Slot | None = Field(None, description="advantage estimator")
+    importance: Slot | None = Field(None, description="importance ratio")
+    policy_loss: Sourced | None = Field(None, description="loss per token")
+    token_weights: _many(Sourced) | None = Field(None, description="weights of tokens in the loss")  # type: ignore[valid-type]
+    penalties: (
+        _many(  # type: ignore[valid-type]
+            Penalty, beta=(ScheduledNumber, Field(description=Penalty.model_fields["beta"].description))
+        )
+        | None
+    ) = Field(None, description="terms added to the loss, each with its `beta`")
+    aggregator: Slot | None = Field(None, description="normalization of the loss over tokens")
 
 
 class Plugins(Keys):
-    """Single files to load, installed plugins to leave out."""
+    """Plugins to load and to leave out."""
 
-    load: list[Text] = []
-    block: list[Text] = []
+    load: list[Text] = Field([], description="Python files to load as plugins, relative to the recipe")
+    block: list[Text] = Field([], description="installed plugins to leave out")
 
 
 class Body(Keys):
     """One stage."""
 
-    name: FolderName | None = None
-    model: Model | None = None
-    environment: Part | None = None
-    rewards: list[Reward] | None = None
-    algorithm: Algorithm | None = None
-    critic: Critic | None = None
-    speed: Speed | None = None
-    generator: Part | None = None
-    trainer: dict[str, Any] | None = None
-    callbacks: list[Part] | None = None
-    evaluation: Evaluation | None = None
+    name: FolderName | None = Field(None, description="name of the stage, or of the recipe, and of its folder")
+    model: Model | None = Field(None, description="the model to train, and its adapter")
+    environment: Part | None = Field(None, description="the prompts, and the environment that answers them")
+    rewards: list[Reward] | None = Field(None, description="reward functions; the reward is their weighted sum")  # type: ignore[valid-type]
+    algorithm: Algorithm | None = Field(None, description="the algorithm by name, and its parts that differ")
+    critic: stage.Critic | None = Field(None, description="the critic, if a part of the algorithm requires `values`")
+    speed: stage.Speed | None = Field(None, description="optimizations that change no gradient, or `none`")
+    generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
+    trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
+    callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
+    evaluation: stage.Evaluation | None = Field(None, description="evaluation on held-out examples")
 
 
 class Document(Body):
-    """A whole recipe: one stage, or what its stages share."""
+    """A whole recipe: one stage, or the keys that its stages share."""
 
-    plugins: Plugins | None = None
-    stages: list[Body] | None = Field(None, min_length=1)
+    plugins: Plugins | None = Field(None, description="plugins to load and to leave out")
+    stages: list[Body] | None = Field(
+        None, min_length=1, description="stages in order, each starting from the model of the one before"
+    )
+
+
+_SECTIONS: dict[str, Any] = {
+    "": Document,
+    "algorithm": Algorithm,
+    "critic": stage.Critic,
+    "speed": stage.Speed,
+    "evaluation": stage.Evaluation,
+    "plugins": Plugins,
+}
+
+
+def keys_of_section(section: str) -> list[str]:
+    """Return the keys of a section; those of a stage where it is none, those of a recipe for the empty string.
+
+    >>> keys_of_section("plugins")
+    ['load', 'block']
+    """
+    model = _SECTIONS.get(section, Body)
+    if dataclasses.is_dataclass(model):
+        return [f.name for f in dataclasses.fields(model)]
+    return [f.alias or name for name, f in model.model_fields.items()]

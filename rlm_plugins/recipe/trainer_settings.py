@@ -1,6 +1,6 @@
-"""The third wall: `trainer:` and `lora:` are word for word the fields of a config class, so they are checked as such.
+"""Validation of `trainer:` and `lora:` as fields of a config class: the third of the three checks.
 
-TRL takes ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` without a word and fails, or learns nothing, much later.
+TRL accepts ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` silently, and fails, or trains nothing, much later.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import operator
 import re
 import tempfile
 import types
-import typing
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic
+
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import found, text_number
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe.batch_arithmetic import check_updates, generation
-from rlm_plugins.recipe.type_hints import allowed, choices, fits, without_loose_text
+from rlm_plugins.recipe.type_hints import validate
+from rlm_plugins.registry.validation_errors import Complaint, first_complaint, spelled
 
 _AT_LEAST: dict[str, float] = {
     "learning_rate": 0,
@@ -52,7 +54,21 @@ _LIMITS = (
     (_ABOVE, operator.gt, "more than {}"),
     (_AT_MOST, operator.le, "{} or less"),
 )
-"""What TRL, transformers and PEFT say in their help texts and do not check."""
+"""Limits that TRL, transformers and PEFT document and do not check."""
+
+
+NOT_IN_A_RECIPE = {
+    "peft_type": "an adapter of a recipe is LoRA",
+    "inference_mode": "the adapter is trained",
+    "base_model_name_or_path": "the base is the model of the same section",
+}
+"""Fields of LoraConfig that are set by the library, each with the reason."""
+NOT_IN_A_CRITIC = {
+    **NOT_IN_A_RECIPE,
+    "bias": "the base of a shared critic stays frozen",
+    "modules_to_save": "the value head is always trained and saved; the base of a shared critic stays frozen",
+}
+"""Fields of LoraConfig that a shared critic cannot have: two of them would also train its base."""
 
 
 def check(
@@ -63,38 +79,41 @@ def check(
     refused: Mapping[str, str] = types.MappingProxyType({}),
     house: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """Holds `values` against a config class: names, types, ranges, then its own checks.
+    """Check `values` against a config class: names, types, ranges, then the checks of the class itself.
 
     Args:
         config_class: A dataclass, such as ``trl.GRPOConfig``.
-        values: What the recipe says.
-        where: Its address in the recipe, for errors.
-        refused: Field → why it means nothing here.
-        house: Values for fields the recipe does not say.
+        values: The settings of a recipe.
+        where: Their address in the recipe, for errors.
+        refused: Field → why it cannot be set here.
+        house: Defaults that replace those of the class.
 
     Returns:
-        The config, made once with a throw-away ``output_dir``.
+        The config, constructed once with a temporary ``output_dir``.
 
     Raises:
-        RecipeError: The first thing that is wrong.
+        RecipeError: The first wrong setting.
     """
     fields = {f.name: f for f in dataclasses.fields(config_class) if f.init}
-    hints = typing.get_type_hints(config_class)
+    for key in values:
+        _check_name(key, fields, config_class, f"{where}.{key}", refused)
+    try:
+        validate(config_class, values)
+    except pydantic.ValidationError as error:
+        raise _error(first_complaint(error.errors(), values), where) from None
     for key, value in values.items():
-        _known(key, fields, config_class, f"{where}.{key}", refused)
-        _typed(value, without_loose_text(hints[key]), f"{where}.{key}")
-        _in_range(key, value, f"{where}.{key}")
+        _check_range(key, value, f"{where}.{key}")
     known_house = {key: value for key, value in house.items() if key in fields}
     defaults = {name: f.default for name, f in fields.items() if f.default is not dataclasses.MISSING}
     settings = {**defaults, **known_house, **values}
     if plan := generation(settings):
         plan.check(where)
         check_updates(settings, plan, where)
-    return _made(config_class, {**known_house, **values}, where, "output_dir" in fields)
+    return _construct(config_class, {**known_house, **values}, where, "output_dir" in fields)
 
 
 def check_installed(config: Any, where: str) -> None:
-    """Whether the packages are there that a config asks for: TRL looks for them after the weights are loaded.
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
 
     Raises:
         RecipeError: It names the package.
@@ -102,55 +121,51 @@ def check_installed(config: Any, where: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
 
     if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
-        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have asked for it
-        hint = f"pip install 'trl[vllm]'. To look at the rest of a recipe: {without}"
+        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have set it
+        hint = f"pip install 'trl[vllm]'. To check the rest of a recipe: {without}"
         raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
-    there = get_available_reporting_integrations()
+    available = get_available_reporting_integrations()
     for name in config.report_to or ():
-        if name not in (*there, "none", "all"):
-            allowed = ", ".join(["none", *there])
+        if name not in (*available, "none", "all"):
+            allowed = ", ".join(["none", *available])
             hint = f"pip install {name}"
             raise RecipeError(f"'{name}' is not installed", where=f"{where}.report_to", allowed=allowed, hint=hint)
 
 
-def _known(key: str, fields: Mapping[str, Any], config_class: type, where: str, refused: Mapping[str, str]) -> None:
+def _check_name(
+    key: str, fields: Mapping[str, Any], config_class: type, where: str, refused: Mapping[str, str]
+) -> None:
     if key in refused:
-        raise RecipeError(f"'{key}' is not said here", where=where, hint=refused[key])
+        raise RecipeError(f"`{key}` cannot be set here", where=where, hint=refused[key])
     if key not in fields:
         ours = "rlm_plugins."  # a field or two on a class of TRL's, whose documentation is the one to look into
         kinds = (kind for kind in config_class.__mro__ if not kind.__module__.startswith(ours))
         home = next(kind for kind in kinds if "__dataclass_fields__" in vars(kind))
         title = f"{home.__module__.partition('.')[0]}.{home.__name__}"
-        names = [name for name in fields if name not in refused]
-        raise RecipeError(
-            f"{title} has no field '{key}'", where=where, allowed=f"the fields of {title}", hint=nearest(key, names)
-        )
+        hint = nearest(key, [name for name in fields if name not in refused])
+        raise RecipeError(f"unknown field '{key}' of {title}", where=where, allowed=f"the fields of {title}", hint=hint)
 
 
-def _typed(value: Any, hint: Any, where: str) -> None:
-    if fits(value, hint):
-        return
-    remedy = text_number(value)
-    if value in ("yes", "no", "on", "off") and fits(True, hint):
-        remedy = "write true or false"
-    if isinstance(value, str) and not remedy:
-        remedy = nearest(value, choices(hint))
-    raise RecipeError(f"found {found(value)}", where=where, allowed=allowed(hint), hint=remedy)
+def _error(complaint: Complaint, where: str) -> RecipeError:
+    """Return the error of a wrong value, or of a wrong key in a config inside the config."""
+    place, key = where + spelled(complaint.address), complaint.address[-1]
+    problems = {"value": complaint.problem, "unknown": f"unknown key '{key}'", "missing": f"the key '{key}' is missing"}
+    return RecipeError(problems[complaint.kind], where=place, hint=complaint.hint)
 
 
-def _in_range(key: str, value: Any, where: str) -> None:
-    for limits, holds, words in _LIMITS:
+def _check_range(key: str, value: Any, where: str) -> None:
+    for limits, holds, phrase in _LIMITS:
         wrong = isinstance(value, int | float) and key in limits and not holds(value, limits[key])
         if wrong or (key in limits and key in _NEVER_NULL and value is None):
-            raise RecipeError(f"found {found(value)}", where=where, allowed=words.format(limits[key]))
+            raise RecipeError(expected(phrase.format(limits[key]), value), where=where)
 
 
-def _made(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:
+def _construct(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return config_class(**values, **({"output_dir": folder} if has_folder else {}))
         except Exception as error:
-            said = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
-            address = f"{where}.{said[0]}" if said else where
+            named = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
+            address = f"{where}.{named[0]}" if named else where
             raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error

@@ -1,28 +1,31 @@
-"""Holds a recipe against the grammar, and says in words what does not fit. The first of the three walls."""
+"""Validation of a recipe against its sections, with errors in words: the first of the three checks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pydantic
+import pydantic_core
 
+from rlm_plugins import renamed
 from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.errors import RecipeError, mistyped
+from rlm_plugins.glossary import suggest
 from rlm_plugins.hookspecs import beside
-from rlm_plugins.messages import found, text_number
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.sections import MANY, Algorithm, Body, Critic, Document, Evaluation, Keys, Plugins, Speed
+from rlm_plugins.recipe.sections import MANY, Document, keys_of_section
+from rlm_plugins.registry.validation_errors import Complaint, first_complaint
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
 _OFF = ("speed",)
-"""Sections that may be switched off as a whole."""
+"""Sections that `none` turns off."""
 _NONE = (*_OFF, "generator")
-"""Where ``none`` may stand in place of a mapping."""
+"""Keys that take `none` in place of a mapping."""
 
 
 def spell_out(draft: Draft) -> None:
-    """Turns every bare name into a mapping (``addition`` → ``{name: addition}``) and ``none`` into null, in place."""
+    """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
     for path, body in draft.bodies():
         _spell_out(draft, body, path, _NAMED)
         body |= {key: None for key in _OFF if body.get(key) == "none"}
@@ -47,85 +50,40 @@ def _named(draft: Draft, name: str, path: Path) -> dict[str, str]:
 
 
 def check(draft: Draft) -> None:
-    """The first wall.
+    """Check keys and types of a recipe: the first of the three checks.
 
     Raises:
-        RecipeError: The first key that does not belong where it stands, is missing, or has a value of another type.
+        RecipeError: The first key that is unknown or missing, or has a value of another type.
     """
     try:
-        Document.model_validate(draft.data)
+        # As JSON, where strict mode takes a mapping for a dataclass.
+        Document.model_validate_json(pydantic_core.to_json(draft.data))
     except pydantic.ValidationError as error:
-        raise _in_words(draft, error.errors()) from None
+        raise _error(draft, first_complaint(error.errors(), draft.data)) from None
 
 
-_ALLOWED = {
-    "string_type": "text",
-    "bool_type": "true or false",
-    "string_too_short": "text of at least one character",
-    "string_pattern_mismatch": "letters, digits, '.', '_' and '-': it names a folder",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "{ge} or more",
-    "less_than_equal": "{le:g} or less",
-    "too_short": "at least one entry",
-    "literal_error": "{expected}",
-}
-_KEYS: dict[Any, type[Keys]] = {
-    "algorithm": Algorithm,
-    "critic": Critic,
-    "speed": Speed,
-    "evaluation": Evaluation,
-    "plugins": Plugins,
-    None: Document,
-}
+def _error(draft: Draft, complaint: Complaint) -> RecipeError:
+    address = complaint.address
+    if complaint.kind == "unknown":
+        return _unknown_key(draft, address)
+    if complaint.kind == "missing":
+        hint = mistyped(str(address[-1]), map(str, complaint.value)) if isinstance(complaint.value, dict) else ""
+        return draft.error(f"the key '{address[-1]}' is missing", address, hint=hint)
+    problem = complaint.problem
+    if address[-1] in _NONE and problem.startswith("expected a mapping,"):
+        problem = problem.replace("a mapping", "a mapping or none", 1)
+    return draft.error(problem, address, hint=complaint.hint)
 
 
-def _in_words(draft: Draft, errors: list[Any]) -> RecipeError:
-    """The first error; what else would have been allowed there is said by those of the other branches of a union."""
-    error = errors[0]
-    path, value = _address(draft.data, error), error["input"]
-    if error["type"] == "extra_forbidden":
-        return _unknown_key(draft, path)
-    if error["type"] == "missing":
-        hint = mistyped(str(path[-1]), map(str, value)) if isinstance(value, dict) else ""
-        return draft.error(f"the key '{path[-1]}' is missing", path, hint=hint)
-    allowed = " or ".join(dict.fromkeys(_allowed(other) for other in errors if _address(draft.data, other) == path))
-    if allowed == "a mapping" and path[-1] in _NONE:
-        allowed = "a mapping or none"
-    hint = "write a list: `- {name: …}`" if allowed == "a list" and isinstance(value, dict) else text_number(value)
-    return draft.error(f"found {found(value)}", path, allowed=allowed, hint=hint)
-
-
-def _allowed(error: Any) -> str:
-    return str(_ALLOWED.get(error["type"], error["msg"]).format(**error.get("ctx", {})))
-
-
-def _unknown_key(draft: Draft, path: Path) -> RecipeError:
-    key = str(path[-1])
-    model = _KEYS.get(path[-2] if path[1:] else None, Body)
-    names = [field.alias or name for name, field in model.model_fields.items()]
-    if model is Algorithm:
-        hint = beside(key) or "a knob stands inside its slot: `policy_loss: {epsilon: 0.3}`"
+def _unknown_key(draft: Draft, address: Path) -> RecipeError:
+    key = str(address[-1])
+    section = str(address[-2]) if address[1:] else ""
+    names = keys_of_section(section)
+    hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or suggest(key, names)
+    if section == "algorithm":
+        hint = hint or beside(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:
-        hint = f"write it under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
+        hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
     else:
-        hint = "settings of TRL stand under `trainer:`, knobs of a part beside its `name`"
-    return draft.error(f"there is no key '{key}'", path, allowed=", ".join(names), hint=nearest(key, names) or hint)
-
-
-def _address(data: Any, error: Any) -> Path:
-    """The address in the recipe: pydantic's, without the names of the branches of a union it tried."""
-    path: Path = ()
-    for n, step in enumerate(error["loc"]):
-        inside = step in data if isinstance(data, dict) else isinstance(data, list) and isinstance(step, int)
-        if inside or (error["type"] == "missing" and n == len(error["loc"]) - 1):
-            path = (*path, step)
-        if inside:
-            data = data[step]
-    return path
+        hint = hint or "settings of TRL belong under `trainer:`, knobs of a part beside its `name`"
+    return draft.error(f"unknown key '{key}'", address, allowed=", ".join(names), hint=hint)

@@ -15,14 +15,14 @@ from rlm_plugins.recipe import paths
 from rlm_plugins.recipe.yaml_scalars import is_text, plain
 
 DEEPEST = 20
-"""Mappings and lists inside each other."""
+"""Largest depth of mappings and lists."""
 MOST = 10_000
-"""Values in a recipe: the parser reads about as many in a fifth of a second."""
+"""Largest number of values in a recipe; parsing them takes a fifth of a second."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a YAML text says, and where.
+    """Data of a YAML text, with lines.
 
     Args:
         data: Mappings (with text keys), lists, text, numbers, booleans, None.
@@ -35,12 +35,12 @@ class Document:
 
 @dataclass
 class Reader:
-    """Builds values from the parser's events, and stops at the first that a recipe may not contain.
+    """Builder of values from the parser's events; it stops at the first that a recipe may not contain.
 
     Args:
         text: YAML.
-        source: What to call it in errors.
-        lines: Address of every value → its line, filled while reading.
+        source: Its name in errors.
+        lines: Address of every value → its line, filled while parsing.
     """
 
     text: str
@@ -48,11 +48,11 @@ class Reader:
     lines: dict[paths.Path, int] = field(default_factory=dict)
 
     def document(self) -> Document:
-        """The one document in the text.
+        """Return the only document of the text.
 
         Raises:
             RecipeError: Something a recipe may not contain.
-            yaml.YAMLError: Text that is no YAML.
+            yaml.YAMLError: Invalid YAML.
         """
         self.events: Iterator[Any] = yaml.parse(self.text, Loader=yaml.SafeLoader)
         next(self.events)
@@ -78,10 +78,10 @@ class Reader:
 
     def refuse_magic(self, event: Any, path: paths.Path) -> None:
         if event.anchor:
-            problem = f"anchors and aliases are not read: found '{event.anchor}'"
+            problem = f"anchors and aliases are not supported, got '{event.anchor}'"
             raise self.error(problem, event, path, hint="write it out, or use `stages:`, which inherit the top level")
         if getattr(event, "tag", None) is not None:
-            raise self.error(f"tags are not read: found '{event.tag}'", event, path)
+            raise self.error(f"tags are not supported, got '{event.tag}'", event, path)
 
     def list(self, path: paths.Path) -> list[Any]:
         items: list[Any] = []
@@ -95,7 +95,7 @@ class Reader:
             key = self.key(event, path)
             if key in entries:
                 first = self.lines[(*path, key)]
-                raise self.error(f"the key '{key}' stands here already, on line {first}", event, (*path, key))
+                raise self.error(f"duplicate key '{key}', first on line {first}", event, (*path, key))
             entries[key] = self.value(next(self.events), (*path, key))
         return entries
 
@@ -103,13 +103,13 @@ class Reader:
         self.refuse_magic(event, path)
         key = self.scalar(event, path) if isinstance(event, yaml.ScalarEvent) else None
         if not isinstance(key, str):
-            raise self.error("this key is no text", event, path, hint="put it in quotes")
+            raise self.error("expected a string as key", event, path, hint="put it in quotes")
         return key
 
     def scalar(self, event: yaml.ScalarEvent, path: paths.Path) -> Any:
         text = event.value
         if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
-            raise self.error(f"the character {bad!r} is no text", event, path)
+            raise self.error(f"unsupported character {bad!r}", event, path)
         if not event.implicit[0] or is_text(text):  # the first: it is quoted, or a block
             return text
         value = plain(text) if len(text) <= 30 else math.nan

@@ -1,4 +1,4 @@
-"""What an unquoted scalar means in YAML 1.2, and how to write text so that it stays text."""
+"""Unquoted scalars of YAML 1.2, and quoting of strings that look like other scalars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?
 
 
 def is_text(text: str) -> bool:
-    """Whether an unquoted scalar stands for itself in YAML 1.2.
+    """Return True if an unquoted scalar is a string in YAML 1.2.
 
     >>> [is_text(x) for x in ("no", "1:30", "1_000", "1e-6", "010", "~")]
     [True, True, True, False, False, False]
@@ -24,7 +24,7 @@ def is_text(text: str) -> bool:
 
 
 def plain(text: str) -> Any:
-    """What an unquoted scalar means in YAML 1.2.
+    """Return the value of an unquoted scalar in YAML 1.2.
 
     >>> [plain(x) for x in ("1e-6", "010", "0xFF", "no", "true", "~")]
     [1e-06, 10, 255, 'no', True, None]
@@ -37,12 +37,12 @@ def plain(text: str) -> Any:
 
 
 def dump(data: Any) -> str:
-    """`data` as YAML that :mod:`rlm_plugins.recipe.yaml_strict` reads back to the same."""
+    """Return `data` as YAML that :mod:`rlm_plugins.recipe.yaml_strict` loads as the same."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's, without anchors, and with quotes around text that `plain` would take for something else."""
+    """PyYAML's dumper, without anchors, and with quotes around strings that `plain` takes for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

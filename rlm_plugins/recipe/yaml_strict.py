@@ -1,9 +1,9 @@
-"""Reads the YAML of recipes: the 1.2 core schema, and nothing that hides what a recipe says.
+"""YAML of recipes: the 1.2 core schema, strict.
 
-PyYAML's own loaders read ``1e-6`` as text, ``no`` as false, ``1:30`` as ninety and ``010`` as eight; they let the
-second of two equal keys win, and they follow tags and aliases. Here ``1e-6`` and ``1E5`` are numbers, ``010`` is ten,
-``no`` and ``1:30`` are text, and duplicate keys, tags, anchors, several documents and numbers that are not finite are
-errors. Only PyYAML's parser is used (text → events); what events mean is decided in `yaml_events`.
+PyYAML's own loaders take ``1e-6`` for a string, ``no`` for false, ``1:30`` for ninety and ``010`` for eight. The second
+of two equal keys wins, and tags and aliases are followed. Here ``1e-6`` and ``1E5`` are numbers, ``010`` is ten, ``no``
+and ``1:30`` are strings. Duplicate keys, tags, anchors, several documents and non-finite numbers are errors. Only
+PyYAML's parser is used (text → events); `yaml_events` builds the values.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pathlib import Path
 import yaml
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import found
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe.yaml_events import Document, Reader
 
 LARGEST = 256_000
-"""Bytes of a recipe."""
+"""Largest size of a recipe in bytes."""
 
 
 def read(path: Path) -> Document:
-    """A recipe file.
+    """Return the document of a recipe file.
 
     Raises:
-        RecipeError: No such file, or one of the errors of :func:`parse`, or a document that is no mapping.
+        RecipeError: No such file, an error of :func:`parse`, or a document that is no mapping.
     """
     if not path.is_file():
         beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError("there is no such file", where=str(path), hint=nearest(path.name, beside))
+        raise RecipeError("file not found", where=str(path), hint=nearest(path.name, beside))
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
@@ -37,23 +37,23 @@ def read(path: Path) -> Document:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise RecipeError("this is not UTF-8 text", where=f"{path} line {line}") from None
+        raise RecipeError("expected UTF-8 text", where=f"{path} line {line}") from None
     document = parse(text, str(path))
     if not isinstance(document.data, dict):
-        problem = "the recipe is empty" if document.data is None else f"found {found(document.data)}"
+        problem = "the recipe is empty" if document.data is None else expected("a mapping", document.data)
         raise RecipeError(problem, where=f"{path} line 1", allowed="`key: value` lines, as in `algorithm: grpo`")
     return document
 
 
 def parse(text: str, source: str) -> Document:
-    """The one document in `text`.
+    """Return the only document in `text`.
 
     Args:
         text: YAML.
-        source: What to call it in errors: the path of the file, or the override it stands in.
+        source: Its name in errors: the path of the file, or the override.
 
     Raises:
-        RecipeError: With `source`, the line and the address of what it is about.
+        RecipeError: It names `source`, line and address.
     """
     try:
         return Reader(text, source).document()
@@ -65,7 +65,7 @@ def parse(text: str, source: str) -> Document:
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise RecipeError(
-            f"the character U+{int(error.character):04X} is no text", where=f"{source} line {line}"
+            f"unsupported character U+{int(error.character):04X}", where=f"{source} line {line}"
         ) from None
     except (ValueError, OverflowError) as error:  # PyYAML: "\UFFFFFFFF", %YAML with a version of 5,000 digits
-        raise RecipeError(f"cannot be read: {error}", where=source) from None
+        raise RecipeError(f"invalid YAML: {error}", where=source) from None

@@ -1,4 +1,4 @@
-"""Who offers which part: plugins are found, their hooks called once, their names kept apart."""
+"""Registry of parts: discovery of plugins, names, validation, and binding of knobs."""
 
 from rlm_plugins.registry.registry import BUILTIN, Registry
 

@@ -1,4 +1,4 @@
-"""What a recipe says of the knobs of a part, checked: values by their types, schedules at both ends."""
+"""Binding of a part's knobs to a recipe's values: types are validated, a schedule at both its ends."""
 
 from __future__ import annotations
 
@@ -9,72 +9,102 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 import pydantic_core
 
-from rlm_plugins import schedule
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry.knob_errors import in_words
+from rlm_plugins import renamed, schedule
+from rlm_plugins.errors import RecipeError, mistyped
+from rlm_plugins.glossary import suggest
+from rlm_plugins.hookspecs import HOOKS, beside
+from rlm_plugins.registry.validation_errors import first_complaint, spelled
 from rlm_plugins.schedule import Schedule
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
 
 
-def turned(part: Part, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Every knob of `part` with its value or schedule, defaults included.
+def bound_knobs(part: Part, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return every knob of `part` with its value or schedule, defaults included.
+
+    Args:
+        part: A part.
+        settings: Knob → value or schedule, as the recipe gives them.
+        where: Recipe path of the part, for errors.
 
     Raises:
-        RecipeError: An unknown knob, a value of the wrong type, or a schedule where there can be none.
+        RecipeError: An unknown knob, a value of the wrong type, or a schedule for a knob that takes none.
     """
-    moving = {name: _read(part, name, value, where) for name, value in settings.items() if _moves(part, name, value)}
-    starts = _checked(part, {**settings, **{name: s.start for name, s in moving.items()}}, where, moving, "from")
-    if moving:
-        _checked(part, {**settings, **{name: s.end for name, s in moving.items()}}, where, moving, "to")
-    return {**starts, **moving}
+    scheduled = [name for name, value in settings.items() if _is_schedule(part, name, value)]
+    schedules = {name: _read(part, name, settings[name], where) for name in scheduled}
+    starts = {name: each.start for name, each in schedules.items()}
+    knobs = _validated(part, {**settings, **starts}, where, schedules, "from")
+    if schedules:
+        ends = {name: each.end for name, each in schedules.items()}
+        _validated(part, {**settings, **ends}, where, schedules, "to")
+    return {**knobs, **schedules}
 
 
-def _checked(
-    part: Part, settings: Mapping[str, Any], where: str, moving: Mapping[str, Any], end: str
+def _validated(
+    part: Part, settings: Mapping[str, Any], where: str, schedules: Mapping[str, Any], end: str
 ) -> dict[str, Any]:
-    """The knobs at one end of their schedules."""
+    """Return the knobs at one end (`from` or `to`) of their schedules."""
     try:
-        # As JSON, because a recipe has lists and text where a knob may want a tuple, a set or a path.
+        # As JSON, because a recipe has lists and strings where a knob may want a tuple, a set or a path.
         model = part.knobs.model_validate_json(pydantic_core.to_json(dict(settings), fallback=repr))
     except pydantic.ValidationError as error:
-        words = [*part.knobs.model_fields, *HOOKS[part.hook].keys]
-        wrong = in_words(error, part.name, words, settings, where)
-        if error.errors()[0]["loc"][0] in moving:
-            wrong = RecipeError(wrong.problem, where=f"{wrong.where}.{end}", allowed=wrong.allowed, hint=wrong.hint)
-        raise wrong from None
+        in_schedule = error.errors()[0]["loc"][0] in schedules
+        raise _knob_error(error, part, settings, where, f".{end}" if in_schedule else "") from None
     return {name: getattr(model, name) for name in part.knobs.model_fields}
 
 
-def _moves(part: Part, name: str, value: Any) -> bool:
-    """Whether a value is the schedule of a number."""
-    return isinstance(value, Mapping | Schedule) and bool(_kinds(part, name))
+def _knob_error(
+    error: pydantic.ValidationError, part: Part, settings: Mapping[str, Any], where: str, end: str
+) -> RecipeError:
+    """Return the error of a wrong knob, with its address."""
+    complaint = first_complaint(error.errors(), settings)
+    place, knob = where + spelled(complaint.address), str(complaint.address[0])
+    names = [*part.knobs.model_fields, *HOOKS[part.hook].keys]
+    if complaint.kind == "value":
+        return RecipeError(complaint.problem, where=place + end, hint=complaint.hint)
+    if len(complaint.address) > 1:  # a key within a knob; its value may be a secret
+        key = complaint.address[-1]
+        problem = f"the key '{key}' is missing" if complaint.kind == "missing" else f"unknown key '{key}'"
+        return RecipeError(f"{problem} in '{knob}' of '{part.name}'", where=place)
+    if complaint.kind == "missing":
+        hint = mistyped(knob, [name for name in settings if name not in names])
+        return RecipeError(f"'{part.name}' requires the knob '{knob}'", where=place, hint=hint)
+    old = renamed.hint(renamed.KNOBS, knob) or renamed.hint(renamed.KEYS, f"{HOOKS[part.hook].key}.{knob}")
+    hint = old or beside(knob) or suggest(knob, names)
+    return RecipeError(
+        f"unknown knob '{knob}' of '{part.name}'", where=place, allowed=", ".join(names) or "no knobs", hint=hint
+    )
 
 
-def _kinds(part: Part, name: str) -> set[type]:
+def _is_schedule(part: Part, name: str, value: Any) -> bool:
+    """Return True if a value is the schedule of a number."""
+    return isinstance(value, Mapping | Schedule) and bool(_number_types(part, name))
+
+
+def _number_types(part: Part, name: str) -> set[type]:
     field = part.knobs.model_fields.get(name)
     return schedule.numbers(field.annotation) if field is not None else set()
 
 
 def _read(part: Part, name: str, value: Any, where: str) -> Schedule:
-    if reason := immovable(part):
-        raise RecipeError(f"'{part.name}' takes no schedules: {reason}", where=f"{where}.{name}", allowed="a number")
-    return schedule.read(schedule.plain(value), f"{where}.{name}", whole=_kinds(part, name) == {int})
+    if reason := no_schedules(part):
+        problem = f"'{part.name}' takes no schedules: {reason}"
+        raise RecipeError(problem, where=f"{where}.{name}", allowed="a number")
+    return schedule.read(schedule.plain(value), f"{where}.{name}", whole=_number_types(part, name) == {int})
 
 
-def movable(part: Part, name: str) -> bool:
-    """Whether a knob may follow a schedule."""
-    return bool(_kinds(part, name)) and not immovable(part)
+def takes_schedule(part: Part, name: str) -> bool:
+    """Return True if a knob may follow a schedule."""
+    return bool(_number_types(part, name)) and not no_schedules(part)
 
 
-def immovable(part: Part) -> str:
-    """Why the knobs of a part stay where they are; empty where they can move."""
+def no_schedules(part: Part) -> str:
+    """Return why the knobs of a part take no schedules; empty if they do."""
     if inspect.isclass(part.target):
-        return "it has a memory, and is given its knobs once, when it is made"
+        return "it is stateful, and gets its knobs once, when it is created"
     if part.hook == "rlm_samplers" and "count" not in (*part.needs, *part.welcomes):
         return "the order of an epoch depends on its number and the seed alone"
     if not HOOKS[part.hook].scheduled:
-        return f"{HOOKS[part.hook].key} stands outside the optimiser steps that a schedule counts"
+        return f"{HOOKS[part.hook].key} is outside the optimizer steps that a schedule counts"
     return ""

@@ -1,9 +1,10 @@
-"""Which parts there are, and which of them a name in a recipe means."""
+"""Parts of all plugins, and the lookup of a part by the name that a recipe gives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlm_plugins import renamed
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hookspecs import HOOKS
@@ -11,10 +12,10 @@ from rlm_plugins.registry.loading import Plugin
 from rlm_plugins.registry.part import Part
 
 BUILTIN = "builtin"
-"""The plugin whose bare names nobody else can take."""
+"""Name of the built-in plugin, whose bare names are reserved."""
 
 
-class Catalogue:
+class Catalog:
     """All parts of all plugins.
 
     Attributes:
@@ -29,14 +30,14 @@ class Catalogue:
         self.blocked: frozenset[str] = frozenset()
 
     def add(self, part: Part) -> None:
-        """Files a part under its hook and name."""
+        """Add a part under its hook and name."""
         self.parts.setdefault((part.hook, part.name), []).append(part)
 
     def find(self, hook: str, name: str, *, where: str = "") -> Part:
-        """The part a recipe means by `name`: ``plugin/name``, or bare where only one plugin offers it.
+        """Return the part called `name`: ``plugin/name``, or bare if one plugin offers it.
 
         Raises:
-            RecipeError: Nobody offers it, or several do; with the error of a broken plugin as its cause.
+            RecipeError: No plugin offers it, or several do; its cause is the error of a broken plugin.
         """
         plugin, _, bare = name.rpartition("/")
         rivals = [p for p in self.parts.get((hook, bare), []) if plugin in ("", p.plugin)]
@@ -45,10 +46,10 @@ class Catalogue:
             return (own or rivals)[0]
         if rivals:
             raise RecipeError(
-                f"several plugins offer a part called '{name}'",
+                f"several plugins offer a part '{name}'",
                 where=where,
                 allowed=", ".join(p.full_name for p in rivals),
-                hint="write the full name",
+                hint="use the full name",
             )
         raise self._unknown(hook, name, where)
 
@@ -57,18 +58,19 @@ class Catalogue:
         names, conventions = self._meant(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
-        hints += [f"'{name}' is a part for '{elsewhere[0]}'"] if elsewhere else []
-        hints += [f"computed as {name.partition('@')[2]} does: {', '.join(conventions)}"] if conventions else []
+        old = renamed.hint(renamed.PARTS, f"{HOOKS[hook].key}/{bare}")
+        hints = [old or nearest(name, [*names, *([] if conventions else self._full(hook))])]
+        hints += [f"'{name}' is a part for `{elsewhere[0]}`"] if elsewhere else []
+        hints += [f"variants of {name.partition('@')[2]}: {', '.join(conventions)}"] if conventions else []
         if plugin in self.blocked:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
         elif plugin and plugin not in self.plugins:
-            hints += [f"no plugin is called '{plugin}': {nearest(plugin, self.plugins) or 'is it installed here?'}"]
+            hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
         for other in broken:
             reason = f"{type(other.error).__name__}: {other.error}".splitlines()[0]
-            hints.append(f"not loaded: {other.name} ({reason}); see `rlm plugins`")
+            hints.append(f"not loaded: {other.name} ({reason}); {other.hint or 'see `rlm plugins`'}")
         error = RecipeError(
-            f"no part for '{HOOKS[hook].key}' is called '{name}'",
+            f"unknown part '{name}' for `{HOOKS[hook].key}`",
             where=where,
             allowed=", ".join(names) or "nothing: no plugin offers one",
             hint="\n        ".join(filter(None, hints)),
@@ -77,9 +79,9 @@ class Catalogue:
         return error
 
     def _meant(self, hook: str, name: str) -> tuple[list[str], list[str]]:
-        """The names that could stand where `name` does; of a row's convention also what its library has instead.
+        """Return the names that could stand in place of `name`, and of an implementation variant those of its library.
 
-        A convention (``row@library``) of a row that exists is one of that row's.
+        A variant (``algorithm@library``) of an existing algorithm is one of that algorithm.
         """
         names, (row, _, library) = self.names(hook), name.partition("@")
         if not library:
@@ -92,14 +94,14 @@ class Catalogue:
         return [p.full_name for p in self if p.hook == hook]
 
     def names(self, hook: str) -> list[str]:
-        """Every name that finds a part of `hook`, shortest form, built-ins first."""
+        """Return every name that finds a part of `hook`, in its shortest form, built-in ones first."""
         return [p.name if self._is_bare(p) else p.full_name for p in self if p.hook == hook]
 
     def _is_bare(self, part: Part) -> bool:
         return part.plugin == BUILTIN or len(self.parts[part.hook, part.name]) == 1
 
     def __iter__(self) -> Iterator[Part]:
-        """All parts, in batch order of their hooks."""
+        """Yield all parts, in the order of their hooks."""
         order = list(HOOKS)
         everything = [part for parts in self.parts.values() for part in parts]
         return iter(sorted(everything, key=lambda p: order.index(p.hook)))

@@ -1,4 +1,4 @@
-"""What a part promises, and the error its author gets at start for breaking it."""
+"""Contract of a part with its hook, and the errors for breaking it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
+from rlm_plugins import renamed
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import PER_COMPLETION, SCORING, names
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.member_names import check_members
+from rlm_plugins.registry.protocols import Stateful, Updates
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
+from rlm_plugins.registry.validation_errors import first_complaint
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
 
 
 def check(part: Part) -> None:
-    """Holds a part against the contract of its hook.
+    """Check a part against the contract of its hook.
 
     Raises:
-        PluginError: What is wrong with it, with plugin, hook, part and file.
+        PluginError: It names plugin, hook, part and file.
     """
     if part.hook == "rlm_algorithms":
         if not isinstance(part.target, Algorithm):
@@ -40,28 +44,29 @@ def check(part: Part) -> None:
     _check_one(part)
     _check_sampler(part)
     _check_memory(part)
+    check_members(part)
     _check_knobs(part)
 
 
 def _check_call(part: Part) -> None:
-    """It can be called, and Python can say with what."""
+    """Check that it can be called, and that its signature can be read."""
     if not callable(part.target):
         raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a function or a class")
     try:
         inspect.signature(part.target)
     except (TypeError, ValueError) as error:
-        raise PluginError(f"has no signature to read: {error}", where=part.where, hint="wrap it in a def") from error
+        raise PluginError(f"has no readable signature: {error}", where=part.where, hint="wrap it in a def") from error
     if inspect.iscoroutinefunction(part.target) and part.hook != "rlm_rewards":
         raise PluginError("is asynchronous, which only rewards may be", where=part.where, hint="def, not async def")
 
 
 def _check_class(part: Part) -> None:
-    """`__init__` has knobs and nothing else, `__call__` has data and nothing else."""
+    """Check that `__init__` has knobs only and `__call__` data only."""
     if not any("__call__" in vars(kind) for kind in part.target.__mro__):
         raise PluginError("the class has no __call__", where=part.where, hint="def __call__(self, …): with its data")
     if len(halves := {"state_dict", "load_state_dict"} & set(dir(part.target))) == 1:
-        hint = "write both, or neither when the part has no memory to keep"
-        raise PluginError(f"the class has {halves.pop()} without its other half", where=part.where, hint=hint)
+        hint = "define both, or neither if the part is not stateful"
+        raise PluginError(f"the class has {halves.pop()} without its counterpart", where=part.where, hint=hint)
     for p in inspect.signature(part.target).parameters.values():
         if p.kind is not Parameter.KEYWORD_ONLY:
             hint = "knobs: `def __init__(self, *, knob: float = …)`; data: `__call__`"
@@ -72,20 +77,21 @@ def _check_class(part: Part) -> None:
 
 
 def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, of: str = "") -> None:
-    """A datum has a name that its room (or hook) supplies, and no default but None."""
+    """Check that a datum is one of its phase (or hook), and has no default but None."""
     if p.kind is Parameter.VAR_KEYWORD and part.hook == "rlm_rewards" and not of:
-        return  # written for TRL: it gets what TRL passes
+        return  # a TRL reward function: it gets what TRL passes
     if p.kind is not Parameter.POSITIONAL_OR_KEYWORD:
         hint = "name every piece of data before the star and every knob after it"
         raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
     known = names(room) if isinstance(room, str) else room
     knob_like = p.default is not p.empty and p.default is not None
+    knob_hint = "" if of else "is it a knob? put it behind `*,`"
     if known is not None and p.name not in known:
         raise PluginError(
-            f"{of}asks for '{p.name}', which {'it' if of else HOOKS[part.hook].key} is never given",
+            f"{of}requires '{p.name}', which {'it' if of else HOOKS[part.hook].key} never gets",
             where=part.where,
             allowed=", ".join(known) or "no data, only knobs after the star",
-            hint=nearest(p.name, known) or ("" if of else "is it a knob? put it behind `*,`"),
+            hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, known) or knob_hint,
         )
     if knob_like and (of or not part.takes_everything):
         hint = "is it a knob? put it behind `*,`"
@@ -93,49 +99,55 @@ def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, o
 
 
 def _check_one(part: Part) -> None:
-    """A reward is about one completion or about all of them."""
+    """Check that a reward is about one completion or about all of them."""
     if part.by_row and (both := [f"{name}s" for name in PER_COMPLETION if f"{name}s" in (*part.needs, *part.welcomes)]):
-        hint = "`completion` for one number of one row, `completions` for a list"
-        raise PluginError(f"asks for 'completion' and '{both[0]}'", where=part.where, allowed="one of them", hint=hint)
+        hint = "`completion` for one completion and one number, `completions` for lists"
+        raise PluginError(f"requires 'completion' and '{both[0]}'", where=part.where, allowed="one of them", hint=hint)
 
 
 def _check_memory(part: Part) -> None:
-    """What learns can be written into a checkpoint."""
-    if inspect.isclass(part.target) and hasattr(part.target, "update") and not hasattr(part.target, "state_dict"):
-        hint = "write state_dict and load_state_dict: what it has learned goes into every checkpoint"
-        raise PluginError("the class has `update` and would forget in a resumed run", where=part.where, hint=hint)
+    """Check that the state of a part that updates goes into checkpoints."""
+    learns = inspect.isclass(part.target) and isinstance(part.target, Updates)
+    if learns and not isinstance(part.target, Stateful):
+        hint = "define state_dict and load_state_dict: its state belongs into every checkpoint"
+        raise PluginError(
+            "the class has `update`, but its state would be lost in a resumed run", where=part.where, hint=hint
+        )
 
 
 def _check_sampler(part: Part) -> None:
-    """A sampler gives the order of an epoch, or is asked before every generation; only then it may learn."""
+    """Check that a sampler names either an epoch or a count; only with a count it may update."""
     if part.hook != "rlm_samplers":
         return
     named = {datum.name for datum in data_of(part.target)}
     if update_of(part.target) and "count" not in named:
-        hint = "name `count`: then it is asked before every generation"
-        raise PluginError("learns, but the order of an epoch cannot change in its middle", where=part.where, hint=hint)
+        hint = "name `count`: then it is called before every generation"
+        raise PluginError(
+            "has `update`, but the order of an epoch cannot change within it", where=part.where, hint=hint
+        )
     if named & {"count", "draw"} and ("epoch" in named or "count" not in named):
-        problem = f"asks for {' and '.join(sorted(named & {'count', 'draw', 'epoch'}))}"
-        allowed = "`epoch` (the order of an epoch), or `count` and perhaps `draw` (asked before every generation)"
+        problem = f"requires {' and '.join(sorted(named & {'count', 'draw', 'epoch'}))}"
+        allowed = "`epoch` (the order of an epoch), or `count`, with or without `draw` (called before every generation)"
         raise PluginError(problem, where=part.where, allowed=allowed)
 
 
 def _check_knobs(part: Part) -> None:
-    """A knob has a name that a recipe can write, an annotation, and a default that fits it."""
+    """Check that a knob has a name that a recipe can use, an annotation, and a default that fits it."""
     knobs = knobs_of(part.target)
     for knob in knobs:
         if knob.name in ("name", *HOOKS[part.hook].keys):
-            problem = f"a knob is called '{knob.name}', which in a recipe means something else"
+            problem = f"a knob is called '{knob.name}', a key that recipes use for something else"
             raise PluginError(problem, where=part.where, hint="give it another name")
     defaults = {knob.name: knob.default for knob in knobs if knob.default is not Parameter.empty}
     try:
         part.knobs.model_validate(defaults)
     except pydantic.ValidationError as error:
-        for wrong in error.errors():
-            if wrong["type"] != "missing":  # a knob without default: the recipe gives it
-                name = str(wrong["loc"][0])
-                problem = f"knob '{name}' has the default {defaults[name]!r}: {wrong['msg']}"
-                hint = "annotate it `… | None`" if defaults[name] is None else ""
-                raise PluginError(problem, where=part.where, hint=hint) from None
+        wrong = [each for each in error.errors() if each["type"] != "missing"]  # a recipe must give those
+        if wrong:
+            complaint = first_complaint(wrong, defaults)
+            name = str(complaint.address[0])
+            problem = f"the default of knob '{name}' does not fit its annotation: {complaint.problem}"
+            hint = "annotate it `… | None`" if defaults[name] is None else ""
+            raise PluginError(problem, where=part.where, hint=hint) from None
     except TypeError as error:
         raise PluginError(f"the constraint of a knob does not fit its type: {error}", where=part.where) from error

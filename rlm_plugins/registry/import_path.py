@@ -1,4 +1,4 @@
-"""A function of somebody else, by its address: ``package.module:function``, or ``folder/file.py:function``."""
+"""Import of a third-party function by its address: ``package.module:function``, or ``folder/file.py:function``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ALLOWED = "`package.module:name`, or `folder/file.py:name` from the working dire
 
 
 def borrow(address: str, *, where: str) -> Any:
-    """What stands at an address.
+    """Return the object at an address.
 
     Args:
         address: ``trl.rewards:think_format_reward``, ``./scores.py:compute_score``.
-        where: The knob that names it, for the error.
+        where: Recipe path of the knob, for errors.
 
     Raises:
-        RecipeError: There is no such module, file or name, or it fails while it is loaded.
+        RecipeError: Unknown module, file or name, or the import fails.
     """
     place, _, name = address.rpartition(":")
     if not place or not name:
-        raise RecipeError(f"'{address}' is no address", where=where, allowed=ALLOWED)
+        raise RecipeError(f"expected an address, got '{address}'", where=where, allowed=ALLOWED)
     try:
         module = _file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as error:
@@ -39,20 +39,20 @@ def borrow(address: str, *, where: str) -> Any:
     for step in name.split("."):
         if not hasattr(found, step):
             hint = nearest(step, [each for each in dir(found) if not each.startswith("_")])
-            raise RecipeError(f"'{place}' has no '{name}'", where=where, hint=hint)
+            raise RecipeError(f"unknown name '{name}' in '{place}'", where=where, hint=hint)
         found = getattr(found, step)
     return found
 
 
 def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
-    """The same, of what can be called.
+    """Return the function at an address.
 
     Raises:
-        RecipeError: It cannot, too.
+        RecipeError: As :func:`borrow`, or the object cannot be called.
     """
     found = borrow(address, where=where)
     if not callable(found):
-        raise RecipeError(f"'{address}' is a {type(found).__name__}", where=where, allowed="a function")
+        raise RecipeError(f"expected a function at '{address}', got {type(found).__name__}", where=where)
     return found  # type: ignore[no-any-return]
 
 
@@ -67,7 +67,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def called(function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
-    """`function` with as much of what is known as it takes by name."""
+    """Call `function` with those of the known values that it takes by name."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return function(**known)
@@ -75,7 +75,7 @@ def called(function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
 
 
 def settled(said: Sequence[Any]) -> list[Any]:
-    """Answers, those of asynchronous functions awaited together."""
+    """Return results, with those of asynchronous functions awaited together."""
     if not any(inspect.isawaitable(each) for each in said):
         return list(said)
 

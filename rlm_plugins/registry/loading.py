@@ -1,4 +1,4 @@
-"""Where plugins come from: installed packages and single files; and what a module must be to be one."""
+"""Discovery of plugins: installed packages and single files, and the hooks of their modules."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry.signature import file_of
+from rlm_plugins.renamed import import_hint
 
 GROUP = "rlm"
 """The entry-point group under which packages register."""
@@ -23,14 +24,13 @@ GROUP = "rlm"
 
 @dataclass
 class Plugin:
-    """One source of parts.
+    """A source of parts.
 
     Args:
         name: Entry-point name, or the stem of a single file; ``builtin`` for our own.
         origin: Distribution and version, or the file and the start of its hash.
-        error: What went wrong while it was imported or checked; None when it is sound.
-        at_fault: Whether the error is a broken contract (stops every run) rather than a failed import (stops the
-            runs that use it).
+        error: The exception of its import or its validation; None if it is sound.
+        at_fault: True for a broken contract (every run stops), False for a failed import (runs that use it stop).
     """
 
     name: str
@@ -38,26 +38,31 @@ class Plugin:
     error: BaseException | None = None
     at_fault: bool = False
 
+    @property
+    def hint(self) -> str:
+        """The new names of what a failed import was looking for; empty if none of it was renamed."""
+        return import_hint(self.error) if self.error is not None else ""
+
 
 Found = tuple[Plugin, Callable[[], Any]]
-"""A plugin, and what imports its module."""
+"""A plugin, and the function that imports its module."""
 
 
 def installed() -> list[Found]:
-    """Every entry point of the group, by name; nothing is imported yet."""
+    """Return every entry point of the group, by name; none is imported yet."""
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
     return [(Plugin(p.name, f"{p.dist.name} {p.dist.version}" if p.dist else p.value), p.load) for p in points]
 
 
 def single_file(path: Path) -> Found:
-    """A Python file as a plugin of its own; what runs is what was hashed."""
+    """Return a Python file as a plugin of its own; the bytes that run are those that were hashed."""
     source = path.read_bytes()
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
     return plugin, lambda: _module(path, source)
 
 
 def _module(path: Path, source: bytes) -> ModuleType:
-    """The file as a module. (Python's own loader would leave a ``__pycache__`` beside the recipe, and believe it.)"""
+    """Execute the file as a module; Python's own loader would write a ``__pycache__`` and trust it."""
     module = ModuleType(f"rlm_file_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class up by the name of its module
@@ -66,16 +71,16 @@ def _module(path: Path, source: bytes) -> ModuleType:
 
 
 def line_of(error: BaseException, path: Path) -> str:
-    """The line of a file that an error came from; empty when it never got there (a syntax error says it itself)."""
+    """Return the line of a file that raised an error; empty for a syntax error."""
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
 
 
 def hooks_of(plugin: str, module: Any) -> dict[str, str]:
-    """The hooks a module implements, each with the file it stands in.
+    """Return the hooks that a module implements, each with its file.
 
     Raises:
-        PluginError: A hook that does not exist, takes arguments or is not marked; or no hook at all.
+        PluginError: An unknown hook, one that takes arguments or is not marked; or no hook at all.
     """
     hooks = {}
     for name, function in _functions(module):
@@ -85,11 +90,11 @@ def hooks_of(plugin: str, module: Any) -> dict[str, str]:
         where = f"plugin '{plugin}' ({file})"
         if hook is None:
             if name in HOOKS and not hasattr(function, "rlm_spec"):
-                hint = f"write `@hookimpl` above `def {name}`"
-                raise PluginError(f"'{name}' is not marked as a hook", where=where, hint=hint)
+                hint = f"add `@hookimpl` above `def {name}`"
+                raise PluginError(f"'{name}' is not marked with `@hookimpl`", where=where, hint=hint)
         elif hook not in HOOKS:
             raise PluginError(
-                f"there is no hook '{hook}'", where=where, allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS)
+                f"unknown hook '{hook}'", where=where, allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS)
             )
         elif inspect.signature(function).parameters:
             raise PluginError(f"hook '{hook}' takes no arguments", where=where, hint=f"def {name}():")
@@ -118,18 +123,18 @@ def _no_hook(plugin: str, module: Any) -> PluginError:
 
 
 def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, Any]:
-    """What a hook in `file` returned, once it is a mapping from names to parts.
+    """Return the result of a hook, validated as a mapping from names to parts.
 
     Raises:
-        PluginError: It is none, or has a name that a recipe could not write.
+        PluginError: It is none, or has an invalid name.
     """
     where = f"plugin '{plugin}', {hook} ({file})"
     if not isinstance(offer, Mapping):
-        raise PluginError(f"returned {type(offer).__name__}", where=where, allowed='{"name": part, …}')
+        raise PluginError(f'expected {{"name": part, …}}, got {type(offer).__name__}', where=where)
     for name in offer:
         if not isinstance(name, str) or not _is_name(name, hook):
             allowed = "a letter, then letters, digits, '_' and '-'"
-            allowed += "; of a row's convention: row@library" if hook == "rlm_algorithms" else ""
+            allowed += "; of an algorithm's variant: algorithm@library" if hook == "rlm_algorithms" else ""
             raise PluginError(f"offers a part called {name!r}", where=where, allowed=allowed)
     return offer
 

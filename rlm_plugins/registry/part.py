@@ -1,4 +1,4 @@
-"""A part: a function whose signature says what it needs and what may be turned, and the same with its knobs turned."""
+"""Parts: a function or class whose signature declares data and knobs, and a part bound to its knobs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from rlm_plugins import schedule
 from rlm_plugins.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.registry import binding as turning
 from rlm_plugins.registry import contract as signature_check
+from rlm_plugins.registry.binding import bound_knobs
+from rlm_plugins.registry.protocols import UsesPolicy
 from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_of
 
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of the registry: who offers which function under which name.
+    """One entry of the registry: a function or class that a plugin offers under a name.
 
     Args:
         hook: The hook it came through (``rlm_rewards``).
         name: Its bare name (``accuracy``).
-        plugin: The plugin that offers it; ``plugin/name`` is its full name.
-        target: The function, or the class where the maths has memory; for ``rlm_algorithms`` a row.
+        plugin: The plugin that offers it.
+        target: The function, or the class of a stateful part; for ``rlm_algorithms`` the algorithm.
         offered_in: The file of the hook that offers it.
     """
 
@@ -45,12 +46,12 @@ class Part:
 
     @cached_property
     def file(self) -> str:
-        """The source file it stands in, for error messages and ``rlm explain``."""
+        """Its source file, for messages and ``rlm explain``."""
         return file_of(self.target) or self.offered_in
 
     @property
     def where(self) -> str:
-        """Plugin, hook, name and file, for error messages."""
+        """Plugin, hook, name and file, for messages."""
         return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
 
     @cached_property
@@ -59,37 +60,37 @@ class Part:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the data it cannot do without."""
+        """Names of the data that it requires."""
         return tuple(p.name for p in self._data if p.kind is not p.VAR_KEYWORD and p.default is p.empty)
 
     @property
     def welcomes(self) -> tuple[str, ...]:
-        """Names of the data it uses when something supplies them."""
+        """Names of its optional data."""
         return tuple(p.name for p in self._data if p.default is None)
 
     @cached_property
     def update_needs(self) -> tuple[str, ...]:
-        """Names of the data its method `update` cannot do without; empty where it has none."""
+        """Names of the data that its method `update` requires; empty without one."""
         return tuple(p.name for p in update_of(self.target) if p.default is p.empty)
 
     @cached_property
     def update_welcomes(self) -> tuple[str, ...]:
-        """Names of the data its method `update` uses when something supplies them."""
+        """Names of the optional data of its method `update`."""
         return tuple(p.name for p in update_of(self.target) if p.default is None)
 
     @property
     def takes_everything(self) -> bool:
-        """Whether it ends in ``**kwargs``: a reward written for TRL."""
+        """True if it ends in ``**kwargs``: a TRL reward function."""
         return any(p.kind is p.VAR_KEYWORD for p in self._data)
 
     @property
     def by_row(self) -> bool:
-        """Whether it is a reward of one completion, which is called row by row."""
+        """True if it is a reward of one completion, called once per completion."""
         return self.hook == "rlm_rewards" and "completion" in self.needs and not self.takes_everything
 
     @property
     def sample(self) -> Mapping[str, str]:
-        """What a reward may name beside columns → one line of meaning."""
+        """Data of a reward beside columns → one line of meaning."""
         return {**SAMPLE, **PER_COMPLETION} if self.by_row else SAMPLE
 
     @cached_property
@@ -97,33 +98,33 @@ class Part:
         """The knobs as a pydantic model: types from the annotations, unknown names forbidden.
 
         Raises:
-            PluginError: An annotation that means nothing.
+            PluginError: An annotation that cannot be evaluated.
         """
         return schema_of(self.name, self.target, where=self.where)
 
     def check(self) -> None:
-        """Holds the signature against the contract of its hook.
+        """Check the part against the contract of its hook.
 
         Raises:
-            PluginError: It breaks it.
+            PluginError: The first violation.
         """
         signature_check.check(self)
 
     def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
-        """Checks the knobs and makes the part ready to be called.
+        """Validate the knobs, and create the instance if the part is a class.
 
         Args:
             settings: Knob name → value or schedule, as the recipe gives them.
             where: Recipe path, for the error.
 
         Raises:
-            RecipeError: An unknown knob, a value of the wrong type, or one the class refuses when it is made.
+            RecipeError: An unknown knob, a wrong value, or one that the class refuses.
         """
         where = where or self.full_name
-        knobs = turning.turned(self, settings, where)
-        return Bound(part=self, knobs=knobs, target=self._made(knobs, where))
+        knobs = bound_knobs(self, settings, where)
+        return Bound(part=self, knobs=knobs, target=self._instance(knobs, where))
 
-    def _made(self, knobs: Mapping[str, Any], where: str) -> Any:
+    def _instance(self, knobs: Mapping[str, Any], where: str) -> Any:
         if not inspect.isclass(self.target):
             return self.target
         try:
@@ -131,8 +132,8 @@ class Part:
         except RlmError as error:
             if error.where:
                 raise
-            told = f"'{self.name}' refuses its knobs: {error.problem}"
-            raise RecipeError(told, where=where, allowed=error.allowed, hint=error.hint) from error.__cause__
+            problem = f"'{self.name}' refuses its knobs: {error.problem}"
+            raise RecipeError(problem, where=where, allowed=error.allowed, hint=error.hint) from error.__cause__
         except Exception as error:
             raise RecipeError(
                 f"'{self.name}' refuses its knobs: {type(error).__name__}: {error}", where=where
@@ -141,13 +142,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Bound:
-    """A part with its knobs turned. Called with a record, it takes from it what it named.
+    """A part with its knobs. Called with a record, it takes the fields that it names.
 
     Args:
-        part: Where it comes from.
+        part: The entry of the registry.
         knobs: Every knob with its value or schedule, defaults included.
-        target: The function, or the instance that keeps the memory.
-        beside: What the recipe says beside its name and knobs (the keys of its hook).
+        target: The function, or the instance that holds the state.
+        beside: The recipe's keys beside name and knobs (`keys` of its hook).
     """
 
     part: Part
@@ -156,52 +157,52 @@ class Bound:
     beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, record: object) -> Any:
-        """Calls the part with the fields of `record` that it names."""
-        given = self._of(record, (*self.part.needs, *self.part.welcomes))
-        return self.call(given, getattr(record, "step", None))
+        """Call the part with the fields of `record` that it names."""
+        data = self._fields(record, (*self.part.needs, *self.part.welcomes))
+        return self.call(data, getattr(record, "step", None))
 
-    def _of(self, record: object, names: tuple[str, ...]) -> dict[str, Any]:
-        """The fields of `record` called that; what the part logs is filed under its key."""
-        given = {name: getattr(record, name) for name in names}
-        if given.get("log") is not None:
-            write, key = given["log"], HOOKS[self.part.hook].key
-            given["log"] = lambda name, x: write(f"{key}/{name}", x)
-        return given
+    def _fields(self, record: object, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return the fields of `record` by name; what the part logs gets its key as a prefix."""
+        data = {name: getattr(record, name) for name in names}
+        if data.get("log") is not None:
+            log, key = data["log"], HOOKS[self.part.hook].key
+            data["log"] = lambda name, x: log(f"{key}/{name}", x)
+        return data
 
-    def call(self, given: Mapping[str, Any], step: int | None = None) -> Any:
-        """Calls the part with `given` data and its knobs (an instance has taken its knobs already).
+    def call(self, data: Mapping[str, Any], step: int | None = None) -> Any:
+        """Call the part with the data and its knobs (an instance already has its knobs).
 
         Args:
-            given: Name of a datum → the datum.
-            step: Optimiser steps done, which a knob with a schedule depends on.
+            data: Name → value.
+            step: Optimizer steps done, for knobs with a schedule.
         """
         if self.stateful:
-            return self.target(**given)
-        return self.target(**given, **{name: schedule.at(value, step) for name, value in self.knobs.items()})
+            return self.target(**data)
+        return self.target(**data, **{name: schedule.at(value, step) for name, value in self.knobs.items()})
 
     def update(self, record: object) -> None:
-        """Lets a part with a method `update` learn from what came of its work; nothing happens to the others."""
+        """Call the method `update` of the part, if it has one, with the fields of `record` that it names."""
         if names := (*self.part.update_needs, *self.part.update_welcomes):
             target: Any = self.target
-            target.update(**self._of(record, names))
+            target.update(**self._fields(record, names))
 
     @property
     def beta(self) -> float | schedule.Schedule:
-        """The coefficient in front of a penalty, or its schedule; 1 for everything else."""
+        """Coefficient of a penalty, or its schedule; 1 for other parts."""
         return cast(float | schedule.Schedule, self.beside.get("beta", 1.0))
 
     @property
     def waits(self) -> bool:
-        """Whether it is asynchronous."""
+        """True if it is asynchronous."""
         target = self.target if inspect.isfunction(self.target) else type(self.target).__call__
         return inspect.iscoroutinefunction(target)
 
     @property
     def setup_targets(self) -> list[Any]:
-        """What of it has a method `setup`, and works with the policy: itself, or the value of a knob."""
-        return [each for each in (self.target, *self.knobs.values()) if hasattr(each, "setup")]
+        """Objects of it with a method `setup`: itself, or the values of knobs."""
+        return [each for each in (self.target, *self.knobs.values()) if isinstance(each, UsesPolicy)]
 
     @property
     def stateful(self) -> bool:
-        """Whether the part is a class, made once per run."""
+        """True if the part is a class, instantiated once per run."""
         return inspect.isclass(self.part.target)

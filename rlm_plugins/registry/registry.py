@@ -1,4 +1,4 @@
-"""Who offers which part: loads every plugin and calls each of its hooks once."""
+"""The registry: every plugin is loaded, and each of its hooks is called once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pluggy
 
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
-from rlm_plugins.registry.catalog import BUILTIN, Catalogue
+from rlm_plugins.registry.catalog import BUILTIN, Catalog
 from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, offers_of, single_file
 from rlm_plugins.registry.part import Part
 
 __all__ = ["BUILTIN", "Registry"]
 
 
-class Registry(Catalogue):
-    """The catalogue of everything that is built in, installed, or named by a recipe.
+class Registry(Catalog):
+    """The catalog of all parts: built-in, installed, or loaded by a recipe.
 
     Args:
         load: Python files to load as plugins, beside the installed ones.
         block: Names of installed plugins to leave out.
 
     Raises:
-        RecipeError: A file or a blocked plugin that does not exist.
+        RecipeError: An unknown file or blocked plugin.
         PluginError: A file that cannot be loaded.
     """
 
@@ -52,7 +52,7 @@ class Registry(Catalogue):
         names = sorted({plugin.name for plugin, _ in found})
         if unknown := sorted(self.blocked.difference(names)):
             raise RecipeError(
-                f"no installed plugin is called '{unknown[0]}'",
+                f"unknown installed plugin '{unknown[0]}'",
                 where="plugins.block",
                 allowed=", ".join(names) or "nothing: no plugin is installed",
                 hint=nearest(unknown[0], names),
@@ -69,7 +69,7 @@ class Registry(Catalogue):
         plugin = self.plugins[twin.name]
         plugin.at_fault = True
         plugin.error = PluginError(
-            f"two plugins are called '{twin.name}': {plugin.origin} and {twin.origin}",
+            f"two plugins have the name '{twin.name}': {plugin.origin} and {twin.origin}",
             hint="uninstall one of them",
         )
 
@@ -79,17 +79,18 @@ class Registry(Catalogue):
             raise RecipeError("there is no such file", where=where, hint="the path is relative to the recipe")
         if path.stem in self.plugins:
             origin = self.plugins[path.stem].origin
-            raise RecipeError(f"a plugin is already called '{path.stem}': {origin}", where=where, hint="rename it")
+            raise RecipeError(f"there is a plugin '{path.stem}' already: {origin}", where=where, hint="rename it")
         plugin, load = single_file(path)
         self._add(plugin, load)
         if plugin.at_fault and plugin.error:
             raise plugin.error
         if plugin.error:
             problem = f"the file cannot be loaded: {type(plugin.error).__name__}: {plugin.error}"
-            raise PluginError(problem, where=where, hint=line_of(plugin.error, path)) from plugin.error
+            hint = "\n        ".join(filter(None, (line_of(plugin.error, path), plugin.hint)))
+            raise PluginError(problem, where=where, hint=hint) from plugin.error
 
     def _add(self, plugin: Plugin, load: Callable[[], Any]) -> None:
-        """Imports a plugin and files its parts; whatever goes wrong is written down beside its name."""
+        """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
             self._adopt(plugin.name, load())
@@ -99,7 +100,7 @@ class Registry(Catalogue):
             plugin.error, plugin.at_fault = error, isinstance(error, PluginError)
 
     def _adopt(self, name: str, module: Any) -> None:
-        """Calls every hook of a module once and files its parts; all of them, or none."""
+        """Call every hook of a module once and add its parts; all of them, or none."""
         hooks = hooks_of(name, module)
         others = self._manager.get_plugins()
         self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
@@ -114,7 +115,7 @@ class Registry(Catalogue):
             self.add(part)
 
     def require_sound(self) -> None:
-        """Stops at the first plugin that breaks the contract.
+        """Raise for the first plugin that breaks the contract.
 
         Raises:
             PluginError: It names the plugin, the file and the nearest right name.
@@ -125,10 +126,10 @@ class Registry(Catalogue):
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:
-    """``RLM_TRACE=1``: one line per hook call."""
-    answer = repr(outcome.exception) if outcome.exception else ", ".join(map(_names, outcome.get_result()))
+    """Print one line per hook call, for ``RLM_TRACE=1``."""
+    result = repr(outcome.exception) if outcome.exception else ", ".join(map(_names, outcome.get_result()))
     for found in implementations:
-        sys.stderr.write(f"rlm: {found.plugin_name} {hook}() → {answer}\n")
+        sys.stderr.write(f"rlm: {found.plugin_name} {hook}() → {result}\n")
 
 
 def _names(offer: object) -> str:

@@ -1,6 +1,6 @@
-"""What a function says about itself: before the star its data, after the star its knobs.
+"""Signatures of parts: data before the star, knobs after it.
 
-A class says it in two places: its `__call__` takes the data, the keyword-only arguments of its `__init__` are knobs.
+Of a class, `__call__` has the data, and the keyword-only arguments of `__init__` are the knobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWar
 
 
 def data_of(target: Any) -> list[Parameter]:
-    """The parameters that are data, in order; `*args` and `**kwargs` are among them."""
+    """Return the parameters that are data, in order, with `*args` and `**kwargs`."""
     if inspect.isclass(target):
         parameters = list(inspect.signature(target.__call__).parameters.values())[1:]
     else:
@@ -34,18 +34,18 @@ def data_of(target: Any) -> list[Parameter]:
 
 
 def update_of(target: Any) -> list[Parameter]:
-    """The parameters of its method `update`: the data it learns from; empty where it has none."""
+    """Return the parameters of the method `update`; empty without one."""
     method = getattr(target, "update", None) if inspect.isclass(target) else None
     return list(inspect.signature(method).parameters.values())[1:] if callable(method) else []
 
 
 def knobs_of(target: Any) -> list[Parameter]:
-    """The parameters that are knobs."""
+    """Return the parameters that are knobs."""
     return [p for p in inspect.signature(target).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
 
 
 def code_of(target: Any) -> Callable[..., Any]:
-    """The function in whose file the knobs stand: behind decorators, a partial, a class or an object."""
+    """Return the function that has the knobs: behind decorators, a partial, a class or an object."""
     if inspect.isclass(target):
         return inspect.unwrap(target.__init__)
     target = inspect.unwrap(target)
@@ -55,7 +55,7 @@ def code_of(target: Any) -> Callable[..., Any]:
 
 
 def file_of(target: Any) -> str:
-    """The source file it stands in; empty where Python cannot tell."""
+    """Return the source file; empty if unknown."""
     if isinstance(target, Algorithm):
         return target.file
     try:
@@ -65,7 +65,7 @@ def file_of(target: Any) -> str:
 
 
 def line_of(target: Any) -> int:
-    """The line of its file it begins on; 0 where Python cannot tell."""
+    """Return the first line in its file; 0 if unknown."""
     if isinstance(target, Algorithm):
         return target.line
     try:
@@ -75,15 +75,15 @@ def line_of(target: Any) -> int:
 
 
 def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:
-    """The knobs as a pydantic model: types from the annotations, unknown names forbidden.
+    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden.
 
     Args:
         name: The name of the model.
         target: The function or class.
-        where: The part it is, for the error.
+        where: The part, for errors.
 
     Raises:
-        PluginError: An annotation that cannot be read, or that is no type; a name pydantic cannot take.
+        PluginError: An annotation that cannot be evaluated or is no type; an invalid name.
     """
     knobs = knobs_of(target)
     fields: dict[str, Any] = {knob.name: (_kind(knob, target, where), _default(knob)) for knob in knobs}
@@ -94,9 +94,9 @@ def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]
             model = pydantic.create_model(name, __config__=_STRICT, **fields)
             model.model_rebuild()
     except _NO_SCHEMA as error:
-        raise PluginError(f"its knobs make no schema: {error}", where=where) from error
+        raise PluginError(f"its knobs have no schema: {error}", where=where) from error
     if lost := [knob.name for knob in knobs if knob.name not in model.model_fields]:
-        raise PluginError(f"a knob cannot be called '{lost[0]}'", where=where, hint="no underscore in front")
+        raise PluginError(f"invalid name '{lost[0]}' of a knob", where=where, hint="without the underscore")
     return model
 
 
@@ -105,12 +105,12 @@ def _default(knob: Parameter) -> Any:
 
 
 def _kind(knob: Parameter, target: Any, where: str) -> Any:
-    """The annotation as a type; text (``from __future__ import annotations``) is read where it was written."""
+    """Return the annotation as a type; a string is evaluated in the module of the target."""
     if knob.annotation is Parameter.empty:
         raise PluginError(
             f"knob '{knob.name}' has no annotation",
             where=where,
-            hint=f"write `{knob.name}: float = …`: the annotation is what recipes are checked against",
+            hint=f"`{knob.name}: float = …`: recipes are validated against the annotation",
         )
     if not isinstance(knob.annotation, str):
         return knob.annotation
@@ -119,7 +119,7 @@ def _kind(knob: Parameter, target: Any, where: str) -> Any:
         return eval(knob.annotation, scope)
     except Exception as error:
         raise PluginError(
-            f"knob '{knob.name}' is annotated '{knob.annotation}', which cannot be read ({error})",
+            f"knob '{knob.name}' is annotated '{knob.annotation}', which cannot be evaluated ({error})",
             where=where,
             allowed="a builtin type, or one imported at the top of the file (not under TYPE_CHECKING)",
             hint=nearest(knob.annotation, [*scope, *dir(builtins)]),

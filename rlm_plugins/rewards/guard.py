@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.score_validation import validate_score, validate_scores
@@ -50,7 +51,7 @@ class Guard:
         """
         start = time.perf_counter()
         scores, faults = await self._score(columns, range(len(texts)))
-        if not hasattr(self._reward.part.target, "state_dict"):  # a retry would change its state
+        if not isinstance(self._reward.part.target, Stateful):  # a retry would change its state
             if faults and faults[0].retry and not (scores or self._is_isolated(faults)):
                 scores, faults = await self._score_by_group(columns, faults[0])
             else:

@@ -14,6 +14,7 @@ import pydantic_core
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
 from rlm_plugins.rewards.score_validation import allowed
@@ -111,7 +112,7 @@ def check_processes(part: Bound, where: str) -> None:
         RecipeError: It is stateful, asynchronous, or requires the policy or other data that cannot be sent.
     """
     reason = ""
-    if hasattr(part.target, "state_dict"):
+    if isinstance(part.target, Stateful):
         reason = "it is stateful, and each process would have its own state"
     elif part.setup_targets:
         reason = "it requires the policy, which is not sent"

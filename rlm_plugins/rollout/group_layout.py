@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import NeedsWholeGroups, columns_of
 
 POLICY = "policy"
 """Label of the policy's completions."""
@@ -63,7 +64,7 @@ def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> li
 
 def columns_read(sources: Sequence[Bound]) -> list[str]:
     """Return the data-set columns that the sources declare."""
-    return [column for source in sources for column in getattr(source.target, "columns", ())]
+    return [column for source in sources for column in columns_of(source.target)]
 
 
 def check_whole_groups(sources: Sequence[Bound], generations: int, per_process: int) -> None:
@@ -78,7 +79,7 @@ def check_whole_groups(sources: Sequence[Bound], generations: int, per_process: 
         RecipeError: Groups are split.
     """
     for source in sources:
-        if getattr(source.target, "whole_groups", False) and per_process % generations:
+        if isinstance(source.target, NeedsWholeGroups) and source.target.whole_groups and per_process % generations:
             raise RecipeError(
                 f"'{source.part.name}' requires whole groups on every process, got {per_process} completions "
                 f"in groups of {generations}",

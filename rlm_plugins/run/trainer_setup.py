@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.data.tokenizer_check import check_tokenizer
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
+from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import checkpoints
@@ -133,7 +134,7 @@ def result_of(stage: Stage) -> ModelSpec:
 
     A trainer that produces something else (declared by `produces`) does not change the policy.
     """
-    if getattr(stage.engine, "produces", "policy") != "policy":
+    if product_of(stage.engine) != "policy":
         return stage.source
 
     def tokenizer() -> PreTrainedTokenizerBase:

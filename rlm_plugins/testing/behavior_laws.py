@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.testing.batch_transforms import cast, copied, each
 from rlm_plugins.testing.evaluation import call_part, check_equal, check_finite, evaluate, example_data, without_data
 from rlm_plugins.testing.law import LOSS, STEP, Draw, law
@@ -125,7 +126,7 @@ def state(subject: Subject, draw: Draw) -> None:
     old, new = subject.fresh(), subject.fresh()
     old(copied(first))
     _update(subject, old, first)
-    if hasattr(old.target, "state_dict"):
+    if isinstance(old.target, Stateful):
         stateful(new).load_state_dict(through_checkpoint(stateful(old).state_dict()))
     for x, y in zip(_as_tuple(old(copied(second))), _as_tuple(new(copied(second))), strict=True):
         check_equal(subject, second, x, y, "the result after a checkpoint")

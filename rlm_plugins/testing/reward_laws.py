@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.testing.law import Draw, law
@@ -100,6 +101,6 @@ def state(subject: Subject, draw: Draw) -> None:
     old, new = subject.fresh(), subject.fresh()
     original, resumed = (trl_reward(Reward(subject.part.name, bound)) for bound in (old, new))
     _call(original, first)
-    if hasattr(old.target, "state_dict"):
+    if isinstance(old.target, Stateful):
         stateful(new).load_state_dict(through_checkpoint(stateful(old).state_dict()))
     _check_equal(second, _call(original, second), _call(resumed, second), "after a checkpoint")

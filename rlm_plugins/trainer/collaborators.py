@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlm_plugins import stage
-from rlm_plugins.packing.features import Features
+from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector

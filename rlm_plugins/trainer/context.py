@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing.features import Features
+from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage import Reward

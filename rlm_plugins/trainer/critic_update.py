@@ -16,7 +16,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
-from rlm_plugins.packing.pack import layouts
+from rlm_plugins.packing import layouts
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 

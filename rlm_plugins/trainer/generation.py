@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.generation.generator_call import generate
-from rlm_plugins.generation.output import Generation, OnFinished
+from rlm_plugins.generation import Generation, OnFinished, generate
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens

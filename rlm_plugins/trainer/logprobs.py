@@ -11,7 +11,7 @@ import torch
 from trl import GRPOTrainer
 
 from rlm_plugins.kernels.fused_lora import fuse_lora
-from rlm_plugins.packing.reader import PackedReader
+from rlm_plugins.packing import PackedReader
 from rlm_plugins.trainer.context import TrainerContext
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.packing.prompt_groups import is_per_sequence
-from rlm_plugins.packing.token_budget import PORTIONS
+from rlm_plugins.packing import PORTIONS, is_per_sequence
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_plugins.generation.output import OnFinished
+from rlm_plugins.generation import OnFinished
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.guard import groups_of
 from rlm_plugins.trainer.context import TrainerContext

@@ -96,7 +96,9 @@ class Rollout:
             ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
             return CompletionView(prompts, completions, completion_ids, truncated, completions)
-        return CompletionView(**reward_inputs(self.episodes), truncated=[row.episode.truncated for row in self.episodes])
+        return CompletionView(
+            **reward_inputs(self.episodes), truncated=[row.episode.truncated for row in self.episodes]
+        )
 
     def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""

@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy
 
 from rlm_plugins.builtin.advantages import leave_one_out
 from rlm_plugins.errors import PartError
-from rlm_plugins.testing import toy_policy as bench
+from rlm_plugins.testing import toy_policy
 
 PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
 COMPLETIONS = [[2, 3, 4], [5, 1], [6, 7], [8]]
@@ -26,14 +26,14 @@ OUTCOME = torch.tensor([1.0, 0.0, 0.25, torch.nan], dtype=torch.float64)
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a new policy for each test."""
-    made = bench.policy.__wrapped__()
-    monkeypatch.setattr(bench, "policy", lambda: made)
+    made = toy_policy.policy.__wrapped__()
+    monkeypatch.setattr(toy_policy, "policy", lambda: made)
     return made
 
 
 def reference(host: Any) -> torch.Tensor:
     with host.disable_adapter(), torch.no_grad():
-        return torch.nn.functional.pad(bench.read(PROMPTS, COMPLETIONS), (0, 1))
+        return torch.nn.functional.pad(toy_policy.logprobs_of(PROMPTS, COMPLETIONS), (0, 1))
 
 
 def set_up(host: Any, **knobs: Any) -> ImplicitReward:
@@ -51,7 +51,7 @@ def update_logs(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, fl
         "ref_logp": reference(host),
         "prompt_ids": PROMPTS,
         "completion_ids": COMPLETIONS,
-        "logprobs_of": bench.read,
+        "logprobs_of": toy_policy.logprobs_of,
         "step": 0,
         "log": lambda name, x: logged.update({name.removeprefix("implicit_reward/"): float(x)}),
     }
@@ -60,7 +60,7 @@ def update_logs(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, fl
 
 
 def rewards_of(part: ImplicitReward, host: Any) -> torch.Tensor:
-    return part(MASK, reference(host), PROMPTS, COMPLETIONS, bench.read)
+    return part(MASK, reference(host), PROMPTS, COMPLETIONS, toy_policy.logprobs_of)
 
 
 class Reference:
@@ -78,7 +78,7 @@ class Reference:
         hook = layer.register_forward_hook(
             lambda _, given, out: layer.base_layer(given[0]) + 8 * given[0] @ self.a.T @ self.b.T
         )
-        found = torch.nn.functional.pad(bench.read(PROMPTS, COMPLETIONS), (0, 1))
+        found = torch.nn.functional.pad(toy_policy.logprobs_of(PROMPTS, COMPLETIONS), (0, 1))
         hook.remove()
         return self.beta * (found - reference(self.host)) * MASK
 

@@ -11,14 +11,8 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from rlm_process.labelled_steps import (
-    UNLABELLED,
-    PadCollator,
-    cross_entropy,
-    pairwise_wins,
-    tokenize_example,
-    tokenize_examples,
-)
+from rlm_process.labelled_steps import UNLABELLED, PadCollator, cross_entropy, tokenize_example, tokenize_examples
+from rlm_process.prm_evaluation import pairwise_wins
 from rlm_process.prm_inputs import PRMTokenizer
 from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
 from typer.testing import CliRunner

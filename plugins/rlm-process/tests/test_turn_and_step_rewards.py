@@ -115,7 +115,7 @@ def test_check_uses_the_columns(tmp_path: Path, column: str, fits: bool):
     result = CliRunner().invoke(app, ["check", str(recipe)])
     assert (result.exit_code == 0) is fits, result.output
     assert fits or "algorithm.shapers[0].by" in result.output
-    assert fits or "needs 'solution', which nobody tells it" in result.output
+    assert fits or "requires 'solution', which is not available" in result.output
 
 
 def test_step_reward_is_on_its_last_token():

@@ -1,1 +1,1 @@
-"""Checks of a composed recipe against its data, environment, parts and trainer settings."""
+"""Checks of a resolved recipe against data, environment, parts and trainer settings."""

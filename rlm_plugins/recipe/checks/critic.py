@@ -1,4 +1,4 @@
-"""The critic of a stage: whether its parts ask for one, and what the recipe says of it."""
+"""Checks of the section `critic`, and its resolution."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Critic
 
 GIVEN = ("values", "old_values", "returns")
-"""What a batch has only where there is a critic (`returns` without one would teach nobody)."""
+"""Data that only a batch with a critic has (`returns` are its targets)."""
 _NEW_WEIGHTS = ("bias", "modules_to_save")
 _NOT_TAKEN_OVER = (*_NEW_WEIGHTS, "lora_dropout")
-"""What a shared critic's adapter does not take over from the policy's."""
+"""Fields of the policy's adapter that a shared critic does not inherit."""
 _EARLY = ("shapers", "filters", "advantage")
 _REMEDY = "add `{name: value_loss, beta: 1.0}` to `algorithm.penalties`"
 
 
 def critic_of(
-    finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any], lora: Mapping[str, Any] | None
+    finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any], lora: Mapping[str, Any] | None
 ) -> tuple[Critic | None, dict[str, Any]]:
-    """The critic, and the same as the recipe's section; nothing where no part asks for one.
+    """Return the critic, and its section as plain data; None and nothing if no part requires one.
 
     Args:
         finder: Of the stage.
-        said: The section ``critic:``.
+        section: The section ``critic:``.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         lora: The policy's adapter.
 
     Raises:
-        RecipeError: Parts read a critic that none teaches; or the section does not fit the model.
+        RecipeError: No loss term trains the critic, or the section does not fit the model.
     """
     parts = list(standing(slots, finder.address("algorithm")))
     asking = [(bound.part.name, where) for _, bound, where in parts if _names(bound, *GIVEN)]
@@ -43,10 +43,10 @@ def critic_of(
         return None, {}
     if not any(_names(bound, "values") for slot, bound, _ in parts if slot not in _EARLY):
         name, where = asking[0]
-        problem = f"{name} reads a critic, and no term of the loss teaches it: none names `values`"
+        problem = f"`{name}` requires a critic, but no loss term trains one: none names `values`"
         raise RecipeError(problem, where=where, hint=_REMEDY)
-    _check_taught_once(parts)
-    given = {key: value for key, value in (said or {}).items() if value is not None}
+    _check_trained_once(parts)
+    given = {key: value for key, value in (section or {}).items() if value is not None}
     critic = Critic(
         kind=given.get("kind") or ("separate" if lora is None else "shared"),
         lora=given.get("lora"),
@@ -65,40 +65,40 @@ def critic_of(
 
 
 def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:
-    """Whether the base can be copied and trained, where the critic is such a copy.
+    """Check that the base model can be copied and trained, for a critic that is a copy.
 
     Args:
         critic: Of the stage.
-        source: Where its weights come from.
+        source: Source of its weights.
         where: Address of the section.
 
     Raises:
-        RecipeError: The base is quantised.
+        RecipeError: The base is quantized.
     """
     if critic is not None and critic.kind == "separate" and getattr(source.config, "quantization_config", None):
-        problem = "a separate critic is a copy of the model that is trained, and the weights of this one are quantised"
+        problem = "a separate critic is a trained copy of the model, but the weights of this model are quantized"
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
         raise RecipeError(problem, where=where, allowed=allowed)
 
 
-def _check_taught_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
-    """Whether no term of the loss teaches the critic twice.
+def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
+    """Check that no term of the loss trains the critic twice.
 
     Raises:
-        RecipeError: The same one does, on the same rows.
+        RecipeError: The same term occurs twice, for the same completions.
     """
-    met: list[tuple[str, Any]] = []
+    seen: list[tuple[str, Any]] = []
     for slot, bound, where in parts:
         term = bound.part.full_name, bound.beside.get("source")
         if slot == "penalties" and _names(bound, "values"):
-            if term in met:
-                problem = f"{bound.part.name} stands here a second time: the critic would be taught twice"
-                raise RecipeError(problem, where=where, hint="say it once; how much it counts is its `beta`")
-            met.append(term)
+            if term in seen:
+                problem = f"duplicate `{bound.part.name}`: the critic would be trained twice"
+                raise RecipeError(problem, where=where, hint="keep one; its `beta` is its coefficient")
+            seen.append(term)
 
 
 def _names(bound: Bound, *names: str) -> bool:
-    """Whether a part cannot do without one of these."""
+    """Return True if a part requires one of these names."""
     return not {*names}.isdisjoint((*bound.part.needs, *bound.part.update_needs))
 
 
@@ -107,23 +107,23 @@ def _rate(value: Any, where: str) -> float | Schedule | None:
         value = schedule.read(value, where)
     ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
     if any(end is not None and end < 0 for end in ends):
-        raise RecipeError(f"found {min(ends)}", where=where, allowed="0 or more")
+        raise RecipeError(f"expected 0 or more, got the number {min(ends)}", where=where)
     return value
 
 
 def _check_adapters(critic: Critic, lora: Mapping[str, Any] | None, finder: Finder) -> None:
     where = finder.address("critic")
     if critic.kind != "shared" and critic.lora is not None:
-        hint = "an adapter of its own has the kind `shared`"
+        hint = "only the kind `shared` has an adapter of its own"
         raise RecipeError(f"a critic of the kind '{critic.kind}' has no adapter", where=f"{where}.lora", hint=hint)
     if critic.kind != "shared":
         return
     if dropout := (critic.lora or {}).get("lora_dropout"):
-        problem = f"found {dropout}, and a critic has no dropout: what it says and what it learns must be one reading"
-        raise RecipeError(problem, where=f"{where}.lora.lora_dropout", allowed="0")
+        problem = f"expected 0, got the number {dropout}: a critic has no dropout, so its values are reproducible"
+        raise RecipeError(problem, where=f"{where}.lora.lora_dropout")
     moved = "all its weights are trained" if lora is None else ""
     for key in (key for key in _NEW_WEIGHTS if (lora or {}).get(key) not in (None, "none", [])):
-        moved = f"`model.lora.{key}` trains weights of it"
+        moved = f"`model.lora.{key}` trains some of its weights"
     if moved:
-        hint = "kinds for a base that moves: `critic: {kind: separate}`, a copy, or `{kind: head}`, a value head"
-        raise RecipeError(f"a shared critic needs a frozen base, and {moved}", where=where, hint=hint)
+        hint = "kinds for a trained base: `critic: {kind: separate}`, a copy, or `{kind: head}`, a value head"
+        raise RecipeError(f"a shared critic requires a frozen base, but {moved}", where=where, hint=hint)

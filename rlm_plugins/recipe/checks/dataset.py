@@ -1,4 +1,4 @@
-"""Looks at the rows of a world before any weight is loaded: prompts, and the columns that parts name."""
+"""Checks of the examples of a data set before any weight is loaded: prompts, and the columns that parts require."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from typing import Any
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import found
+from rlm_plugins.messages import expected
 from rlm_plugins.registry.import_path import called
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import ChecksItself, columns_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
-"""Columns that mean something to the machine itself; a reward gets ``prompts`` and ``completions`` instead."""
+"""Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
 
 
 def check_rows(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
-    """Whether every row can be asked.
+    """Check that every example has a valid prompt.
 
     Args:
-        world: Its training rows must not be empty.
+        environment_spec: Its training set must not be empty.
         name: Of the environment, for errors.
         where: Address of the environment.
 
     Raises:
-        RecipeError: With the number of the row, counted from 0.
+        RecipeError: It names the example, counted from 0.
     """
     if columns(environment_spec.train) == []:
-        raise RecipeError(f"the environment '{name}' has no training rows", where=where)
+        raise RecipeError(f"the environment '{name}' has no training examples", where=where)
     for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         names = columns(rows)
         if reserved := [column for column in names if column in SAMPLE]:
             raise RecipeError(
-                f"the {kind} rows of '{name}' have a column '{reserved[0]}', a name that means something else here",
+                f"the {kind} examples of '{name}' have a column '{reserved[0]}', which is a reserved name",
                 where=where,
                 hint="rename it",
             )
         if names and "prompt" not in names:
-            problem = f"the {kind} rows of '{name}' have no column 'prompt'"
+            problem = f"the {kind} examples of '{name}' have no column 'prompt'"
             raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest("prompt", names))
-        _check_prompts(rows, names, f"{kind} row {{}} of '{name}'", where)
+        _check_prompts(rows, names, f"{kind} example {{}} of '{name}'", where)
 
 
 def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
@@ -55,12 +56,10 @@ def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
             raise RecipeError(f"{row} has an empty prompt: {prompt!r}", where=where)
         if not isinstance(prompt, str) and not _is_chat(prompt):
             raise RecipeError(
-                f"{row}: its prompt is {found(prompt)}",
-                where=where,
-                allowed="text, or a list of messages with 'role' and 'content'",
+                f"{row}: {expected('a string or a list of messages with `role` and `content`', prompt)}", where=where
             )
         if type(prompt) is not (kind := kind or type(prompt)):
-            raise RecipeError(f"{row}: text among conversations, or the other way round", where=where)
+            raise RecipeError(f"{row}: a string among conversations, or a conversation among strings", where=where)
 
 
 def _is_chat(prompt: Any) -> bool:
@@ -68,19 +67,19 @@ def _is_chat(prompt: Any) -> bool:
 
 
 def _prompts(rows: Any, names: list[str], title: str, where: str) -> Iterable[Any]:
-    """The prompts of all rows; of a stream, those of the first row."""
+    """Return the prompts of all examples; of a stream, that of the first."""
     if not isinstance(rows, list | tuple):
         return rows["prompt"] if hasattr(rows, "__len__") and names else (row["prompt"] for row in islice(rows, 1))
     for number, row in enumerate(rows):
-        if odd := set(names) ^ set(row):
-            column = min(odd)
+        if different := set(names) ^ set(row):
+            column = min(different)
             problem = "has no" if column in names else "alone has a"
             raise RecipeError(f"{title.format(number)} {problem} column '{column}'", where=where)
     return (row["prompt"] for row in rows)
 
 
 def columns(rows: Any) -> list[str]:
-    """The columns of rows in any form; empty where there are no rows."""
+    """Return the columns of a data set in any form; empty if it has no examples."""
     named = getattr(rows, "column_names", None)
     if hasattr(rows, "__len__") and len(rows) == 0:
         return []
@@ -90,11 +89,11 @@ def columns(rows: Any) -> list[str]:
 def check_columns(
     environment_spec: EnvironmentSpec, kind: str, rewards: Sequence[Reward], name: str, where: str
 ) -> None:
-    """Whether every reward finds the data it names.
+    """Check that the data set has the columns that rewards require.
 
     Args:
-        world: Whose rows they score.
-        kind: Which rows: ``training`` or ``held-out``.
+        environment_spec: The data sets.
+        kind: ``training`` or ``held-out``.
         rewards: In the order of the recipe.
         name: Of the environment, for errors.
         where: Address of the rewards.
@@ -109,21 +108,21 @@ def check_columns(
             sample = reward.part.part.sample
             if need not in sample and need not in names:
                 raise RecipeError(
-                    f"the reward '{reward.label}' needs the column '{need}', which the {kind} rows of '{name}' do not "
-                    "have",
+                    f"the reward '{reward.label}' requires the column '{need}', which the {kind} examples of '{name}' "
+                    "lack",
                     where=f"{where}[{number}]",
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
                     hint=nearest(need, [*names, *sample]),
                 )
             if need in ("episodes", "environments") and not environment_spec.multi_turn:
-                problem = f"the reward '{reward.label}' needs {need}, and '{name}' is a world of one turn: it has none"
+                problem = f"the reward '{reward.label}' requires `{need}`, but '{name}' is a single-turn environment"
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
 def check_engine_columns(
     environment_spec: EnvironmentSpec, needed: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
-    """Whether the rows (or the held-out rows) have what the engine itself learns from, such as ``demonstration``.
+    """Check that the examples (or the held-out examples) have the columns that the trainer requires.
 
     Raises:
         RecipeError: It names the column and those there are.
@@ -131,50 +130,49 @@ def check_engine_columns(
     rows, whose = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
     names = columns(rows)
     for need in (need for need in needed if need not in names and (names or not held_out)):
-        problem = f"the algorithm learns from the column '{need}', which the {whose} rows of '{name}' do not have"
+        problem = f"the algorithm requires the column '{need}', which the {whose} examples of '{name}' lack"
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
 
 
 def check_parts(
     parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None, environment_spec: EnvironmentSpec
 ) -> None:
-    """Lets every part with a method `check` look for what it needs.
+    """Call the method `check` of every part that has one.
 
     Args:
         parts: Rewards and parts of the equation, with their addresses.
         lora: The policy's adapter (None: all weights are trained), which a `check` may name.
-        world: Of the stage; a `check` may name `columns`, those of its training rows.
+        environment_spec: The data sets; a `check` may name `columns`, those of the training set.
 
     Raises:
-        RecipeError: What it lacks, and the address of its knob.
+        RecipeError: As raised by the part, with its address.
     """
     for part, where in parts:
-        check = getattr(part.target, "check", None)
-        if check is not None:
+        if isinstance(part.target, ChecksItself):
             with stands_at(where):
-                called(check, {"lora": lora, "columns": columns(environment_spec.train)})
+                called(part.target.check, {"lora": lora, "columns": columns(environment_spec.train)})
 
 
 def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
-    """Whether every rollout source finds the columns it says it reads, and whatever else it looks for itself.
+    """Check that the data set has the columns that rollout sources require, and call their `check`.
 
-    A source with a method ``check`` is asked; where that names ``prompts``, it is given those of the training rows.
+    A `check` that names ``prompts`` gets those of the training set.
 
     Raises:
         RecipeError: It names the source, the column, and the columns there are.
     """
     names = columns(environment_spec.train)
     for number, source in enumerate(sources):
-        for need in (need for need in getattr(source.target, "columns", ()) if need not in names):
-            problem = f"'{source.part.name}' writes from the column '{need}', which the rows of '{name}' do not have"
+        for need in (need for need in columns_of(source.target) if need not in names):
+            problem = f"'{source.part.name}' requires the column '{need}', which the examples of '{name}' lack"
             allowed, hint = ", ".join(names), nearest(need, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
-        if hasattr(source.target, "check"):
+        if isinstance(source.target, ChecksItself):
             with stands_at(f"{where}[{number}]"):
-                _look(source.target.check, environment_spec)
+                _check_source(source.target.check, environment_spec)
 
 
-def _look(check: Callable[..., None], environment_spec: EnvironmentSpec) -> None:
+def _check_source(check: Callable[..., None], environment_spec: EnvironmentSpec) -> None:
     rows = environment_spec.train
     if "prompts" not in inspect.signature(check).parameters:
         check()
@@ -186,7 +184,7 @@ def _look(check: Callable[..., None], environment_spec: EnvironmentSpec) -> None
 
 @contextmanager
 def stands_at(where: str) -> Iterator[None]:
-    """A part knows its knobs, not where in the recipe it stands; a section not the stage. Empty: at the top."""
+    """Prefix the address of errors inside the block; a part knows its knobs, not its address."""
     try:
         yield
     except RecipeError as error:
@@ -195,49 +193,49 @@ def stands_at(where: str) -> Iterator[None]:
 
 
 def check_drawn(environment_spec: EnvironmentSpec, why: str, name: str, where: str) -> None:
-    """Whether problems can be drawn from the rows one generation at a time.
+    """Check that prompts can be sampled by index.
 
     Args:
-        world: Its training rows must be numbered.
-        why: Why they are drawn, as a clause; empty: they are not.
+        environment_spec: Its training set must support indices.
+        why: The reason for sampling by index, as a clause; empty: none.
         name: Of the environment, for errors.
         where: Address of the algorithm.
 
     Raises:
-        RecipeError: The rows are a stream.
+        RecipeError: The training set is a stream.
     """
     if why and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
         raise RecipeError(
-            f"{why}, but the training rows of '{name}' are a stream: problems cannot be drawn from it",
+            f"{why}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
             where=where,
-            hint="load them whole (of a data set: without `streaming`)",
+            hint="load it without `streaming`",
         )
 
 
 def check_refill(environment_spec: EnvironmentSpec, why: str, where: str) -> None:
-    """Whether a batch of these rows can be refilled: rows with images cannot be put together anew.
+    """Check that batches of these examples can be refilled: those with images cannot.
 
     Args:
-        world: Its training rows are looked at.
-        why: Which filter refills, as a clause; empty: none.
+        environment_spec: Its training set is checked.
+        why: The filter that refills, as a clause; empty: none.
         where: Address of the filters.
 
     Raises:
-        RecipeError: They have a column of images.
+        RecipeError: The data set has a column of images.
     """
     if why and (seen := {"image", "images"} & {*columns(environment_spec.train)}):
-        problem = f"{why}, but the rows have a column '{min(seen)}': a batch with images cannot be refilled"
-        raise RecipeError(problem, where=where, hint="take `refill` out; the filter then leaves the batch smaller")
+        problem = f"{why}, but the examples have a column '{min(seen)}': a batch with images cannot be refilled"
+        raise RecipeError(problem, where=where, hint="remove `refill`; the filter then leaves the batch smaller")
 
 
 def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> None:
-    """Whether there is a problem for every place in one generation.
+    """Check that there are enough prompts for one generation batch.
 
-    TRL drops an incomplete generation: with fewer rows than one it trains nothing, and says that it finished.
+    TRL drops an incomplete generation batch: with fewer examples it trains nothing, and reports success.
 
     Args:
-        world: Its training rows are counted, where they can be.
-        config: The engine's; one without ``num_generations`` takes any number of rows.
+        environment_spec: Its training set, of known length.
+        config: The trainer's; one without ``num_generations`` takes any number of examples.
         where: Address of the environment.
 
     Raises:
@@ -248,8 +246,8 @@ def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> No
     needed = config.generation_batch_size // config.num_generations
     if len(environment_spec.train) < needed:
         raise RecipeError(
-            f"{len(environment_spec.train)} training rows are fewer than the {needed} problems of one generation",
+            f"{len(environment_spec.train)} training examples are fewer than the {needed} prompts of a generation",
             where=where,
             hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = {needed}: "
-            "take more rows, or a smaller batch",
+            "take more examples, or a smaller batch",
         )

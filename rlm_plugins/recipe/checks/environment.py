@@ -1,4 +1,4 @@
-"""What a world that answers asks of a recipe, and what only such a world can give."""
+"""Checks of multi-turn environments, and of parts that require one."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from rlm_plugins.specs import EnvironmentSpec
 
 
 def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
-    """Whether an environment can be begun with the columns of its rows, and has something to act by.
+    """Check that an environment can be created and reset with the columns of its data set, and has actions.
 
     Args:
-        world: With an environment.
+        environment_spec: The data sets and the environment.
         name: Of the environment, for errors.
         where: Its address.
 
     Raises:
-        RecipeError: It cannot be made, has neither `step` nor tools, has limits that are none, or names a column
-            that is not there.
+        RecipeError: It cannot be created, has neither `step` nor tools, has invalid limits, or requires a column that
+            is missing.
     """
     if environment_spec.environment is None:
         return
     try:
         made = environment_spec.environment()
     except Exception as error:
-        problem = f"the environment of '{name}' cannot be made: {type(error).__name__}: {error}"
+        problem = f"the environment of '{name}' cannot be created: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where) from error
     kind = type(made).__name__
     lacks = "" if has_step(made) or tools_of(made) else "neither `step` nor a tool"
     if lacks := lacks if callable(getattr(made, "reset", None)) else "no `reset`":
-        allowed = "a class as rlm_plugins.environment.Environment says"
+        allowed = "a class like rlm_plugins.environment.Environment"
         raise RecipeError(f"{kind}, the environment of '{name}', has {lacks}", where=where, allowed=allowed)
     for limit, type_, allowed in _LIMITS:
-        said = getattr(made, limit, getattr(Environment, limit))
-        if not isinstance(said, type_) or said <= 0:
-            raise RecipeError(f"`{kind}.{limit}` is {said!r}", where=where, allowed=allowed)
+        value = getattr(made, limit, getattr(Environment, limit))
+        if not isinstance(value, type_) or value <= 0:
+            raise RecipeError(f"expected {allowed} as `{kind}.{limit}`, got {value!r}", where=where)
     known = inspect.signature(made.reset).parameters.values()
     wanted = [
         parameter.name for parameter in known if parameter.default is parameter.empty and parameter.kind in _NAMED
     ]
     for rows in (environment_spec.train, environment_spec.test):
-        there = columns(rows)
-        for column in (column for column in wanted if there and column not in there):
-            problem = f"`{kind}.reset` names the column '{column}', which the rows of '{name}' do not have"
-            raise RecipeError(problem, where=where, allowed=", ".join(there), hint=mistyped(column, there))
+        names = columns(rows)
+        for column in (column for column in wanted if names and column not in names):
+            problem = f"`{kind}.reset` requires the column '{column}', which the examples of '{name}' lack"
+            raise RecipeError(problem, where=where, allowed=", ".join(names), hint=mistyped(column, names))
 
 
 _LIMITS: tuple[tuple[str, Any, str], ...] = (
@@ -61,24 +61,26 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
-    """Whether the parts of an algorithm fit a world of one turn, or of several.
+    """Check that the parts of an algorithm fit the environment: single-turn or multi-turn.
 
     Args:
-        world: Of the stage.
+        environment_spec: That of the stage.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         name: Of the environment, for errors.
         where: Address of the algorithm.
 
     Raises:
-        RecipeError: A part names what turns are paid, and there are none; or somebody else is to write turns.
+        RecipeError: A part requires turn rewards, or generates whole completions, where the environment does not.
     """
     if environment_spec.multi_turn and slots["rollouts"]:
-        problem = f"'{name}' answers every turn, and rollout sources write a row in one go"
-        raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy plays every row")
+        problem = f"'{name}' is a multi-turn environment, and rollout sources generate single turns"
+        raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy generates all")
     for _, part, address in standing(slots, where):
         if environment_spec.multi_turn and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
-            problem = f"'{part.part.name}' asks for {max(alone)}, and rows of '{name}' are not written in one go"
-            raise RecipeError(problem, where=address, hint="choose a world of one turn, or a part that tries nothing")
+            problem = f"'{part.part.name}' requires `{max(alone)}`, but '{name}' is a multi-turn environment"
+            raise RecipeError(
+                problem, where=address, hint="choose a single-turn environment, or a part that samples nothing"
+            )
         if "turn_rewards" in part.part.needs and not environment_spec.multi_turn:
-            problem = f"'{part.part.name}' needs turn_rewards, and '{name}' is a world of one turn: it pays none"
-            raise RecipeError(problem, where=address, hint="choose a world that answers, or leave it out")
+            problem = f"'{part.part.name}' requires `turn_rewards`, but '{name}' is a single-turn environment"
+            raise RecipeError(problem, where=address, hint="choose a multi-turn environment, or leave it out")

@@ -1,4 +1,4 @@
-"""Whether groups of the size a recipe wants teach anything, and how often they are drawn."""
+"""Checks of the group size against advantages and filters, and of the bounds of dynamic sampling."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 
 LEAST = {
-    "advantage": "{0} compares the rows of a group: in groups of {1} it is 0 whatever the rewards are",
-    "filters": "{0} keeps no row of a group of {1}, whatever the rewards are",
+    "advantage": "`{0}` compares the completions of a group: in groups of {1} it is 0 whatever the rewards are",
+    "filters": "`{0}` keeps no completion of a group of {1}, whatever the rewards are",
 }
-"""Slot → what is wrong with a part that has nothing to say of such small groups."""
+"""Slot → the problem of a part that gives no signal for such small groups."""
 
 
 def check_groups(slots: Mapping[str, Any], size: int, rewards: Sequence[str], where: str, registry: Registry) -> None:
-    """Whether every part that chooses or compares rows has something to say of groups of `size`.
+    """Check that advantages and filters give a signal for groups of `size`.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        size: Rows of a group.
+        size: Completions per prompt.
         rewards: The labels of the rewards.
         where: Address of the section, for errors.
-        registry: Knows what could be chosen instead.
+        registry: The parts to suggest.
 
     Raises:
-        RecipeError: It names the part, and the least size.
+        RecipeError: It names the part, and the smallest group size.
     """
     from rlm_plugins.recipe.checks.group_size_probe import least_group
 
     for slot, bound, address in standing(slots, where):
         matters = slot in LEAST and (slot != "advantage" or _reads_advantages(slots["policy_loss"]))
         if matters and (least := least_group(bound, size, rewards, slots["rollouts"])):
-            instead = _content_with(size, rewards, slots["rollouts"], registry) if slot == "advantage" else ""
+            instead = _alternatives(size, rewards, slots["rollouts"], registry) if slot == "advantage" else ""
             raise RecipeError(
-                f"{LEAST[slot].format(bound.part.name, size)}, and nothing would be learned",
+                f"{LEAST[slot].format(bound.part.name, size)}, so nothing would be trained",
                 where=address,
                 allowed=f"`trainer.num_generations` of {least} or more",
                 hint=f"an advantage for groups of {size}: {instead}" if instead else "",
@@ -48,23 +48,23 @@ def _reads_advantages(loss: Bound) -> bool:
     return "advantages" in (*loss.part.needs, *loss.part.welcomes)
 
 
-def _content_with(size: int, rewards: Sequence[str], sources: Sequence[Bound], registry: Registry) -> str:
-    """The advantages that have something to say of groups of `size`, as they are by default."""
-    from rlm_plugins.recipe.checks.group_size_probe import speaks
+def _alternatives(size: int, rewards: Sequence[str], sources: Sequence[Bound], registry: Registry) -> str:
+    """Return the advantages that give a signal for groups of `size`, with their default knobs."""
+    from rlm_plugins.recipe.checks.group_size_probe import has_signal
 
     offered = [part for part in registry if part.hook == "rlm_advantages"]
     ready = [part for part in offered if not any(field.is_required() for field in part.knobs.model_fields.values())]
-    return ", ".join(part.name for part in ready if speaks(part.bind({}), size, rewards, sources))
+    return ", ".join(part.name for part in ready if has_signal(part.bind({}), size, rewards, sources))
 
 
 def check_refills(filters: Sequence[Bound], where: str) -> None:
-    """Whether filters that refill agree on how many generation batches may be drawn.
+    """Check that filters that refill agree on the number of sampling rounds.
 
     Raises:
         RecipeError: Two bounds.
     """
-    bounds = [(sieve.part.name, sieve.beside["refill"]) for sieve in filters if sieve.beside.get("refill")]
+    bounds = [(each.part.name, each.beside["refill"]) for each in filters if each.beside.get("refill")]
     if len({bound for _, bound in bounds}) > 1:
-        said = " and ".join(f"{name} says `refill: {bound}`" for name, bound in bounds)
-        hint = "the same `refill` in each: a batch is drawn anew until all of them keep something, or the bound is met"
-        raise RecipeError(f"one bound holds for the whole batch, and {said}", where=where, hint=hint)
+        said = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
+        hint = "set the same `refill` in each: sampling ends when all of them keep something, or at the bound"
+        raise RecipeError(f"expected one bound for the whole batch, but {said}", where=where, hint=hint)

@@ -1,4 +1,4 @@
-"""The names that knobs hold, of rewards and of sources, against those the recipe gives."""
+"""Checks of the reward and source names in knobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlm_plugins.registry.part import Bound
 
 
 def names_in(bound: Bound, kind: str) -> Iterator[tuple[str, str]]:
-    """The names that its knobs hold, as their annotations say (:class:`rlm_plugins.annotations.NameOf`).
+    """Yield the names that the knobs of a part hold, by their annotations (:class:`rlm_plugins.annotations.NameOf`).
 
     Args:
-        bound: A part with its knobs turned.
+        bound: A part with its knobs.
         kind: ``reward`` or ``source``.
 
     Yields:
-        Where inside the part (``.of[1]``), and the name.
+        Address inside the part (``.of[1]``), and the name.
     """
     for knob, field in bound.part.knobs.model_fields.items():
         yield from _names(field.rebuild_annotation(), bound.knobs[knob], NameOf(kind), f".{knob}")
@@ -45,20 +45,20 @@ def _names(hint: Any, value: Any, mark: NameOf, where: str) -> Iterator[tuple[st
 
 
 def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]) -> None:
-    """Whether there is a reward of every name that a part's knobs hold.
+    """Check that every reward that a knob names exists.
 
     Args:
         parts: Each with its address.
-        labels: What the rewards of the stage are called.
+        labels: The labels of the rewards.
 
     Raises:
-        RecipeError: It names the part, and the rewards there are.
+        RecipeError: It names the part and the rewards.
     """
     for bound, address in parts:
         for inside, name in names_in(bound, "reward"):
             if name not in labels:
                 raise RecipeError(
-                    f"{bound.part.name} looks at the reward '{name}', and no reward is called that",
+                    f"unknown reward '{name}' in `{bound.part.name}`",
                     where=address + inside,
                     allowed=", ".join(labels) or "nothing: there are no rewards",
                     hint=nearest(name, labels) or "the name of a reward, or its label `as: …`",

@@ -1,4 +1,4 @@
-"""Whether what a recipe says of rollout sources fits together: their rows, and the terms that count on them."""
+"""Checks of rollout sources: their share of a group, and the terms that name them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rlm_plugins.rollout.group_layout import labels, owners
 
 
 def check_sources(slots: Mapping[str, Any], place: Path) -> None:
-    """Whether every source has a label of its own, and every term that names a source names one of them.
+    """Check that labels of sources are unique, and that every named source exists.
 
-    A term names it by the key ``source``; a shaper, filter or advantage by a knob that holds such a name.
+    A term names it by the key ``source``; a shaper, filter or advantage by a knob.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         place: Address of the stage.
 
     Raises:
-        RecipeError: It names the term, and the sources there are.
+        RecipeError: It names the term and the sources.
     """
     where = spell((*place, "algorithm"))
     known = labels(slots["rollouts"], f"{where}.rollouts")
@@ -31,27 +31,27 @@ def check_sources(slots: Mapping[str, Any], place: Path) -> None:
         for inside, named in (*said, *names_in(term, "source")):
             if named not in known:
                 raise RecipeError(
-                    f"{term.part.name} is for the rows of '{named}', and no source of this recipe goes by that",
+                    f"unknown source '{named}' in `{term.part.name}`",
                     where=address + inside,
                     allowed=", ".join(known),
-                    hint=nearest(named, known) or f"name one in `rollouts`: `[{{name: {named}, num_completions: 1}}]`",
+                    hint=nearest(named, known) or f"add it to `rollouts`: `[{{name: {named}, num_completions: 1}}]`",
                 )
 
 
 def check_rows_fit(slots: Mapping[str, Any], config: Any, place: Path) -> None:
-    """Whether the sources fit into a group.
+    """Check that the sources fit into a group.
 
     Args:
-        slots: As above.
-        config: The engine's; one without ``num_generations`` has no groups.
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+        config: The trainer's; one without ``num_generations`` has no groups.
         place: Address of the stage.
 
     Raises:
-        RecipeError: They want more rows than a group has; or the engine writes none.
+        RecipeError: They take more completions than a group has, or the trainer generates none.
     """
     where = spell((*place, "algorithm", "rollouts"))
     if slots["rollouts"] and not hasattr(config, "num_generations"):
-        raise RecipeError("this engine has no rows to be written", where=where, hint="leave the sources out")
+        raise RecipeError("this trainer generates no completions", where=where, hint="leave `rollouts` out")
     if slots["rollouts"]:
         owners(slots["rollouts"], config.num_generations, where)
 

@@ -89,13 +89,15 @@ ParsedCases = tuple[Sequence[Input], Sequence[Any], str]
 
 
 def _stdin(cases: Any) -> ParsedCases:
-    pairs = [(given, out) for given, out in cases]
-    return [Stdin(_require_text(given)) for given, _ in pairs], [_require_text(out) for _, out in pairs], ""
+    pairs = [(text, output) for text, output in cases]
+    inputs = [Stdin(_require_text(text)) for text, _ in pairs]
+    return inputs, [_require_text(output) for _, output in pairs], ""
 
 
 def _calls(value: Any) -> ParsedCases:
     cases = [(list(args), out) for args, out in value["cases"]]
-    return [Call(_require_text(value["name"]), args) for args, _ in cases], [out for _, out in cases], ""
+    inputs = [Call(_require_text(value["name"]), args) for args, _ in cases]
+    return inputs, [out for _, out in cases], ""
 
 
 def _asserts(value: Any) -> ParsedCases:

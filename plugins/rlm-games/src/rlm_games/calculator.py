@@ -12,7 +12,7 @@ from rlm_games.interpreter import Interpreter, require_sandbox
 from rlm_games.safe_arithmetic import evaluate
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import found
+from rlm_plugins.messages import describe
 from rlm_plugins.specs import EnvironmentSpec
 
 Digits = Annotated[int, Field(ge=1, le=9)]
@@ -56,7 +56,7 @@ def calculator(
     half of all possible questions (2187 with one digit) are generated.
     """
     if "{sum}" not in question:
-        problem = f"expected a question with {{sum}}, got {found(question)}"
+        problem = f"expected a question with {{sum}}, got {describe(question)}"
         raise RecipeError(problem, where="environment.question", allowed="text with {sum} in it")
     if tool == "python":
         require_sandbox()

@@ -67,12 +67,12 @@ def gym_score(
     ]
     unique = list(dict.fromkeys(question for question in questions if question))
     score_of = dict(zip(unique, scores(unique, seconds), strict=True)) if unique else {}
-    values = {
+    values: dict[ScoringRequest | None, float] = {
         question: float(score.value >= FULL_MARKS) if credit == "full" else score.value
         for question, score in score_of.items()
     }
-    result = [
-        (values[question] if question else 0.0) if serialized and selected else None
+    result: list[float | None] = [
+        values.get(question, 0.0) if serialized and selected else None
         for question, serialized, selected in zip(questions, entry, is_selected, strict=True)
     ]
     if log_metric is not None and only is None:

@@ -8,7 +8,8 @@ from rlm_intrinsic.certainty import (
     token_entropy,
 )
 from rlm_intrinsic.clusters import SemanticClusters
-from rlm_intrinsic.majority import cross_view, frozen_voters, majority_vote, vote_share
+from rlm_intrinsic.frozen_voters import frozen_voters
+from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
 from rlm_intrinsic.path_consistency import PathConsistency
 from rlm_intrinsic.samplers import side_by_side
 from rlm_intrinsic.surrogates import format_and_length, random_reward

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from rlm_intrinsic.vote_counting import (
-    Answer,
     answer,
     count_votes,
     group_indices,
     majority_of,
     matches_label,
-    normalize,
 )
 from rlm_plugins.data.answer_extraction import Untagged
 
@@ -60,7 +57,7 @@ def majority_vote(
         agreement.append(share)
         labelled.append(label is not None and share >= threshold)
         if labelled[-1]:
-            _set_scores(scores, group, matches_label(group_answers, label))
+            set_scores(scores, group, matches_label(group_answers, label))
     _log(log_metric, "majority_vote/agreement", agreement)
     _log(log_metric, "majority_vote/labelled", labelled)
     return scores
@@ -125,56 +122,12 @@ def cross_view(
             label = majority_of(count_votes([answers[index] for index in same_question if views[index] != view]))
             if label is not None:
                 same_view = [index for index in same_question if views[index] == view]
-                _set_scores(scores, same_view, matches_label([answers[index] for index in same_view], label))
+                set_scores(scores, same_view, matches_label([answers[index] for index in same_view], label))
     return scores
 
 
-def frozen_voters(
-    prompt_messages: Sequence[Any],
-    completions: Sequence[str],
-    ballots: Sequence[Sequence[Sequence[str]]],
-    *,
-    policy_votes: bool = True,
-    tag: str = "answer",
-    untagged: Untagged = "last_line",
-) -> Scores:
-    """Return 1 for the answer with the most votes of several models, weighted by their self-consistency; else 0.
-
-    r = 1[aᵢ = argmax_a Σₙ SCₙ · countₙ(a)], SCₙ = max_a countₙ(a) / Kₙ. RLCCF, arXiv 2508.12338.
-
-    `ballots` is a column of the data set: for each frozen model the list of its Kₙ answers to this prompt, sampled
-    once before training; an empty text is an abstention. The policy's own group is one more voter unless
-    `policy_votes` is false. A tie is not scored: None. In the paper all models train; here all but the policy are
-    frozen, so that they cannot adopt its errors.
-
-    Pitfalls: models of one family share errors; a model that always repeats itself has SC = 1, right or wrong.
-
-    >>> frozen_voters(["2*3="] * 2, ["6", "5"], [[["6", "6"], ["5", "4"]]] * 2)
-    [1.0, 0.0]
-    """
-    answers = [answer(text, tag, untagged) for text in completions]
-    scores: Scores = [None] * len(answers)
-    for group in group_indices(prompt_messages).values():
-        group_answers = [answers[index] for index in group]
-        voters = [[normalize(ballot) for ballot in voter] for voter in ballots[group[0]]]
-        label = majority_of(_weighted_votes([*voters, group_answers] if policy_votes else voters))
-        if label is not None:
-            _set_scores(scores, group, matches_label(group_answers, label))
-    return scores
-
-
-def _weighted_votes(voters: Sequence[Sequence[Answer | None]]) -> dict[Answer, Fraction]:
-    """Return answer → Σₙ SCₙ · countₙ as exact fractions, so that ties are exact."""
-    total: dict[Answer, Fraction] = {}
-    for voter in voters:
-        counts = count_votes(voter)
-        consistency = Fraction(max(counts.values(), default=0), max(len(voter), 1))
-        for choice, count in counts.items():
-            total[choice] = total.get(choice, Fraction(0)) + consistency * count
-    return total
-
-
-def _set_scores(scores: Scores, indices: Sequence[int], values: Sequence[float]) -> None:
+def set_scores(scores: Scores, indices: Sequence[int], values: Sequence[float]) -> None:
+    """Write `values` to these indices of `scores`, in place."""
     for index, value in zip(indices, values, strict=True):
         scores[index] = value
 

@@ -54,7 +54,9 @@ def _format_verdict(texts: Mapping[str, str], form: str, score_of: ScoreFunction
     task = texts.get("task", "")
     if form.startswith("A, B"):
         first, second = score_of(task, texts["first"]), score_of(task, texts["second"])
-        return "TIE" if first == second else "A" if first > second else "B"
+        if first == second:
+            return "TIE"
+        return "A" if first > second else "B"
     score = score_of(task, texts["answer"])
     if form.startswith("CORRECT"):
         return "CORRECT" if texts["answer"].strip().endswith(texts["reference"].strip()) else "INCORRECT"

@@ -84,10 +84,16 @@ def generate_answers(
         for start in range(0, len(unique), spec.batch_size):
             batch = unique[start : start + spec.batch_size]
             for query, text in zip(batch, _generate(handle, batch, spec.max_tokens, usage), strict=True):
-                verdict = None if text is None else query.read(text)
-                failure = "cut off" if text is None else "unreadable" if verdict is None else ""
-                answer_of[query] = Answer(verdict, failure)
+                answer_of[query] = _answer(query, text)
     return [answer_of[query] for query in queries]
+
+
+def _answer(query: Query, text: str | None) -> Answer:
+    """Return the verdict in a generated text; None: it did not end in time."""
+    if text is None:
+        return Answer(None, "cut off")
+    verdict = query.read(text)
+    return Answer(verdict, "unreadable" if verdict is None else "")
 
 
 def _generate(handle: ModelHandle, queries: Sequence[Query], max_new_tokens: int, usage: Usage) -> list[str | None]:
@@ -116,8 +122,8 @@ def _generate(handle: ModelHandle, queries: Sequence[Query], max_new_tokens: int
 def _eos_token_ids(handle: ModelHandle) -> list[int]:
     """Return the token ids that end an answer: the tokenizer's, and those of the model's generation config."""
     configured = handle.model.generation_config.eos_token_id
-    others = configured if isinstance(configured, list) else [] if configured is None else [configured]
-    return list(dict.fromkeys([handle.tokenizer.eos_token_id, *others]))
+    others = configured if isinstance(configured, list) else [configured]
+    return list(dict.fromkeys([handle.tokenizer.eos_token_id, *(x for x in others if x is not None)]))
 
 
 def _truncate_at_eos(ids: list[int], eos_token_ids: Sequence[int]) -> list[int] | None:

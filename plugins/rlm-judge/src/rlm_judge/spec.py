@@ -138,7 +138,9 @@ def _invalid(allowed: str) -> PydanticCustomError:
 
 
 def _kind(value: Any) -> str | None:
-    keys = value if isinstance(value, Mapping) else value.__dict__ if isinstance(value, _JudgeSection) else {}
+    keys = value.__dict__ if isinstance(value, _JudgeSection) else value
+    if not isinstance(keys, Mapping):
+        return None
     return next((f"with {key}" for key in ("url", "path", "policy") if key in keys), None)
 
 

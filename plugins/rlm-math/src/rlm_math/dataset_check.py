@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from rlm_math import reference as references
-from rlm_math.comparison import parse_query
+from rlm_math.comparison import Query, parse_query
 from rlm_math.verifier_pool import shared
 from rlm_plugins.errors import RecipeError
 
@@ -25,15 +25,12 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
     Raises:
         RecipeError: More than that would be removed.
     """
-    queries = {
-        text: parse_query(gold)
-        for text in dict.fromkeys(answers)
-        if (gold := references.parse_reference(text)) is not None
-    }
+    parsed = {text: references.parse_reference(text) for text in dict.fromkeys(answers)}
+    queries = {text: parse_query(gold) for text, gold in parsed.items() if gold is not None}
     unique_queries = list(dict.fromkeys(query for query in queries.values() if query is not None))
-    replies = (
-        dict(zip(unique_queries, shared(None).run(unique_queries, SECONDS), strict=True)) if unique_queries else {}
-    )
+    replies: dict[Query, str] = {}
+    if unique_queries:
+        replies = dict(zip(unique_queries, shared(None).run(unique_queries, SECONDS), strict=True))
     parseable = {text for text, query in queries.items() if query is None or replies[query] == "right"}
     kept = [row for row, text in enumerate(answers) if text in parseable]
     removed = [f"row {row}: {text[:60]!r}" for row, text in enumerate(answers) if text not in parseable]

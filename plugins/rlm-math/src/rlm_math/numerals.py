@@ -40,22 +40,22 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def _unsigned(text: str) -> Fraction | None:
-    if found := _PLAIN.fullmatch(text):
-        return _decimal(found[1]) * Fraction(10) ** int(found[2] or 0)
-    if found := _TIMES.fullmatch(text):
-        return _decimal(found[1] or "1") * Fraction(10) ** int(found[2] or found[3])
-    if found := _OVER.fullmatch(text):
-        return _decimal(found[1]) / _decimal(found[2])
-    if found := _REPEATING.fullmatch(text):
-        whole, fixed, cycle = found.groups()
-        return Fraction(int(whole + fixed + cycle) - int(whole + fixed), 10 ** len(fixed) * (10 ** len(cycle) - 1))
-    if found := _MIXED.fullmatch(text):
-        return int(found[1]) + Fraction(int(found[2]), int(found[3]))
-    if found := _FRAC.fullmatch(text):
-        part = _decimal(found[3]) / _decimal(found[5]) * (-1 if found[2] != found[4] else 1)
-        if found[1] is None:
+    if match := _PLAIN.fullmatch(text):
+        return _decimal(match[1]) * Fraction(10) ** int(match[2] or 0)
+    if match := _TIMES.fullmatch(text):
+        return _decimal(match[1] or "1") * Fraction(10) ** int(match[2] or match[3])
+    if match := _OVER.fullmatch(text):
+        return _decimal(match[1]) / _decimal(match[2])
+    if match := _REPEATING.fullmatch(text):
+        integer, fixed, cycle = match.groups()
+        return Fraction(int(integer + fixed + cycle) - int(integer + fixed), 10 ** len(fixed) * (10 ** len(cycle) - 1))
+    if match := _MIXED.fullmatch(text):
+        return int(match[1]) + Fraction(int(match[2]), int(match[3]))
+    if match := _FRAC.fullmatch(text):
+        part = _decimal(match[3]) / _decimal(match[5]) * (-1 if match[2] != match[4] else 1)
+        if match[1] is None:
             return part
-        return None if part < 0 or not part < 1 else _decimal(found[1]) + part
+        return None if part < 0 or not part < 1 else _decimal(match[1]) + part
     return None
 
 

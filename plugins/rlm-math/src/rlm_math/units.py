@@ -63,19 +63,19 @@ def split(text: str) -> tuple[str, str | None]:
     >>> split(r"4\\text{ million}"), split(r"4\\text{ metres}"), split("2x"), split("5 cm^2")
     (('4\\\\text{ million}', None), ('4', 'm'), ('2x', None), ('5', 'cm^2'))
     """
-    if found := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
-        return found[1], PERCENT
-    if found := _DEGREES.search(text):
-        return text[: found.start()], "degree"
-    if found := re.fullmatch(r"(-?)\s*(?:\\\$|€|£)\s*(.+)|(.+?)\s*(?:\\\$|€|£)", text, re.S):
-        return (f"{found[1]}{found[2]}" if found[2] else found[3]), "dollar" if "$" in text else "money"
-    if (found := _TEXT.search(text)) and found.start() > 0:
-        unit = _unit(found[1], found[2])
-        return (text[: found.start()], unit) if unit else (text, None)
-    if found := _TRAILING.search(text):
-        words = found[1].lower()
-        if words.removesuffix("s") in _BARE and (unit := _unit(found[1], found[2])):
-            return text[: found.start()], unit
+    if match := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
+        return match[1], PERCENT
+    if match := _DEGREES.search(text):
+        return text[: match.start()], "degree"
+    if match := re.fullmatch(r"(-?)\s*(?:\\\$|€|£)\s*(.+)|(.+?)\s*(?:\\\$|€|£)", text, re.S):
+        return (f"{match[1]}{match[2]}" if match[2] else match[3]), "dollar" if "$" in text else "money"
+    if (match := _TEXT.search(text)) and match.start() > 0:
+        unit = _unit(match[1], match[2])
+        return (text[: match.start()], unit) if unit else (text, None)
+    if match := _TRAILING.search(text):
+        words = match[1].lower()
+        if words.removesuffix("s") in _BARE and (unit := _unit(match[1], match[2])):
+            return text[: match.start()], unit
     return text, None
 
 

@@ -86,10 +86,8 @@ def main() -> None:
     mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows])
     token_rewards = torch.zeros(mask.shape)
     token_rewards[torch.arange(len(rows)), mask.sum(1) - 1] = rewards
-    group, functions = (
-        torch.arange(len(rows)) // 4,
-        (policy.generate, policy.rewards_of, policy.tokenizer, logged.__setitem__),
-    )
+    group = torch.arange(len(rows)) // 4
+    functions = (policy.generate, policy.rewards_of, policy.tokenizer, logged.__setitem__)
     knobs: Any = {"steps": COLUMNS, "continuations": options.continuations}
     advantages = vine(token_rewards, mask, group, rows, prompts, inputs, *functions, **knobs)
     cut_steps = step_cutter(COLUMNS, policy.tokenizer, where="steps")
@@ -101,7 +99,8 @@ def main() -> None:
         if wrong_column is None or rewards[row]:
             continue
         for k, (start, _) in enumerate(spans):
-            position = "at" if k == wrong_column else "before" if k < wrong_column else "after"
+            position = "before" if k < wrong_column else "after"
+            position = "at" if k == wrong_column else position
             advantages_at[position].append(advantages[row, start].item())
     print(f"correct {rewards.mean():.3f}, continuations {logged['continuations']:.0f}", end=", ")
     print(f"shared {logged['shared_states']:.2f}")

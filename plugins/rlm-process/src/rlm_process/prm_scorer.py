@@ -99,18 +99,17 @@ class StepScorer:
 
     def _score_batch(self, inputs: Sequence[PRMInput]) -> list[list[float]]:
         width, device = max(len(prm_input.ids) for prm_input in inputs), self._model.device
-        ids = torch.tensor([prm_input.ids + [0] * (width - len(prm_input.ids)) for prm_input in inputs], device=device)
-        attention_mask = torch.tensor(
-            [[1] * len(prm_input.ids) + [0] * (width - len(prm_input.ids)) for prm_input in inputs], device=device
-        )
-        locations = [(prm_input, position) for prm_input, encode in enumerate(inputs) for position in encode.places]
-        rows_index, places = torch.tensor(locations, device=device).unbind(1)
+        padding = [width - len(prm_input.ids) for prm_input in inputs]
+        ids = torch.tensor([x.ids + [0] * pad for x, pad in zip(inputs, padding, strict=True)], device=device)
+        attention_mask = torch.tensor([[1] * (width - pad) + [0] * pad for pad in padding], device=device)
+        locations = [(row, position) for row, prm_input in enumerate(inputs) for position in prm_input.places]
+        rows, places = torch.tensor(locations, device=device).unbind(1)
         with torch.no_grad():
             if self._causal:
                 hidden = self._model.base_model(input_ids=ids, attention_mask=attention_mask).last_hidden_state
-                logits = self._model.get_output_embeddings()(hidden[rows_index, places])[:, self._words].flip(1)
+                logits = self._model.get_output_embeddings()(hidden[rows, places])[:, self._words].flip(1)
             else:
-                logits = self._model(input_ids=ids, attention_mask=attention_mask).logits[rows_index, places]
+                logits = self._model(input_ids=ids, attention_mask=attention_mask).logits[rows, places]
         logits = logits.double()
         good = logits.softmax(-1)[:, -1] if logits.shape[1] > 1 else logits.sigmoid()[:, 0]
         scores = iter(good.tolist())

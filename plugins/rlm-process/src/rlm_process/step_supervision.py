@@ -75,9 +75,9 @@ class StepSupervision:
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out steps with `model`, or with the model that the stage saved."""
-        from rlm_process import labelled_steps
+        from rlm_process import prm_evaluation
 
-        return labelled_steps.evaluate(stage, rows, model)
+        return prm_evaluation.evaluate(stage, rows, model)
 
 
 process_reward_model = Algorithm(

@@ -91,7 +91,7 @@ def _score(expected: list[Call], generated: list[Call] | None) -> float:
     if generated is None:
         return -3.0
     max_score = 1.0 + sum(1 + len(parameters) for _, parameters in expected)
-    match_score = jaccard((name for name, _ in expected), (name for name, _ in generated))
+    total = jaccard((name for name, _ in expected), (name for name, _ in generated))
     unmatched = list(generated)
     for name, parameters in expected:
         candidates = [
@@ -101,9 +101,9 @@ def _score(expected: list[Call], generated: list[Call] | None) -> float:
         ]
         if candidates:
             match_score, index = max(candidates, key=lambda candidate: candidate[0])
-            match_score += match_score
+            total += match_score
             unmatched.pop(index)
-    return 6.0 * match_score / max_score - 3.0
+    return 6.0 * total / max_score - 3.0
 
 
 def _matches(expected: Mapping[str, Any], generated: Mapping[str, Any]) -> float:

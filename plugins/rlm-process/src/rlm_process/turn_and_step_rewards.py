@@ -49,10 +49,10 @@ class PerTurn:
         function = borrow_function(self.by, where="by")
         rewards = torch.zeros(mask.shape, device=mask.device)
         for row, (ids, owner) in enumerate(zip(completion_ids, turns(mask).tolist(), strict=True)):
-            texts, count = token_texts(ids, tokenizer), max(owner, default=-1) + 1
+            count = max(owner, default=-1) + 1
             texts, observations = [""] * count, [""] * (count + 1)
             last_tokens, next_turn = [0] * count, 0
-            for token, text in enumerate(texts):
+            for token, text in enumerate(token_texts(ids, tokenizer)):
                 if owner[token] < 0:
                     observations[next_turn] += text
                 else:

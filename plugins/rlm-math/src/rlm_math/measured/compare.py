@@ -13,8 +13,8 @@ from rlm_math.measured.pairs import COMMITTED, RIGHT, UNCOMMITTED, WRONG
 Scorer = Callable[[str, str], Any]
 
 PAIRS = [
-    *(Case("right", gold, box(said), 1.0) for gold, said in RIGHT),
-    *(Case("wrong", gold, box(said), 0.0) for gold, said in WRONG),
+    *(Case("right", gold, box(answer), 1.0) for gold, answer in RIGHT),
+    *(Case("wrong", gold, box(answer), 0.0) for gold, answer in WRONG),
     *(Case("committed", gold, text, 1.0) for gold, text in COMMITTED),
     *(Case("uncommitted", gold, text, 0.0) for gold, text in UNCOMMITTED),
 ]
@@ -53,7 +53,9 @@ def measure(scorer: Scorer, cases: list[Case]) -> dict[str, float]:
             score = None
         count["longest"] = max(count["longest"], time.perf_counter() - start)
         error_kind = "right missed" if case.expected else "wrong rewarded"
-        count["unscored" if score is None else "as expected" if score == case.expected else error_kind] += 1
+        if score is None:
+            error_kind = "unscored"
+        count["as expected" if score == case.expected else error_kind] += 1
     return count
 
 

@@ -1,0 +1,199 @@
+"""Optional members of parts, one `Protocol` per capability.
+
+A part declares a capability by having its members: a class as methods and attributes, a function as attributes. The
+core tests for them with `isinstance` alone. A member that is nearly spelled like one of :data:`MEMBERS` is an error
+(:mod:`rlm_plugins.registry.contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class ChecksItself(Protocol):
+    """Checks its knobs against data and adapter before any weight is loaded.
+
+    It is called with those of `lora`, `columns` and (for a rollout source) `prompts` that it names.
+    """
+
+    check: Callable[..., None]
+
+
+@runtime_checkable
+class Updates(Protocol):
+    """Updates its state from the data of the scoring phase, after each generation batch."""
+
+    update: Callable[..., None]
+
+
+@runtime_checkable
+class UsesPolicy(Protocol):
+    """Is set up with the policy before its first call: `setup(policy, results)`, and `tokenizer` if named."""
+
+    setup: Callable[..., None]
+
+
+@runtime_checkable
+class ValidatesConfig(Protocol):
+    """Validates its knobs against the trainer's config: `validate(config, **knobs)`."""
+
+    validate: Callable[..., None]
+
+
+@runtime_checkable
+class HoldsMemory(Protocol):
+    """Reports the bytes of its own models to the memory estimate."""
+
+    def memory_bytes(self, stage: Any, /) -> int:
+        """Return the bytes that stay allocated while `stage` runs."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Keeps state between steps, saved in every checkpoint."""
+
+    def state_dict(self) -> Any:
+        """Return the state as plain values and tensors."""
+
+    def load_state_dict(self, state: Any, /) -> object:
+        """Restore a state that `state_dict` returned."""
+
+
+@runtime_checkable
+class ReadsColumns(Protocol):
+    """Requires columns of the data set: a rollout source or a trainer."""
+
+    columns: Sequence[str]
+
+
+@runtime_checkable
+class NeedsWholeGroups(Protocol):
+    """Requires all completions of a group on one process: a rollout source."""
+
+    whole_groups: bool
+
+
+@runtime_checkable
+class SetsTrainer(Protocol):
+    """Fixes fields of the trainer's config: a generator."""
+
+    trainer_settings: Mapping[str, Any]
+
+
+@runtime_checkable
+class DryRuns(Protocol):
+    """Predicts on a model without weights whether it is supported, and its memory: a generator.
+
+    `dry_run(model, config, **knobs)` returns why it falls back to transformers (or None), and bytes.
+    """
+
+    dry_run: Callable[..., tuple[str | None, int]]
+
+
+@runtime_checkable
+class Produces(Protocol):
+    """Trains (a trainer) or requires (a reward) something else than a policy, such as `reward_model`."""
+
+    produces: str
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """Has metrics of its own in place of rewards: a trainer."""
+
+    metrics: Sequence[str]
+
+
+@runtime_checkable
+class Evaluates(Protocol):
+    """Evaluates its own result on held-out examples instead of generating: a trainer."""
+
+    def evaluate(self, stage: Any, rows: Sequence[Mapping[str, Any]], /, model: Any = None) -> Any:
+        """Return the report of `model` on `rows`; None means the saved result."""
+
+
+@runtime_checkable
+class RefusesSettings(Protocol):
+    """Refuses fields of its config, each with a reason: a trainer."""
+
+    refused: Mapping[str, str]
+
+
+@runtime_checkable
+class NeedsEquation(Protocol):
+    """Requires an algorithm with an equation: a trainer."""
+
+    needs_equation: bool
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """Runs a stage, configured by a dataclass: a trainer."""
+
+    def config_class(self) -> type:
+        """Return the dataclass that `trainer:` of a recipe fills."""
+
+    def __call__(self, stage: Any, /) -> object:
+        """Train, and save the result."""
+
+
+MEMBERS: dict[str, type] = {
+    "check": ChecksItself,
+    "update": Updates,
+    "setup": UsesPolicy,
+    "validate": ValidatesConfig,
+    "memory_bytes": HoldsMemory,
+    "state_dict": Stateful,
+    "load_state_dict": Stateful,
+    "columns": ReadsColumns,
+    "whole_groups": NeedsWholeGroups,
+    "trainer_settings": SetsTrainer,
+    "dry_run": DryRuns,
+    "produces": Produces,
+    "metrics": Measures,
+    "evaluate": Evaluates,
+    "refused": RefusesSettings,
+    "needs_equation": NeedsEquation,
+    "config_class": Trainer,
+}
+"""Optional member of a part → the protocol that declares it."""
+
+
+def columns_of(target: Any) -> tuple[str, ...]:
+    """Return the columns of the data set that a rollout source or a trainer requires."""
+    return tuple(target.columns) if isinstance(target, ReadsColumns) else ()
+
+
+def refused_by(trainer: Any) -> Mapping[str, str]:
+    """Return the fields of its config that a trainer refuses, each with a reason."""
+    return trainer.refused if isinstance(trainer, RefusesSettings) else {}
+
+
+def needs_equation(trainer: Any) -> bool:
+    """Return True if a trainer cannot run an algorithm without an equation."""
+    return isinstance(trainer, NeedsEquation) and trainer.needs_equation
+
+
+def product_of(trainer: Any) -> str:
+    """Return the kind of model that a trainer leaves: `policy` unless it declares another."""
+    return trainer.produces if isinstance(trainer, Produces) else "policy"
+
+
+def capabilities(part: Any) -> list[tuple[str, str]]:
+    """Return the optional members of a part, each with one sentence.
+
+    Args:
+        part: A :class:`rlm_plugins.registry.part.Part` or :class:`rlm_plugins.registry.part.Bound`.
+
+    >>> from types import SimpleNamespace
+    >>> capabilities(SimpleNamespace(target=SimpleNamespace(columns=("steps",))))
+    [('columns', 'Requires columns of the data set: a rollout source or a trainer.')]
+    """
+    declared = {name for kind in getattr(part.target, "__mro__", ()) for name in getattr(kind, "__annotations__", ())}
+    return [
+        (name, (protocol.__doc__ or "").partition("\n")[0])
+        for name, protocol in MEMBERS.items()
+        if isinstance(part.target, protocol) or name in declared
+    ]

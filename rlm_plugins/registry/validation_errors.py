@@ -1,0 +1,123 @@
+"""Messages for pydantic's validation errors: one address, "expected A, got B", one hint.
+
+Knobs of parts, sections of a recipe and fields of a trainer's config are all validated by pydantic in strict mode.
+Only what to say of an unknown or a missing key differs; it stays with the callers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_plugins.errors import nearest
+from rlm_plugins.messages import either, expected, text_number
+
+Address = tuple[str | int, ...]
+
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_EXPECTED = {
+    "bool_type": "true or false",
+    "dataclass_type": "a mapping",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "none_required": "null",
+    "set_type": "a list",
+    "string_too_short": "a string of at least one character",
+    "string_type": "a string",
+    "too_long": "at most {max_length} entries",
+    "too_short": "{min_length} or more entries",
+    "tuple_type": "a list",
+}
+"""Type of pydantic's error → the phrase after "expected"."""
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """The most useful one of pydantic's errors.
+
+    Args:
+        kind: ``unknown`` (a key), ``missing`` (a key) or ``value``.
+        address: Keys and positions from the top of the data, without the branches of unions.
+        value: The value there; of a missing key, the mapping that lacks it.
+        problem: "expected …, got …"; of a key, empty.
+        hint: What to do about a value.
+    """
+
+    kind: str
+    address: Address
+    value: Any
+    problem: str = ""
+    hint: str = ""
+
+
+def first_complaint(errors: Sequence[Any], data: Any) -> Complaint:
+    """Return the first error, or the one inside the branch of a union that came further than the others.
+
+    Args:
+        errors: `pydantic.ValidationError.errors()`, or some of them.
+        data: The validated data.
+    """
+    first = errors[0]
+    address, value = _address(data, first), first["input"]
+    if first["type"] in _MISSING and isinstance(address[-1], int):  # an entry of a tuple
+        return Complaint("value", address[:-1], value, expected(f"{address[-1] + 1} or more entries", value))
+    if first["type"] in (*_UNKNOWN, *_MISSING):
+        return Complaint("unknown" if first["type"] in _UNKNOWN else "missing", address, value)
+    about_values = [(_address(data, each), each) for each in errors if each["type"] not in (*_UNKNOWN, *_MISSING)]
+    deeper = [place for place, _ in about_values if place[: len(address)] == address and place != address]
+    address = deeper[0] if deeper else address
+    same = [each for place, each in about_values if place == address]
+    value = same[0]["input"]
+    phrases = list(dict.fromkeys(map(_expected, same)))
+    return Complaint("value", address, value, expected(either(phrases), value), _hint(value, same))
+
+
+def spelled(address: Address) -> str:
+    """Return an address as a recipe path: ``.k.every[1]``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in address)
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in ("literal_error", "enum"):
+        return str(context["expected"])
+    if kind in ("value_error", "assertion_error"):
+        return f"a valid value ({context['error']})"
+    limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in context.items()}
+    if kind in _EXPECTED:
+        return _EXPECTED[kind].format(**limits)
+    return str(error["msg"]).removeprefix("Input should be ")
+
+
+def _address(data: Any, error: Mapping[str, Any]) -> Address:
+    """Return pydantic's address without the branches of unions that it tried on the way."""
+    steps: Sequence[str | int] = error["loc"]
+    address: Address = ()
+    for step in steps:
+        in_list = isinstance(data, list | tuple) and isinstance(step, int) and step < len(data)
+        if in_list or (isinstance(data, Mapping) and step in data):
+            data, address = data[step], (*address, step)
+    return (*address, steps[-1]) if error["type"] in _MISSING else address
+
+
+def _hint(value: object, errors: Sequence[Mapping[str, Any]]) -> str:
+    kinds = [error["type"] for error in errors]
+    if value in ("yes", "no", "on", "off") and "bool_type" in kinds:
+        return "write true or false"
+    if isinstance(value, dict) and kinds == ["list_type"]:
+        return "write a list: `- {name: …}`"
+    listed = " ".join(str(error["ctx"]["expected"]) for error in errors if error["type"] in ("literal_error", "enum"))
+    choices = [word for word in re.findall(r"'([^']*)'", listed) if word != value]
+    return text_number(value) or nearest(str(value), choices)

@@ -1,0 +1,144 @@
+"""Optional members of parts: declared in one file, and never misspelled in silence."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from rlm_plugins import renamed
+from rlm_plugins.errors import PluginError
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry import Registry, protocols
+from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.protocols import MEMBERS, capabilities
+
+REGISTRY = Registry()
+
+
+def reward_with(member: str) -> Part:
+    """A reward class with one method more."""
+
+    class Extra:
+        def __call__(self, completions):  # type: ignore[no-untyped-def]
+            return [0.0 for _ in completions]
+
+    setattr(Extra, member, lambda self, **knobs: None)
+    return Part("rlm_rewards", "extra", "guest", Extra)
+
+
+def filter_with(member: str, hook: str = "rlm_filters") -> Part:
+    """A filter function with one attribute."""
+
+    def extra(rewards):  # type: ignore[no-untyped-def]
+        return rewards > 0
+
+    setattr(extra, member, lambda config: None)
+    return Part(hook, "extra", "guest", extra)
+
+
+MISSPELLED = {
+    "chck": "check",
+    "setupp": "setup",
+    "stup": "setup",
+    "udpate": "update",
+    "valdate": "validate",
+    "vlaidate": "validate",
+    "validates": "validate",
+    "memory_byte": "memory_bytes",
+    "memorybytes": "memory_bytes",
+    "statedict": "state_dict",
+    "load_statedict": "load_state_dict",
+    "load_sate_dict": "load_state_dict",
+    "evalute": "evaluate",
+    "dryrun": "dry_run",
+}
+OWN = ["step", "reset", "score", "call", "model", "pool", "told", "cheque_book", "setting", "valid", "chunk", "reload"]
+
+
+@pytest.mark.parametrize(("name", "meant"), MISSPELLED.items())
+@pytest.mark.parametrize("make", [reward_with, filter_with])
+def test_a_misspelled_member_is_an_error(name: str, meant: str, make: Any) -> None:
+    with pytest.raises(PluginError, match=rf"has a member '{name}', which is never used(.|\n)*did you mean `{meant}`"):
+        make(name).check()
+
+
+@pytest.mark.parametrize("name", [*OWN, "_valdate", "__valdate"])
+def test_other_members_are_the_business_of_the_part(name: str) -> None:
+    reward_with(name).check()
+    filter_with(name).check()
+
+
+def test_an_attribute_of_a_class_may_be_called_like_a_member() -> None:
+    part = reward_with("own")
+    part.target.column, part.target.metric = "answer", 1.0
+    part.check()
+
+
+@pytest.mark.parametrize(("old", "new"), renamed.MEMBERS.items())
+def test_the_old_name_of_a_member_is_an_error_that_names_the_new_one(old: str, new: str) -> None:
+    hook = {"settings": "rlm_generators", "foresee": "rlm_generators", "settled": "rlm_trainers"}.get(old)
+    part = reward_with(old)
+    if hook is not None:
+        part.check()  # of another hook it is a name like any other
+        part = filter_with(old, "rlm_generators")
+        part = part if hook == "rlm_generators" else trainer_with(old)
+    else:
+        with pytest.raises(PluginError, match=f"'{old}' is called '{new}' now"):
+            filter_with(old).check()
+    with pytest.raises(PluginError, match=f"'{old}' is called '{new}' now"):
+        members_of(part)
+
+
+def trainer_with(member: str) -> Part:
+    class Extra:
+        def config_class(self) -> type:
+            return dict
+
+        def __call__(self, stage):  # type: ignore[no-untyped-def]
+            return None
+
+    setattr(Extra, member, {})
+    return Part("rlm_trainers", "extra", "guest", Extra)
+
+
+def members_of(part: Part) -> None:
+    from rlm_plugins.registry.member_names import check_members
+
+    check_members(part)
+
+
+def test_every_part_of_the_tree_passes() -> None:
+    REGISTRY.require_sound()
+    assert len(list(REGISTRY)) > 100
+
+
+def test_every_optional_member_belongs_to_a_protocol_and_every_protocol_has_a_sentence() -> None:
+    declared = {
+        value for value in vars(protocols).values() if inspect.isclass(value) and hasattr(value, "_is_protocol")
+    }
+    assert {kind for kind in declared if kind.__module__ == protocols.__name__} == set(MEMBERS.values())
+    for name, protocol in MEMBERS.items():
+        assert name in {**vars(protocol), **protocol.__annotations__}
+        assert (protocol.__doc__ or "").partition("\n")[0].endswith((".", ":")), protocol
+
+
+FOUND = {
+    ("rlm_samplers", "curriculum"): {"update", "state_dict", "load_state_dict"},
+    ("rlm_generators", "fast"): {"dry_run"},
+    ("rlm_generators", "vllm"): {"trainer_settings"},
+    ("rlm_filters", "keep_k"): {"validate"},
+    ("rlm_rewards", "reward_model"): {"check", "setup", "memory_bytes", "produces"},
+    ("rlm_rewards", "accuracy"): set(),
+    ("rlm_trainers", "grpo"): {"config_class", "needs_equation", "refused"},
+    ("rlm_trainers", "reward_model"): {"config_class", "columns", "produces", "metrics", "evaluate", "refused"},
+}
+
+
+@pytest.mark.parametrize(("hook", "name"), FOUND)
+def test_the_capabilities_of_a_part_are_told(hook: str, name: str) -> None:
+    part = REGISTRY.find(hook, name)
+    assert {member for member, _ in capabilities(part)} == FOUND[hook, name]
+    assert all(sentence for _, sentence in capabilities(part))
+    assert hook in HOOKS
