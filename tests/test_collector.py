@@ -26,7 +26,7 @@ class Trainer:
     def prompt_ids(self, prompts: list[str]) -> list[list[int]]:
         return [[ord(letter) for letter in prompt] for prompt in prompts]
 
-    def write(self, prompts: list[str]) -> tuple[list[list[int]], list[list[float]] | None]:
+    def generate(self, prompts: list[str]) -> tuple[list[list[int]], list[list[float]] | None]:
         return [[len(prompt)] for prompt in prompts], None
 
 

@@ -456,7 +456,7 @@ def test_two_processes_stop_together() -> None:
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = door.getsockname()[1]
-    code = "import sys; from test_guards import _one_of_two; sys.exit(_one_of_two(int(sys.argv[1]), int(sys.argv[2])))"
+    code = "import sys; from test_guard import _one_of_two; sys.exit(_one_of_two(int(sys.argv[1]), int(sys.argv[2])))"
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     both = [subprocess.Popen([sys.executable, "-c", code, str(r), str(port)], env=environment) for r in range(2)]
