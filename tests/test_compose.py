@@ -130,7 +130,7 @@ SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
         "advantage",
         {"name": "invalid_parts/median", "trim": 0.1},
     ),
-    ("a guest by its full name", ["algorithm.advantage=invalid_parts/median"], "advantage", {"name": "invalid_parts/median"}),
+    ("by its full name", ["algorithm.advantage=invalid_parts/median"], "advantage", {"name": "invalid_parts/median"}),
     ("tuple from a list", ["algorithm.advantage={name: median, window: [3, 4]}"], "advantage", {"window": [3, 4]}),
     ("emptied", ["algorithm.penalties=null"], "penalties", []),
     ("emptied by a list", ["algorithm.penalties=[]"], "penalties", []),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
 
 from rlm_plugins.generation.kv_state import KVState

@@ -114,7 +114,6 @@ def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
 
 def _same_number(gold: Fraction, gold_percent: bool, value: Fraction, percent: bool, rules: Rules) -> bool:
     """Compare numbers; a percent sign on one side only means a hundredth or the unit that the question asked for."""
-
     is_equal = _nearness(rules)
     if gold_percent == percent:
         return is_equal(value, gold)
