@@ -265,7 +265,7 @@ def test_the_cost_of_dynamic_sampling(tmp_path: Path) -> None:
 
 def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
     text = render(examined[1])
-    for words in ("parts", "data", "batch", "objective", "memory", "2 problems × 4 answers = 8 completions"):
+    for words in ("parts", "data", "batch", "objective", "memory", "2 prompts × 4 = 8 completions"):
         assert words in text
     assert "rlm_plugins/builtin/advantages.py" in text
     memory = examined[1]["memory"]

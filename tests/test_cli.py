@@ -97,7 +97,7 @@ def test_plugins() -> None:
     for hook in HOOKS.values():
         if hook.key != "rollouts":
             assert f"  {hook.key} " in listed
-    assert "GRPO done right" in listed
+    assert "GRPO without the two divisions" in listed
 
 
 def test_plugins_for_programs() -> None:

@@ -184,7 +184,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     )
     missing = rlm("mine", "--load", str(part))
     assert missing.exit_code == 2
-    assert "needs the column 'target'" in missing.output
+    assert "requires the column 'target'" in missing.output
 
 
 RECIPE = """
