@@ -22,7 +22,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_sampler import order_of
 from rlm_plugins.rollout.prompt_source import prompt_source_for
-from rlm_plugins.stage import NO_SPEED, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
@@ -123,7 +123,7 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
         rewards=[reward],
         order=order,
         generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
-        speed=Speed(**(arm.speed or {})),
+        speed=replace(NO_SPEED, **(arm.speed or {})),
         prompt_source=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
     )
     return EquationTrainer(

@@ -33,7 +33,7 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward, Speed
+from rlm_plugins.stage import NO_SPEED, Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 
@@ -219,7 +219,8 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fast_paths_include_observations(tmp_path: Path) -> None:
     """Packed rows give the same first step."""
-    speeds = {"plain": Speed(), "packed": Speed(padding_free=True, skip_zero_advantage=True, group_micro_batches=True)}
+    packed = replace(NO_SPEED, padding_free=True, skip_zero_advantage=True, group_micro_batches=True)
+    speeds = {"plain": NO_SPEED, "packed": packed}
     norms = {}
     for name, speed in speeds.items():
         torch.manual_seed(0)

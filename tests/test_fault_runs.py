@@ -82,7 +82,7 @@ def test_stopped_and_resumed_equals_left_alone(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TOUCHY", "2")
     with pytest.raises(Fault, match=r"reward 'touchy'.*step 2: returned nan for sample 7") as error:
         launch(file, [], out=tmp_path / "run")
-    assert "--resume` goes on from step 2" in error.value.hint
+    assert "--resume` resumes from step 2" in error.value.hint
     (kept,) = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
     assert (kept["stage"], kept["step"], kept["sample"], kept["value"]) == ("01-grpo", 2, 7, "nan")
     assert kept["columns"]["answer"]

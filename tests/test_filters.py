@@ -79,7 +79,7 @@ def test_the_band_includes_its_ends() -> None:
 
 
 def test_band_of_an_unknown_reward_is_rejected() -> None:
-    with pytest.raises(RecipeError, match=r"accuracy_band\.reward: no reward is called 'accuracy'"):
+    with pytest.raises(RecipeError, match=r"accuracy_band\.reward: unknown reward 'accuracy'"):
         accuracy_band({"digits": torch.ones(2)}, torch.tensor([0, 0]))
 
 

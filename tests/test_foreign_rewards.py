@@ -192,11 +192,11 @@ def test_verifiers(files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("compute_score", "is no address"),
+        ("compute_score", "expected an address"),
         ("scores.py:f", "cannot be loaded: FileNotFoundError"),
         ("no_such_module:f", "cannot be loaded: ModuleNotFoundError"),
         ("SCORES:compute_scor", "did you mean 'compute_score'"),
-        ("SCORES:number", "is a int"),
+        ("SCORES:number", "got int"),
     ],
 )
 def test_an_address_that_leads_nowhere(address: str, words: str, files: dict[str, str]) -> None:

@@ -73,7 +73,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> None:
-    short_cuts = Speed(padding_free=True, skip_zero_advantage=True, group_micro_batches=True)
+    short_cuts = replace(NO_SPEED, padding_free=True, skip_zero_advantage=True, group_micro_batches=True)
     slow, fast = trained(tmp_path, None, short_cuts), trained(tmp_path, PORTABLE, short_cuts)
     assert calls["written"] == 3
     assert torch.equal(weights(slow), weights(fast))
@@ -103,7 +103,7 @@ def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, 
     settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
-    fast = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
+    fast = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert passes > 0
     assert calls["read"] == passes + 2, "of a made-up row, here and there"
     assert fast.parts.generation.recorded
@@ -120,7 +120,7 @@ def test_recorded_entropy_is_used_for_scoring(tmp_path: Path, calls: dict[str, i
         return rewards
 
     shaper = Part("rlm_shapers", "certain", "test", certain).bind({})
-    for speed in (NO_SPEED, Speed(reuse_old_logprobs=True)):
+    for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
         trained(tmp_path, PORTABLE, speed, equation=clipped(shapers=[shaper]), max_steps=1)
     assert calls["read"] == 1 + 2, "by a pass, and then by none but those of a made-up row"
     assert torch.allclose(seen[0], seen[1], atol=1e-5)
@@ -148,7 +148,7 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
 ) -> None:
     settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
     told = []
-    for speed in (NO_SPEED, Speed(reuse_old_logprobs=True)):
+    for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
         made = {name: make() for name, make in pieces.items()}
         prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
         data = {"train_dataset": prompts}
@@ -166,7 +166,7 @@ def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dic
         "max_steps": 1,
         "bf16": True,
     }
-    made = trained(tmp_path, PORTABLE, Speed(reuse_old_logprobs=True), **settings)
+    made = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
     assert not made.parts.generation.recorded
@@ -334,10 +334,10 @@ def test_missing_vllm_error_has_a_hint(tmp_path: Path, said: dict[str, Any], mon
 @pytest.mark.parametrize(
     ("said", "where", "problem"),
     [
-        ({"generator": "vllm", "trainer": {"use_vllm": False}}, "trainer.use_vllm", "needs `use_vllm: True`"),
+        ({"generator": "vllm", "trainer": {"use_vllm": False}}, "trainer.use_vllm", "requires `use_vllm: True`"),
         ({"generator": "portabel"}, "generator", "fast"),
         ({"generator": {"name": "fast", "sampling": "cdf"}}, "generator.sampling", "inverse_cdf"),
-        ({"generator": "fast", "algorithm": "reward_model", "rewards": []}, "generator", "writes no answers"),
+        ({"generator": "fast", "algorithm": "reward_model", "rewards": []}, "generator", "generates nothing"),
     ],
 )
 def test_contradictory_recipes_are_rejected(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:

@@ -194,7 +194,7 @@ def test_a_reward_is_of_one_completion_or_of_all() -> None:
     def both(completion: str, prompts: list[str]) -> float:
         return 0.0
 
-    with pytest.raises(PluginError, match="asks for 'completion' and 'prompts'"):
+    with pytest.raises(PluginError, match="requires 'completion' and 'prompts'"):
         Part("rlm_rewards", "it", "guest", both).check()
 
 

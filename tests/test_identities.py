@@ -98,7 +98,7 @@ def test_without_shaper_and_filter_dapo_is_grpo_with_another_sum_and_clip(batch:
 SURROGATES: dict[str, dict[str, Any]] = {
     "clip": {},
     "clip, dual": {"delta": 3.0},
-    "plain": {},
+    "unclipped": {},
     "gradient_preserving": {"delta": 3.0},
     "gradient_preserving, CE": {"beta_low": 0.5},
     "sapo": {"tau_positive": 2.0},

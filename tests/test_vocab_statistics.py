@@ -14,7 +14,7 @@ from torch.distributions import Categorical, kl_divergence
 from rlm_plugins.kernels import chunk_sizes as sizes
 from rlm_plugins.packing.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage import Speed
+from rlm_plugins.stage import NO_SPEED
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.logprobs import prompt_completion
 
@@ -39,7 +39,7 @@ def made(folder: Path, **changes: Any) -> EquationTrainer:
 def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    features = replace(trainer.parts.context.features, speed=Speed(padding_free=packed))
+    features = replace(trainer.parts.context.features, speed=replace(NO_SPEED, padding_free=packed))
     trainer.parts.logprobs.context = replace(trainer.parts.context, features=features)
     assert trainer.parts.logprobs.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):

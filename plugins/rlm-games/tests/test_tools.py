@@ -131,7 +131,7 @@ def test_missing_isolation_is_a_fault_of_the_episode(monkeypatch: pytest.MonkeyP
     )
     table = EpisodeRunner(environment_spec, tokenizer, end_token_ids=[tokenizer.eos_token_id], max_completion_length=80)
     (row,) = table.play([environment_spec.train[0]["prompt"]], [environment_spec.train[0]], lambda rows: ([], None))
-    assert row.over
+    assert row.ended
     assert "`reset` failed in turn 0: SandboxError: there are no locks" in str(row.episode.fault)
 
 
