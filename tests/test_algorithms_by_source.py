@@ -236,7 +236,7 @@ def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
 
 def test_missing_greedy_completion_is_an_error() -> None:
     row = torch.ones(1)
-    with pytest.raises(RecipeError, match="no source of rows is called 'gredy'") as error:
+    with pytest.raises(RecipeError, match="unknown source 'gredy'") as error:
         advantages.greedy_baseline(row, row[None], row.long(), row[None].bool(), {"greedy": row > 0}, source="gredy")
     assert "did you mean 'greedy'" in str(error.value)
 

@@ -23,7 +23,7 @@ def planned(problems: int | None, folder: Path, **settings: Any) -> BatchPlan:
 def test_one_generation_is_one_step(tmp_path: Path) -> None:
     plan = planned(16, tmp_path, per_device_train_batch_size=8)
     assert plan.lines() == [
-        "2 problems × 4 answers = 8 completions "
+        "2 prompts × 4 = 8 completions "
         "(per_device_train_batch_size 8 × gradient_accumulation_steps 1 × 1 process)",
         "8 completions = 1 micro-batch of 8 = 1 optimizer step",
         "16 optimizer steps = 16 generation batches = 32 prompts: 2 epochs of 16",
@@ -34,7 +34,7 @@ def test_micro_batches_and_passes(tmp_path: Path) -> None:
     settings = {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2, "num_train_epochs": 1}
     plan = planned(9, tmp_path, **settings)
     assert plan.lines() == [
-        "4 problems × 4 answers = 16 completions (per_device_train_batch_size 4 × steps_per_generation 4 × 1 process)",
+        "4 prompts × 4 = 16 completions (per_device_train_batch_size 4 × steps_per_generation 4 × 1 process)",
         "16 completions = 4 micro-batches of 4, 2 iterations = 4 optimizer steps",
         "8 optimizer steps = 2 generation batches = 8 prompts: 1 epoch of 9",
     ]
@@ -57,7 +57,7 @@ def test_several_generations_in_one_step(tmp_path: Path) -> None:
 
 def test_generation_batch_size_is_accepted(tmp_path: Path) -> None:
     plan = planned(64, tmp_path, generation_batch_size=16, max_steps=1)
-    assert plan.lines()[0] == "4 problems × 4 answers = 16 completions (generation_batch_size 16)"
+    assert plan.lines()[0] == "4 prompts × 4 = 16 completions (generation_batch_size 16)"
     assert plan.splits == 4
 
 

@@ -403,8 +403,8 @@ def rlm_callbacks():
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("stages.1.algorithm.sampler=none_of_them", "the sampler 'none_of_them' chose 0 rows of"),
-        ("stages.1.algorithm.sampler=too_many", "the sampler 'too_many' chose"),
+        ("stages.1.algorithm.sampler=none_of_them", "the sampler 'none_of_them' returned 0 indices for"),
+        ("stages.1.algorithm.sampler=too_many", "the sampler 'too_many' returned"),
         ("stages.1.algorithm.sampler=broken", "part 'odd/broken' (rlm_samplers"),
         ("stages.1.callbacks=[forgetful]", "part 'odd/forgetful' (rlm_callbacks"),
     ],

@@ -76,10 +76,10 @@ def learnt(made: Equation, case: Case, args: Args) -> Out:
     batch = case.batch(
         logp=logp,
         advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1),
-        tokens=case.mask.sum().double(),
-        rows=case.mask.any(1).sum().double(),
-        all_rows=torch.tensor(len(case.groups)).double(),
-        micro_batches=torch.tensor(1.0).double(),
+        num_tokens=case.mask.sum().double(),
+        num_sequences=case.mask.any(1).sum().double(),
+        num_sequences_all=torch.tensor(len(case.groups)).double(),
+        num_micro_batches=torch.tensor(1.0).double(),
         step=0,
     )
     loss = objective(with_own_step_batch(batch), made)

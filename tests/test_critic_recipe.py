@@ -131,7 +131,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (
         ["critic.lora={r: 2, lora_dropout: 0.1}"],
         "critic.lora.lora_dropout (",
-        ["a critic has no dropout", "allowed: 0"],
+        ["a critic has no dropout", "expected 0"],
     ),
     (["critic.lora.modules_to_save=[x]"], "critic.lora.modules_to_save (", ["the value head is always trained"]),
     (["model.lora=null", "critic.kind=shared"], "critic (", ["all its weights are trained", "kind: separate"]),

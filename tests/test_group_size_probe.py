@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins.recipe.checks.group_size_probe import least_group, speaks
+from rlm_plugins.recipe.checks.group_size_probe import has_signal, least_group
 from rlm_plugins.registry.part import Bound, Part
 
 
@@ -78,7 +78,7 @@ def test_filter_is_informative_where_it_keeps_a_completion() -> None:
 
 def test_probe_changes_neither_state_nor_rng() -> None:
     mine, before = part(Counting), torch.get_rng_state()
-    assert speaks(mine, 2, [])
-    assert speaks(part(random), 2, [])
+    assert has_signal(mine, 2, [])
+    assert has_signal(part(random), 2, [])
     assert mine.target.calls == 0  # type: ignore[attr-defined]
     assert torch.equal(torch.get_rng_state(), before)

@@ -306,4 +306,4 @@ def test_offline_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     (advice,) = re.findall(r"`rlm check RECIPE (.*?)`", told.stderr)
     rest = run.invoke(app, ["check", file, *advice.split(), "trainer.use_vllm=false"], env={"COLUMNS": "200"})
     assert rest.exit_code == 0
-    assert "16 problems × 64 answers" in rest.stdout
+    assert "16 prompts × 64 = 1024 completions" in rest.stdout

@@ -81,7 +81,7 @@ def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:
     assert found.isfinite().all()
 
 
-@pytest.mark.parametrize("over", ["rows", "tokens"])
+@pytest.mark.parametrize("over", ["completions", "tokens"])
 @pytest.mark.parametrize("eps", [0.0, 1e-4])
 def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: float) -> None:
     """0.1 right, 9 short: opposite scores, equal but for eps and rounding, whose rest has a std too."""
@@ -91,7 +91,7 @@ def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: f
 
 
 def test_weight_of_an_unknown_reward_is_rejected() -> None:
-    with pytest.raises(RecipeError, match=r"per_reward\.weights: no reward is called 'acuracy'(.|\n)*'accuracy'"):
+    with pytest.raises(RecipeError, match=r"per_reward\.weights: unknown reward 'acuracy'(.|\n)*'accuracy'"):
         per_reward(
             {"accuracy": torch.ones(2)}, torch.zeros(2).long(), torch.ones(2, 1).bool(), weights={"acuracy": 2.0}
         )

@@ -47,5 +47,5 @@ def test_sampler_may_return_a_subset() -> None:
 
 
 def test_an_epoch_too_short_for_one_generation_is_refused() -> None:
-    with pytest.raises(RecipeError, match="an epoch of 3 problems is shorter than one generation, which takes 4"):
+    with pytest.raises(RecipeError, match="an epoch of 3 prompts is shorter than one generation batch, which takes 4"):
         list(ours(3, 4, 2, 1, seed=0))

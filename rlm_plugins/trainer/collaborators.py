@@ -38,7 +38,7 @@ from rlm_plugins.trainer.target_kl import TargetKL
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """What a stage adds to the arguments of GRPOTrainer.
+    """Arguments of a stage beside those of GRPOTrainer.
 
     Args:
         equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
