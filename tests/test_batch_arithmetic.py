@@ -23,8 +23,7 @@ def planned(problems: int | None, folder: Path, **settings: Any) -> BatchPlan:
 def test_one_generation_is_one_step(tmp_path: Path) -> None:
     plan = planned(16, tmp_path, per_device_train_batch_size=8)
     assert plan.lines() == [
-        "2 prompts × 4 = 8 completions "
-        "(per_device_train_batch_size 8 × gradient_accumulation_steps 1 × 1 process)",
+        "2 prompts × 4 = 8 completions (per_device_train_batch_size 8 × gradient_accumulation_steps 1 × 1 process)",
         "8 completions = 1 micro-batch of 8 = 1 optimizer step",
         "16 optimizer steps = 16 generation batches = 32 prompts: 2 epochs of 16",
     ]
