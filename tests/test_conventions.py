@@ -272,7 +272,7 @@ def test_every_convention_without_records_has_a_formula() -> None:
 
 
 def explained(name: str) -> Any:
-    return next(entry for entry in explain(name, REGISTRY) if entry["kind"] == "row")
+    return next(entry for entry in explain(name, REGISTRY) if entry["kind"] == "algorithm")
 
 
 def test_the_winner_s_advantage_in_every_convention() -> None:
@@ -302,7 +302,7 @@ def test_card_shows_differences_and_the_active_convention(name: str) -> None:
         ("clip", "delta"): ("null (∞)", 3.0),
         ("kl", "bound"): (None, 10.0),
         ("group_relative", "eps"): (1e-4, 1e-6),
-        ("group_relative", "alone"): ("zero", "reward"),
+        ("group_relative", "singleton"): ("zero", "reward"),
     }
     told = render(explained(name))
     marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]

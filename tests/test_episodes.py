@@ -527,11 +527,11 @@ class Timeless(fixtures_environments.Sums):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        (Endless, ["`Endless.turns` is 0", "a whole number from 1 on"]),
-        (Timeless, ["`Timeless.seconds` is '5'", "a number above 0"]),
+        (Endless, ["as `Endless.turns`, got 0", "a whole number from 1 on"]),
+        (Timeless, ["as `Timeless.seconds`, got '5'", "a number above 0"]),
         (Stateless, ["Stateless, the environment of 'talk', has neither `step` nor a tool"]),
-        (Misspelt, ["`Misspelt.reset` names the column 'secrets'", "did you mean 'secrets'?"]),
-        (Unmade, ["the environment of 'talk' cannot be made: OSError: no board"]),
+        (Misspelt, ["`Misspelt.reset` requires the column 'secrets'", "did you mean 'secrets'?"]),
+        (Unmade, ["the environment of 'talk' cannot be created: OSError: no board"]),
     ],
 )
 def test_an_environment_is_looked_at_before(environment: Any, words: list[str]) -> None:
@@ -551,9 +551,9 @@ def test_only_multi_turn_environments_have_turns() -> None:
         check_columns(silent, "training", [reward], "talk", "rewards")
     check_columns(fixtures_environments.environment_spec(), "training", [reward], "talk", "rewards")
     slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}
-    with pytest.raises(RecipeError, match=r"algorithm.shapers\[0\]: 'by_turn' needs turn_rewards"):
+    with pytest.raises(RecipeError, match=r"algorithm.shapers\[0\]: 'by_turn' requires `turn_rewards`"):
         check_playing(silent, slots, "talk", "algorithm")
     check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")
     slots = {"shapers": [], "rollouts": [bound("rlm_rollouts", "greedy")]}
-    with pytest.raises(RecipeError, match="write a row in one go"):
+    with pytest.raises(RecipeError, match="rollout sources generate single turns"):
         check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")

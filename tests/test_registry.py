@@ -239,7 +239,7 @@ CONTRACT = {
     ),
     "hook with arguments": ("@hookimpl\ndef rlm_rewards(config):\n    return {}", ["'rlm_rewards' takes no arguments"]),
     "hook that returns nothing": ("@hookimpl\ndef rlm_rewards():\n    pass", ["got NoneType"]),
-    "hook that returns a list": (OFFER.format("[len]"), ["returned list", '{"name": part']),
+    "hook that returns a list": (OFFER.format("[len]"), ["got list", '{"name": part']),
     "a part that is no function": (OFFER.format('{"r": 3}'), ["rlm_rewards 'r'", "is of type int"]),
     "a name with a slash": (OFFER.format('{"a/b": print}'), ["offers a part called 'a/b'"]),
     "a name with a space": (OFFER.format('{"a b": print}'), ["offers a part called 'a b'"]),

@@ -347,15 +347,15 @@ def test_memory_is_known_before_loading(done: Path, adapter: Path, base: Path) -
 
 
 REFUSED = {
-    "rewards": ("stages.1.rewards=[gist]", r"stages\[1\]\.rewards(.|\n)*has no use for rewards"),
+    "rewards": ("stages.1.rewards=[gist]", r"stages\[1\]\.rewards(.|\n)*takes no rewards"),
     "metric": ("stages.1.evaluation.metric=gist", r"stages\[1\]\.evaluation\.metric(.|\n)*pair_accuracy, margin"),
     "columns": ("stages.1.environment=addition", r"stages\[1\]\.environment(.|\n)*requires the column 'chosen'"),
     "unknown": ("stages.2.rewards.0.stage=rewrd", r"stages\[2\]\.rewards\[0\]\.stage(.|\n)*did you mean 'reward'"),
-    "other": ("stages.2.rewards.0.stage=sft", r"'sft' leaves no reward_model before this one(.|\n)*allowed: reward"),
-    "both": ("stages.2.rewards.0.path=x", r"stages\[2\]\.rewards\[0\](.|\n)*one of them"),
+    "other": ("stages.2.rewards.0.stage=sft", r"the stage 'sft' produces no reward_model before this one(.|\n)*allowed: reward"),
+    "both": ("stages.2.rewards.0.path=x", r"stages\[2\]\.rewards\[0\](.|\n)*requires either `stage`"),
     "elsewhere": (
         "stages.2.rewards.0.processes=2",
-        r"stages\[2\]\.rewards\[0\]\.processes(.|\n)*works with the policy",
+        r"stages\[2\]\.rewards\[0\]\.processes(.|\n)*requires the policy",
     ),
     "folder": (
         "stages.2.rewards=[{name: reward_model, path: ./nowhere}]",

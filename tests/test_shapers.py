@@ -109,7 +109,7 @@ def test_a_product_is_worth_nothing_without_one_factor(batch: Batch) -> None:
     ],
 )
 def test_unknown_reward_is_rejected_by_name(shaper: Any, knobs: dict[str, Any], place: str) -> None:
-    with pytest.raises(RecipeError, match=f"{place}: no reward is called 'accurcy'(.|\n)*did you mean 'accuracy'"):
+    with pytest.raises(RecipeError, match=f"{place}: unknown reward 'accurcy'(.|\n)*did you mean 'accuracy'"):
         shaper({"accuracy": torch.ones(2)}, **knobs)
 
 

@@ -64,12 +64,12 @@ REFUSED = {
     ),
     "more rows than a group has": (
         "{name: luffy, rollouts: [{name: demonstrations, num_completions: 5}]}",
-        r"algorithm.rollouts.*wants 5 rows of a group, 4 are free",
+        r"algorithm.rollouts.*requires 5 completions of a group, 4 are free",
         "`trainer.num_generations` is 4",
     ),
     "one label twice": (
         "{name: grpo, rollouts: [{name: greedy, num_completions: 1}, {name: greedy, num_completions: 1}]}",
-        "two sources go by 'greedy'",
+        "two sources have the label 'greedy'",
         "another label",
     ),
     "no such column": (
@@ -86,7 +86,7 @@ REFUSED = {
     "an engine without groups": (
         "{name: sft, rollouts: [greedy]}",
         "this trainer generates no completions",
-        "leave the sources out",
+        "leave `rollouts` out",
     ),
 }
 

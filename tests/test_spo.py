@@ -78,7 +78,7 @@ def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path
         if answers:
             readings.append({p: _read(made, a) for p, a in answers[-1].items()})
         found = measure(out, index)
-        answers.append(dict(made.parts.drift.cache._answers))
+        answers.append(dict(made.parts.drift.cache._completions))
         return found
 
     made.parts.drift.measure = listening

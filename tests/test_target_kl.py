@@ -134,8 +134,8 @@ def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> N
     [
         ({"target_kl": 0.0}, "more than 0"),
         ({"target_kl": "far"}, "a number"),
-        ({"target_kl": 0.02}, "none is left"),
-        ({"target_kl": 0.02, "steps_per_generation": 3, "gradient_accumulation_steps": 2}, "none is left"),
+        ({"target_kl": 0.02}, "there is only one"),
+        ({"target_kl": 0.02, "steps_per_generation": 3, "gradient_accumulation_steps": 2}, "there is only one"),
     ],
 )
 def test_where_it_could_do_nothing_it_is_refused(said: dict[str, Any], words: str) -> None:

@@ -197,5 +197,5 @@ def test_success_is_that_of_the_last_visits() -> None:
 
 
 def test_unknown_reward_is_rejected() -> None:
-    with pytest.raises(RecipeError, match="no reward is called 'accuracy'"):
+    with pytest.raises(RecipeError, match="unknown reward 'accuracy'"):
         Prioritised().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})

@@ -81,7 +81,7 @@ def _knob(entry: Entry) -> str:
 
 
 def _key(entry: Entry) -> str:
-    default = "" if entry["keys"] else f", default {plain(entry['default'])}"
+    default = "" if entry["keys"] or entry["default"] == "" else f", default {plain(entry['default'])}"
     return (
         f"{entry['name']}  recipe key: {entry['type']}{default}"
         + titled("meaning", _paragraphs(entry["doc"]))
@@ -91,7 +91,8 @@ def _key(entry: Entry) -> str:
 
 def _key_below(key: Entry) -> str:
     name = key["address"].rpartition(".")[2]
-    facts = f"  {name}: {key['type']}, default {plain(key['default'])}"
+    default = "" if key["default"] == "" else f", default {plain(key['default'])}"
+    facts = f"  {name}: {key['type']}{default}"
     return "\n".join(filter(None, [facts, prose(key["doc"], indent="      ")]))
 
 
