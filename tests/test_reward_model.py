@@ -351,7 +351,10 @@ REFUSED = {
     "metric": ("stages.1.evaluation.metric=gist", r"stages\[1\]\.evaluation\.metric(.|\n)*pair_accuracy, margin"),
     "columns": ("stages.1.environment=addition", r"stages\[1\]\.environment(.|\n)*requires the column 'chosen'"),
     "unknown": ("stages.2.rewards.0.stage=rewrd", r"stages\[2\]\.rewards\[0\]\.stage(.|\n)*did you mean 'reward'"),
-    "other": ("stages.2.rewards.0.stage=sft", r"the stage 'sft' produces no reward_model before this one(.|\n)*allowed: reward"),
+    "other": (
+        "stages.2.rewards.0.stage=sft",
+        r"the stage 'sft' produces no reward_model before this one(.|\n)*allowed: reward",
+    ),
     "both": ("stages.2.rewards.0.path=x", r"stages\[2\]\.rewards\[0\](.|\n)*requires either `stage`"),
     "elsewhere": (
         "stages.2.rewards.0.processes=2",
