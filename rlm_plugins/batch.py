@@ -1,4 +1,4 @@
-"""The record of one training step, and the names by which parts request its fields.
+"""Data of one training step, and the names by which parts request it.
 
 A part requests data by naming it: ``def rloo(rewards, group)`` receives `Batch.rewards` and `Batch.group`.
 This file therefore lists every name. Shapes: B completions, T tokens of the longest completion.
@@ -41,7 +41,7 @@ class Batch:
     """Completions with everything computed for them so far; a field that no part requests stays None."""
 
     # -- identity of each completion
-    group: Tensor = _field("B", "index of the prompt; completions of one group share it", SCORING, LOSS)
+    group: Tensor = _field("B", "index of the group: the completions of one prompt", SCORING, LOSS)
     mask: Tensor = _field("B T", "True where a token is trained on (no padding, no tool output)", SCORING, LOSS)
     truncated: Tensor = _field("B", "True where the completion reached the length limit", SCORING, LOSS)
     keep_mask: Tensor = _field("B", "True where the filters keep the completion")
@@ -71,12 +71,12 @@ class Batch:
     # -- log-probabilities of the sampled tokens, in nats
     logp: Tensor = _field("B T", "log-probs under the current policy, with gradient", LOSS)
     old_logp: Tensor = _field("B T", "log-probs under the policy at the start of this update", SCORING, LOSS)
-    expected_logp: Tensor = _field("B", "log Σq²/Σq over the group, q the old probability per token", LOSS)
+    expected_logp: Tensor = _field("B", "log Σq²/Σq over the group, q = exp(mean `old_logp`)", LOSS)
     ref_logp: Tensor = _field("B T", "log-probs under the frozen reference policy", SCORING, LOSS)
     rollout_logp: Tensor = _field("B T", "log-probs reported by the inference engine (vLLM)", SCORING, LOSS)
     rollout_weight: Tensor = _field("B T or B 1", "TRL's importance weight for vLLM's log-probs", LOSS)
     policy_drift: Tensor = _field(
-        "B", "mean |Δ log π| since the last completion of this prompt, over its tokens, in nats", SCORING
+        "B", "mean |change of log π| over the tokens of the prompt's previous completion, in nats", SCORING
     )
     entropy: Tensor = _field(
         "B T", "entropy of the current policy, in nats; with gradient in the loss phase", SCORING, LOSS

@@ -1,10 +1,10 @@
 """Every hook of the framework, in the order of a training step.
 
-J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ — one hook per symbol. A hook is called once, at start, and returns
-``{name: part}``; no hook is called inside the training loop. A part is a plain function, or a class if it is stateful:
+L(θ) = E[ 1/Z Σᵢ Σₜ (cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) + Σₖ βₖ Ωₖᵢₜ) ], with one hook per symbol. Each is called once, at start,
+and returns ``{name: part}``; the training loop calls none. A part is a plain function, or a class if it is stateful:
 
-- **before the star: its data**, by the names of :mod:`rlm_plugins.batch`; one with the default ``None`` is optional;
-- **after the star: its knobs**, annotated, set by recipes. For a schedule the part gets the value of its step.
+- **before** ``*``: **its data**, by the names of :mod:`rlm_plugins.batch`; the default ``None`` marks optional data;
+- **after** ``*``: **its knobs**, annotated, set by recipes. A scheduled knob has its value at the current step.
 
 The signature is the schema. Each docstring below ends in a complete part. Optional members of parts are declared in
 :mod:`rlm_plugins.registry.protocols`.
@@ -73,7 +73,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_token_weights": Hook("token_weights", "c", LOSS, many=True, keys=("source",)),
     "rlm_penalties": Hook("penalties", "βΩ", LOSS, many=True, keys=("beta", "source")),
     "rlm_aggregators": Hook("aggregator", "1/Z", LOSS),
-    "rlm_algorithms": Hook("algorithm", "row", ()),
+    "rlm_algorithms": Hook("algorithm", "—", ()),
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
     "rlm_models": Hook("model", "π", (), keys=("lora",)),
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
@@ -106,9 +106,9 @@ def rlm_environments() -> Parts:
 
         def doubling(*, highest: int = 99, held_out: int = 20):
             \"\"\"Double a number.\"\"\"
-            rows = [{"prompt": f"2*{n}=", "answer": str(2 * n), "demonstration": str(2 * n)}
-                    for n in range(highest + 1)]
-            return EnvironmentSpec(train=rows[held_out:], test=rows[:held_out])
+            examples = [{"prompt": f"2*{n}=", "answer": str(2 * n), "demonstration": str(2 * n)}
+                        for n in range(highest + 1)]
+            return EnvironmentSpec(train=examples[held_out:], test=examples[:held_out])
 
         @hookimpl
         def rlm_environments():
@@ -144,19 +144,19 @@ def rlm_rollouts() -> Parts:
     """y: rollout sources beside the policy, which by default generates all completions through TRL.
 
     Several sources share a group. Each takes its `num_completions` from the end of the group; one without takes all
-    that are left. The policy generates the rest, and all that a source leaves open. Parts see the source of each
-    completion in ``sources``; a loss, weight or penalty with ``source: LABEL`` applies to those completions only.
+    that are left. The policy generates the rest, and those for which a source returns None. Parts see the source of
+    each completion in ``sources``; a loss, weight or penalty with ``source: LABEL`` applies to those completions only.
 
-    Data: ``prompts``, ``inputs`` and ``source_index`` (per completion: its prompt, its columns, and its number among
+    Data: ``prompts``, ``inputs`` and ``source_index`` (per completion: its prompt, its columns, and its index among
     those of the source in its group), ``tokenizer``, ``step`` (optimizer steps done), ``seed``, ``trainer``, and
-    ``generate(prompts, prefixes=None, greedy=False)`` of the policy. A process that has none of its completions calls
-    it with empty lists.
+    ``generate(prompts, prefixes=None, greedy=False)`` of the policy. A process without completions of this source
+    calls it with empty lists.
 
-    Returns ``completion_ids``: one list of token ids per completion, or None to leave it to the policy; longer ones are
-    truncated. Optional: ``mask`` (per token: is it trained on), ``logprobs``, ``prompt_ids``; any further key is a
-    column for rewards. Optional members: ``columns`` (columns it requires), ``whole_groups = True`` (it requires all
-    completions of a group on one process), and ``check()``, called before any weight is loaded. If `check` names
-    ``prompts``, it gets the training prompts, or None for a stream::
+    Returns ``completion_ids``: one list of token ids per completion, or None to leave it to the policy. Those longer
+    than ``max_completion_length`` are truncated. Optional: ``mask`` (per token: is it trained on), ``logprobs``,
+    ``prompt_ids``; any further key is a column for rewards. Optional members: ``columns`` (columns it requires),
+    ``whole_groups = True`` (it requires all completions of a group on one process), and ``check()``, called before any
+    weight is loaded. If `check` names ``prompts``, it gets the training prompts, or None for a stream::
 
         def scripted(prompts, tokenizer, *, text: str = "4"):
             \"\"\"Answer `text` to every prompt: a baseline without a model.\"\"\"
@@ -184,17 +184,17 @@ def rlm_generators() -> Parts:
     ``dry_run(model, config, **knobs)``. The latter gets a model without weights and returns why it falls back to
     transformers (or None), and its memory in bytes; `rlm check` prints both::
 
-        def in_pieces(generate, inputs, config, *, rows: int = 8):
-            \"\"\"Generate at most `rows` completions at a time: less memory, more time.\"\"\"
-            starts = range(0, len(inputs["input_ids"]), rows)
-            pieces = [generate(**{name: x[i : i + rows] for name, x in inputs.items()}, generation_config=config)
-                      for i in starts]
-            width, pad = max(x.shape[1] for x in pieces), config.pad_token_id
-            return torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1]), value=pad) for x in pieces])
+        def in_chunks(generate, inputs, config, *, batch_size: int = 8):
+            \"\"\"Generate at most `batch_size` completions at a time: less memory, more time.\"\"\"
+            starts = range(0, len(inputs["input_ids"]), batch_size)
+            chunks = [generate(**{name: x[i : i + batch_size] for name, x in inputs.items()},
+                               generation_config=config) for i in starts]
+            width, pad = max(x.shape[1] for x in chunks), config.pad_token_id
+            return torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1]), value=pad) for x in chunks])
 
         @hookimpl
         def rlm_generators():
-            return {"in_pieces": in_pieces}
+            return {"in_chunks": in_chunks}
     """
 
 
@@ -205,15 +205,15 @@ def rlm_rewards() -> Parts:
     Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per completion;
     ``None`` means "does not apply here". A part that names ``completion`` is called once per completion, with the
     values of its example, and returns one float. `async def` works, and may be called group by group. A function that
-    ends in ``**kwargs`` is taken for a TRL reward function and gets exactly what TRL passes.
+    ends in ``**kwargs`` is called as a TRL reward function, with exactly what TRL passes.
 
     An exception is reported with plugin and sample. Keys beside the knobs: ``weight``, ``as``, ``on_error`` (stop,
     zero, skip), ``timeout``, ``processes`` and ``prefetch``. Optional members: ``check()``, called before any weight is
     loaded, and ``setup(policy, results)``, called with every model that is trained or evaluated, before its first
-    score. ``results``: name of an earlier stage → path of its result; `setup` may name ``tokenizer`` too. With `setup`
-    there are no ``processes`` and no prefetching; the value of a knob may have it as well. Any class of the equation
-    may have both: `setup` then gets the trained policy once, and `check` may name ``lora`` (the policy's adapter;
-    None: all weights are trained)::
+    score. ``results``: name of an earlier stage → path of its result; `setup` may name ``tokenizer`` too. A reward with
+    `setup` supports neither ``processes`` nor prefetching. An object in a knob may define `setup` too. Any class of the
+    equation may have both: `setup` is then called once with the trained policy, and `check` may name ``lora`` (the
+    policy's adapter; None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
@@ -245,9 +245,9 @@ def rlm_shapers() -> Parts:
 def rlm_filters() -> Parts:
     """Selection of the completions to train on. Returns ``(B,)`` booleans.
 
-    A completion that is not kept trains nothing, is not counted and is compared with none. With ``refill: N`` up to N
-    generation batches are sampled until the batch is full of groups with something kept (dynamic sampling). Filters
-    and shapers then see one sampling round at a time::
+    A dropped completion has no loss, is in no count, and enters no baseline. With ``refill: N`` up to N generation
+    batches are sampled until every group has a kept completion (dynamic sampling). Filters and shapers then see one
+    sampling round at a time::
 
         def solved_sometimes(rewards, group, *, at_least: float = 0.1):
             \"\"\"Keep groups whose mean reward is at least `at_least`.\"\"\"
@@ -284,7 +284,7 @@ def rlm_advantages() -> Parts:
 
 @hookspec
 def rlm_importance() -> Parts:
-    """w: importance ratio of the policy to the policy that generated. Returns **log w**, ``(B, T)`` or ``(B, 1)``.
+    """w: importance ratio π / π_old of current and old policy. Returns **log w**, ``(B, T)`` or ``(B, 1)``.
 
     ``ratio = exp(log w)`` is computed once, for every part that names it::
 
@@ -354,8 +354,8 @@ def rlm_penalties() -> Parts:
 def rlm_aggregators() -> Parts:
     """1/Z: aggregation of the loss over tokens. Returns a scalar, which is summed over micro-batches.
 
-    Divide by the given counts (``num_tokens``, ``num_sequences``: global, of the whole optimizer step), never by your
-    own: then the gradient does not depend on the micro-batches::
+    Divide by the counts of the batch (``num_tokens``, ``num_sequences``: of the whole optimizer step, over all ranks),
+    never by those of the micro-batch: then the gradient does not depend on the micro-batches::
 
         def square_root_length(loss, mask, num_sequences):
             \"\"\"Weigh a completion of n tokens by √n: between sequence mean and sequence sum.\"\"\"
@@ -396,9 +396,9 @@ def rlm_trainers() -> Parts:
 
     ``config_class()`` returns the dataclass that the recipe's ``trainer:`` fills, ``refused`` maps fields of it to the
     reason why they cannot be set, and ``__call__(stage)`` trains. Optional members: ``needs_equation = True`` (it
-    cannot run an algorithm without symbols) and ``columns`` (columns it requires). A trainer of something else than a
-    policy declares what it ``produces`` (the next stage then starts from the same model as this one), its ``metrics``,
-    and ``evaluate(stage, rows, model=None)``; None means the saved result::
+    cannot run an algorithm without an equation) and ``columns`` (columns it requires). A trainer of something else than
+    a policy declares what it ``produces`` (the next stage then starts from the same model as this one), its
+    ``metrics``, and ``evaluate(stage, rows, model=None)``; None means the saved result::
 
         class DryRun:
             \"\"\"Build everything, train nothing.\"\"\"

@@ -1,6 +1,6 @@
 """The equation as code: from rewards to advantages (`score`), from log-probabilities to a loss (`objective`).
 
-J(θ) = E[ 1/Z Σᵢ Σₜ cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) ] − Σₖ βₖ Ωₖ. Nothing here depends on the name of an algorithm or of a part.
+L(θ) = E[ 1/Z Σᵢ Σₜ (cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) + Σₖ βₖ Ωₖᵢₜ) ]. Nothing here depends on the name of an algorithm or of a part.
 """
 
 from __future__ import annotations
@@ -98,28 +98,28 @@ def shape_and_filter(batch: Batch, equation: Equation) -> Batch:
     _check_rewards(batch)
     if equation.needs("expected_logp"):
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
-    scored = ~batch.rewards.isnan()
-    if not scored.any():
-        return replace(batch, keep_mask=~scored, counts_for_refill=scored)
-    rows = select(without_padding(batch), scored)
-    rows.token_rewards = on_last_token(rows.rewards, rows.mask)
-    rows.dense_rewards = torch.zeros_like(rows.token_rewards)
+    has_reward = ~batch.rewards.isnan()
+    if not has_reward.any():
+        return replace(batch, keep_mask=~has_reward, counts_for_refill=has_reward)
+    subset = select(without_padding(batch), has_reward)
+    subset.token_rewards = on_last_token(subset.rewards, subset.mask)
+    subset.dense_rewards = torch.zeros_like(subset.token_rewards)
     for shaper in equation.shapers:
-        rows = _shaped(rows, shaper)
-    keep = refills = torch.ones_like(rows.group, dtype=torch.bool)
+        subset = _shaped(subset, shaper)
+    keep = refills = torch.ones_like(subset.group, dtype=torch.bool)
     for part in equation.filters:
-        passed = call_part(part, rows, "B")
+        passed = call_part(part, subset, "B")
         if passed.dtype != torch.bool:
             raise PartError(f"returned numbers ({passed.dtype})", where=location(part), allowed="booleans: True, kept")
         keep = keep & passed
         refills = refills & passed if part.beside.get("refill") else refills
     return replace(
         batch,
-        rewards=scatter(rows.rewards, scored, torch.nan),
-        token_rewards=scatter(rows.token_rewards, scored),
-        dense_rewards=scatter(rows.dense_rewards, scored),
-        keep_mask=scatter(keep, scored, True),
-        counts_for_refill=scatter(refills, scored, False),
+        rewards=scatter(subset.rewards, has_reward, torch.nan),
+        token_rewards=scatter(subset.token_rewards, has_reward),
+        dense_rewards=scatter(subset.dense_rewards, has_reward),
+        keep_mask=scatter(keep, has_reward, True),
+        counts_for_refill=scatter(refills, has_reward, False),
     )
 
 
@@ -132,31 +132,31 @@ def compute_advantages(batch: Batch, equation: Equation) -> Batch:
         are the undiscounted sums of future `token_rewards`.
     """
     batch = replace(batch, mask=batch.mask & batch.keep_mask.unsqueeze(1))
-    compared = batch.keep_mask & ~batch.rewards.isnan()
-    if not compared.any():
+    selected = batch.keep_mask & ~batch.rewards.isnan()
+    if not selected.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
-    rows, part = select(without_padding(batch), compared), equation.advantage
-    result = call_unchecked(part, rows)
+    subset, part = select(without_padding(batch), selected), equation.advantage
+    result = call_unchecked(part, subset)
     estimate, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    estimate = check_shape(part, estimate, rows, "B", "B T").to(rows.rewards.dtype)
-    advantages = check_finite(part, estimate.where(rows.mask, 0.0) if estimate.dim() == 2 else estimate.unsqueeze(1))
+    estimate = check_shape(part, estimate, subset, "B", "B T").to(subset.rewards.dtype)
+    advantages = check_finite(part, estimate.where(subset.mask, 0.0) if estimate.dim() == 2 else estimate.unsqueeze(1))
     if targets is None and equation.needs("returns"):
-        targets = discounted(rows.token_rewards, 1.0, rows.mask)
+        targets = discounted(subset.token_rewards, 1.0, subset.mask)
     if targets is not None:
-        targets = check_finite(part, check_shape(part, targets, rows, "B T").where(rows.mask, 0.0))
-        batch = replace(batch, returns=scatter(targets, compared, batch.values))
-    return replace(batch, advantages=scatter(advantages, compared))
+        targets = check_finite(part, check_shape(part, targets, subset, "B T").where(subset.mask, 0.0))
+        batch = replace(batch, returns=scatter(targets, selected, batch.values))
+    return replace(batch, advantages=scatter(advantages, selected))
 
 
-def _shaped(rows: Batch, shaper: Bound) -> Batch:
+def _shaped(subset: Batch, shaper: Bound) -> Batch:
     """Apply one shaper: (B,) replaces the reward, changing its last token; (B, T) is added token by token."""
-    change = call_part(shaper, rows, "B", "B T").to(rows.rewards.dtype)
+    change = call_part(shaper, subset, "B", "B T").to(subset.rewards.dtype)
     if change.dim() == 2:
-        change = check_finite(shaper, change.where(rows.mask, 0.0))
-        token_rewards, dense = rows.token_rewards + change, rows.dense_rewards + change
-        return replace(rows, token_rewards=token_rewards, dense_rewards=dense, rewards=rows.rewards + change.sum(1))
-    dense = rows.token_rewards + on_last_token(check_finite(shaper, change) - rows.rewards, rows.mask)
-    return replace(rows, token_rewards=dense, rewards=change)
+        change = check_finite(shaper, change.where(subset.mask, 0.0))
+        token_rewards, dense = subset.token_rewards + change, subset.dense_rewards + change
+        return replace(subset, token_rewards=token_rewards, dense_rewards=dense, rewards=subset.rewards + change.sum(1))
+    dense = subset.token_rewards + on_last_token(check_finite(shaper, change) - subset.rewards, subset.mask)
+    return replace(subset, token_rewards=dense, rewards=change)
 
 
 def _check_rewards(batch: Batch) -> None:
@@ -189,8 +189,8 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         step_batch = with_own_step_batch(without_padding(batch.step_batch))
         batch = replace(batch, step_batch=_with_ratio(step_batch, equation))
     batch = _with_ratio(batch, equation)
-    # Penalties come first only because autograd adds gradients in reverse order of creation: so they meet the
-    # policy's in TRL's order, and the two trainers agree to the last bit.
+    # Penalties come first only because autograd adds gradients in reverse order of creation: so the sum has
+    # TRL's order, and the two trainers agree to the last bit.
     costs = [at(p.beta, batch.step) * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
     loss = _of_source(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
@@ -221,10 +221,10 @@ def _with_ratio(batch: Batch, equation: Equation) -> Batch:
     return replace(batch, log_ratio=log_ratio, ratio=ratio)
 
 
-def _of_source(batch: Batch, part: Bound, elsewhere: float) -> torch.Tensor:
-    """Return the result of `part` on completions of its `source` (None: all), and `elsewhere` on the others."""
+def _of_source(batch: Batch, part: Bound, neutral: float) -> torch.Tensor:
+    """Return the result of `part` on completions of its `source` (None: all), and `neutral` on the others."""
     x, source = call_part(part, batch, "B 1", "B T"), part.beside.get("source")
-    return x if source is None else x.where(batch.sources[source].unsqueeze(1), elsewhere)
+    return x if source is None else x.where(batch.sources[source].unsqueeze(1), neutral)
 
 
 def _not_finite(batch: Batch, equation: Equation) -> PartError:

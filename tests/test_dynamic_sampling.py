@@ -189,7 +189,7 @@ def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptur
     without = refilling(tmp_path / "without", [sieve(SPREAD)], max_steps=2)
     without.train()
     assert logged(one, "refill/full") == logged(one, "filters/kept") == [1.0, 0.5]
-    assert "groups teach after 1 draws" in caplog.text
+    assert "groups passed the filters after 1 rounds" in caplog.text
     # The same rows in another order.
     assert logged(one, "loss") == pytest.approx(logged(without, "loss"), rel=1e-4)
     assert logged(one, "grad_norm") == pytest.approx(logged(without, "grad_norm"), rel=1e-4)

@@ -496,7 +496,7 @@ def test_fault_is_raised_if_no_reward_requires_episodes(tmp_path: Path, monkeypa
     scripted(made, ["1"], monkeypatch)
     with pytest.raises(Fault, match="environment Fragile") as caught:
         generated(made)
-    assert "`on_error: skip` beside a reward that reads episodes" in caught.value.hint
+    assert "`on_error: skip` on a reward that names `episodes`" in caught.value.hint
 
 
 # ------------------------------------------------------------------ what is found out before

@@ -74,7 +74,7 @@ def generators(ask: Callable[..., Bound]) -> None:
         return torch.cat([input_ids, input_ids[:, :1].expand(-1, int(input_ids[0, 0]))], 1)  # row 0 says how long
 
     given = {"generate": generate, "inputs": {"input_ids": torch.tensor([[1], [2]])}}
-    wrote = ask(rows=1).call({**given, "config": SimpleNamespace(pad_token_id=0)})
+    wrote = ask(batch_size=1).call({**given, "config": SimpleNamespace(pad_token_id=0)})
     assert wrote.tolist() == [[1, 1, 0], [2, 2, 2]]
 
 

@@ -38,10 +38,10 @@ def group_relative(
     Âᵢ = (rᵢ − mean_g) / s, with s = std + eps, or 1 for the scale "none".
 
     `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
-    2508.08221), that of all centered rewards (ROLL's other LitePPO), or none, the centered reward (Dr. GRPO,
-    2503.20783). The paper has no `eps` and does not specify the std: 1e-4 outside the root is TRL's, and n − 1
-    (`unbiased`) is common to all libraries; without it n, the std of the group as a population. All rewards of a group
-    equal: exactly 0. A group of one: 0, or with `singleton` "reward" its reward (verl).
+    2508.08221), that of all centered rewards (ROLL's variant of LitePPO), or none, the centered reward (Dr. GRPO,
+    2503.20783). The paper has no `eps` and does not specify the std: 1e-4 outside the root is TRL's. Libraries divide
+    by n − 1 (`unbiased`), not by n. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
+    "reward" its reward (verl).
 
     >>> group_relative(torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 1, 1]), scale="none").tolist()
     [0.5, -0.5, -0.5, 0.5]

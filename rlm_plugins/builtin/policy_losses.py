@@ -42,13 +42,13 @@ def clip(
     epsilon_high: NonNegativeFloat | None = None,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B #T"]:
-    """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): no gradient once the ratio is outside the clip range.
+    """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): no gradient where Â > 0, w > 1+ε_high or Â < 0, w < 1−ε.
 
-    PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10.
-    `delta` (default: `∞`) bounds the loss of tokens with Â < 0 that became likely: w is capped there as well. With
-    δ > 1 + ε_high this is dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip
-    (2505.07291; TRL's `delta`). For a smaller δ this is TRL's formula and no longer verl's.
-    At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
+    PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10. `delta`
+    (default: `∞`) caps w where Â < 0, and so bounds the loss of tokens that became likely. With δ > 1 + ε_high this is
+    dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip (2505.07291; TRL's
+    `delta`). For a smaller δ this is TRL's formula and no longer verl's. At w = 1 the gradient is REINFORCE's. Â = 0:
+    no gradient.
 
     >>> clip(torch.tensor([[1.5]]), torch.tensor([[1.0]])).item()
     -1.2000000476837158

@@ -33,12 +33,12 @@ def gae(
     eq. 16; then Â is whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
     ORZ). Returns the pair (advantages, returns).
 
-    `lam_critic` (default: `lam`) is the λ of the returns only: 1 trains the critic on Monte-Carlo returns, whatever the
-    λ of the policy (decoupled GAE, VC-PPO, 2503.01491). `by_length` α takes λᵢ = 1 − 1/(α nᵢ), at least 0, in place of
-    `lam`, with nᵢ the trained tokens of the completion: a longer horizon for long completions (VAPO, 2504.05118).
+    `lam_critic` (default: `lam`) is the λ of the returns only. λ = 1 trains the critic on Monte-Carlo returns, whatever
+    the λ of the policy (decoupled GAE, VC-PPO, 2503.01491). `by_length` α takes λᵢ = 1 − 1/(α nᵢ), at least 0, in place
+    of `lam`, with nᵢ the trained tokens of the completion: a longer horizon for long completions (VAPO, 2504.05118).
 
-    Masked tokens inside a completion (tool output): "skip" ignores them (verl, NeMo-RL), "discount" lets them discount
-    as tokens of value and reward 0 (OpenRLHF, ORZ). λ = 1, γ = 1: Âₜ = R − Vₜ.
+    Masked tokens inside a completion (tool output): "skip" ignores them (verl, NeMo-RL), "discount" counts them
+    as tokens of value and reward 0 (OpenRLHF, ORZ). λ = 1, γ = 1: Âₜ = Σₗ rₜ₊ₗ − Vₜ.
 
     >>> rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.5]])
     >>> gae(rewards, values, torch.ones(1, 2, dtype=torch.bool), lam=1.0, whitened=False)[0].tolist()

@@ -1,4 +1,4 @@
-"""Dynamic sampling: refill of a generation batch with informative groups from several sampling rounds."""
+"""Dynamic sampling: a generation batch of groups that pass the filters, from several sampling rounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SamplingRound:
 
 
 class RefillBuffer:
-    """Buffer that collects informative groups over sampling rounds until the batch is full.
+    """Buffer that collects groups that pass the filters, over sampling rounds until the batch is full.
 
     Args:
         groups: Number of groups of a full batch.
@@ -70,7 +70,7 @@ class RefillBuffer:
 
     @property
     def full(self) -> bool:
-        """True once every group is informative."""
+        """True once every group has passed the filters."""
         return self.filled == self.groups
 
     def finish(self) -> SamplingRound:

@@ -72,12 +72,12 @@ class TrainerOptions:
 
 
 class Collaborators:
-    """Builds the collaborators of one trainer; each is handed those before it.
+    """Builds the collaborators of one trainer; each receives those before it.
 
     Args:
         trainer: The trainer, whose `__init__` TRL has run.
         trl: ``super()`` of the trainer: TRL's own methods.
-        options: What the stage configures.
+        options: Arguments of the stage.
         trunk: Copy of the policy for a separate critic.
     """
 
@@ -122,8 +122,8 @@ class Collaborators:
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
         self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
-        stages = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
-        self.scoring = Scoring(context, *stages, trainer._logs, options.observer)
+        before = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.scoring = Scoring(context, *before, trainer._logs, options.observer)
 
         self.target_kl = TargetKL(context)
         labels = collector.labels if collector else []
@@ -153,7 +153,7 @@ def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner
 
 
 def _reward_arguments(trainer: Any) -> dict[str, Any]:
-    """Return what TRL calls rewards with beside columns."""
+    """Return the arguments that TRL passes to rewards beside columns."""
     logs = {"log_extra": trainer._log_completion_extra, "log_metric": trainer._log_metric}
     arguments = {"trainer_state": trainer.state, **logs}
     return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}

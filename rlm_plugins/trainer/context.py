@@ -21,10 +21,10 @@ from rlm_plugins.step import Equation
 class TrainerContext:
     """Everything that more than one collaborator uses.
 
-    No collaborator touches TRL's trainer: what is not listed here is handed to the one collaborator that needs it.
+    No collaborator accesses TRL's trainer itself; a collaborator that needs more than this receives it as an argument.
 
     Args:
-        trainer: TRL's trainer; the properties below read what changes while it trains.
+        trainer: TRL's trainer; the properties below are its attributes that change during training.
         args: Its configuration.
         accelerator: Its accelerator.
         tokenizer: Tokenizer of the policy, also where a processor wraps it.
@@ -71,7 +71,7 @@ class TrainerContext:
     # -- processes
 
     def local_rows(self, count: int) -> slice:
-        """Return where the `count` completions of this process stand among those of all processes."""
+        """Return the slice of this process's `count` completions among those of all processes."""
         first = self.accelerator.process_index * count
         return slice(first, first + count)
 

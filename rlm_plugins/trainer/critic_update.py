@@ -24,9 +24,9 @@ from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 class CriticUpdate:
     """Computes values and trains the critic, where parts name `values`.
 
-    The equation sees the values as leaf tensors, whose gradients its backward pass computes. Once the activations of
-    the policy are freed, a second pass with the adapter of the critic backpropagates these gradients. So policy and
-    critic never share a backward pass, and never need memory for both.
+    Loss parts receive the values as leaf tensors. After the backward pass of the loss, which frees the activations of
+    the policy, the gradients of these leaves are backpropagated through the critic. So policy and critic never share
+    a backward pass, and never need memory for both.
 
     Attributes:
         optimizer: Optimizer of the critic, None without one.
@@ -78,11 +78,11 @@ class CriticUpdate:
     def for_loss(self, inputs: dict[str, Any], hidden: list[torch.Tensor] | None = None) -> torch.Tensor | None:
         """Return the values (B, T) of a micro-batch as a leaf tensor, whose gradient :meth:`step` backpropagates.
 
-        They are those of the scoring phase until the critic has taken a step.
+        Until the critic's first step on a generation batch they are those of the scoring phase.
 
         Args:
             inputs: The micro-batch.
-            hidden: What :meth:`hidden_states` collected.
+            hidden: Hidden states from :meth:`hidden_states`.
         """
         if self.critic is None:
             return None
@@ -106,7 +106,7 @@ class CriticUpdate:
         """
         assert self.critic is not None
         if "pixel_values" in inputs:
-            raise RlmError("a critic reads text, and these rows have images", where="critic")
+            raise RlmError("a critic requires completions without images", where="critic")
         ids, mask, width = prompt_completion(inputs)
         with self.context.accelerator.autocast():
             if not self.logprobs.is_padding_free(ids, mask, width):

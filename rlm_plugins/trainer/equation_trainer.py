@@ -23,11 +23,11 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.step.Equation`.
 
     Args:
-        options: What the stage adds to the arguments of GRPOTrainer.
-        **trl: Everything GRPOTrainer takes.
+        options: Arguments of the stage beside those of GRPOTrainer.
+        **trl: Arguments of GRPOTrainer.
 
     Attributes:
-        parts: The collaborators that the overrides call.
+        parts: Collaborators that the overrides call; not the parts of the equation.
         equation: Parts of the algorithm.
     """
 
@@ -36,7 +36,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     _buffered_inputs: Any
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
-        trunk = trunk_of(options.critic, trl["model"])  # before TRL puts an adapter into it
+        trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
         super().__init__(**trl, rollout_func=None if options.collector is None else _collect)
         self.equation = options.equation
         self.parts = Collaborators(self, super(), options, trunk)
@@ -46,7 +46,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train from the start of a generation batch, even if an earlier call was interrupted within one."""
         if self.args.save_strategy != "no":
-            self.parts.states.check()  # now, and not at the first save
+            self.parts.states.check()  # fail now, not at the first save
         self._step, self._buffered_inputs = 0, None
         self.parts.states.forget_snapshot()
         self.parts.loss.reset()
@@ -64,7 +64,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     # -- a micro-batch
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Run TRL's step, then that of the critic; skip a micro-batch that is empty or stopped by `target_kl`."""
+        """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
         if self.parts.micro_batches.is_empty() or self.parts.target_kl.is_reached():
             self._step += 1
             self.parts.target_kl.log_skipped()
@@ -122,7 +122,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         super()._save(output_dir, state_dict)
 
     def keep(self) -> None:
-        """Save the last optimizer step, with RNG and parts as they were at its end."""
+        """Save the last optimizer step, with the state of RNG and parts at its end."""
         self.parts.states.restore_snapshot(self.state.global_step)
         super().keep()
 
@@ -141,7 +141,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     @property
     def tokenizer(self) -> Any:
-        """Tokenizer, also where a processor wraps it."""
+        """Tokenizer, unwrapped from a processor."""
         return self._tokenizer
 
     def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
@@ -160,7 +160,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         Args:
             prompts: One per completion; may be empty.
             prefixes: Per completion, token ids that it starts with; they are not returned.
-            greedy: Take the most likely token each time.
+            greedy: Decode greedily.
 
         Returns:
             Token ids per completion, and their log-probs if the inference engine reports them (vLLM).

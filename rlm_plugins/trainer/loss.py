@@ -45,10 +45,10 @@ class Loss:
         self.means.reset()
 
     def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the loss of a micro-batch; of several portions all but the last are backpropagated here.
+        """Return the loss of a micro-batch, which may be split into portions: all but the last are backpropagated here.
 
         Args:
-            model: Policy, as TRL's training step holds it.
+            model: Policy, as TRL's training step passes it.
             inputs: The micro-batch.
         """
         if PORTIONS not in inputs:
@@ -56,14 +56,14 @@ class Loss:
         self.means.hold()
         *early, last = inputs[PORTIONS] or [None]
         accelerator = self.context.accelerator
-        done = torch.zeros((), device=accelerator.device, requires_grad=last is None)
+        total = torch.zeros((), device=accelerator.device, requires_grad=last is None)
         for portion in early:
             with accelerator.no_sync(model):
                 loss = self.of_portion(model, portion)
                 with torch.autocast(loss.device.type, enabled=False):
                     accelerator.backward(loss)
-            done = done + loss.detach()
-        loss = done if last is None else done + self.of_portion(model, last)
+            total = total + loss.detach()
+        loss = total if last is None else total + self.of_portion(model, last)
         if accelerator.sync_gradients:
             self.means.release()
         return loss
@@ -85,13 +85,13 @@ class Loss:
         if self.old_logprobs.come_from_update():
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
-            logp, entropy = _mute(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
+            logp, entropy = _fill_skipped(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self._batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
         if not is_per_sequence(self.context.equation):
             batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
         self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
-        loss = objective(batch, self.context.equation) * processes  # data parallelism averages over processes: undo it
+        loss = objective(batch, self.context.equation) * processes  # DDP averages gradients: undo it
         if has_aux_loss:
             loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
         batch.log("entropy", entropy.detach())
@@ -107,9 +107,9 @@ class Loss:
         values: torch.Tensor | None,
         live: torch.Tensor | None = None,
     ) -> Batch:
-        """Return a micro-batch with everything that loss parts may name; metrics are those of its live sequences."""
+        """Return a micro-batch with everything that loss parts may name; metrics are over its `live` sequences."""
         context, args = self.context, self.context.args
-        logged = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
+        metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
         old_logp = inputs.get("old_per_token_logps")
         share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
         num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
@@ -132,11 +132,11 @@ class Loss:
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
             old_values=inputs.get("old_values"),  # type: ignore[arg-type]
-            num_tokens=inputs["tokens"].clamp(min=1.0) * share,
-            num_sequences=inputs["rows"].clamp(min=1.0) * share,
-            num_sequences_all=inputs["all_rows"] * share,
+            num_tokens=inputs["num_tokens"].clamp(min=1.0) * share,
+            num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
+            num_sequences_all=inputs["num_sequences_all"] * share,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
-            log=lambda name, x: self.means.add(name, torch.where(logged.bool(), x, 0.0).sum(), logged.sum()),
+            log=lambda name, x: self.means.add(name, torch.where(metric_mask.bool(), x, 0.0).sum(), metric_mask.sum()),
         )
 
     # -- statistics of the optimizer step
@@ -154,23 +154,23 @@ class Loss:
         """Return this micro-batch and those after it, up to the end of the optimizer step or the generation batch."""
         buffered, step = self.context.buffered_inputs, self.context.micro_step
         generation = self.context.micro_steps_per_generation
-        left = min(self.context.accumulation - self._accumulated, generation - step % generation)
-        return [buffered[(step + n) % len(buffered)] for n in range(left)]
+        count = min(self.context.accumulation - self._accumulated, generation - step % generation)
+        return [buffered[(step + n) % len(buffered)] for n in range(count)]
 
     def _step_batches(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
         """Return the step batch for each of the upcoming micro-batches, of which the first is `batch`."""
-        pieces = [batch]
+        micro_batches = [batch]
         for inputs in upcoming[1:]:
             with torch.no_grad():
                 logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
                 values = self.critic.values(inputs) if self.critic.critic is not None else None
-            pieces.append(self._batch(inputs, logp, entropy, values))
-        places = [inputs["row"] for inputs in upcoming]
+            micro_batches.append(self._batch(inputs, logp, entropy, values))
+        indices = [inputs["global_index"] for inputs in upcoming]
         process = self.context.accelerator.process_index
-        joined, rows = build_step_batch(pieces, places, self.context.gather_rows, process)
-        return [(joined, numbers) for numbers in rows]
+        step_batch, rows = build_step_batch(micro_batches, indices, self.context.gather_rows, process)
+        return [(step_batch, own) for own in rows]
 
 
-def _mute(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
-    """Return log-probs that equal the old ones where no forward pass was run, so that the ratio is 1."""
+def _fill_skipped(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
+    """Return log-probs with the old ones where the forward pass was skipped, so that the ratio is 1."""
     return logp.where(live.unsqueeze(1), 0.0 if old_logp is None else old_logp)

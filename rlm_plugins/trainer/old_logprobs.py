@@ -23,7 +23,7 @@ class OldLogProbs:
     logprobs: LogProbs
     generation: PolicyGeneration
     policy_only: bool
-    _is_next: bool = field(default=False, init=False)
+    _expects_trl_pass: bool = field(default=False, init=False)
     _is_shift_invariant: bool | None = field(default=None, init=False)
     _uses_rng: bool | None = field(default=None, init=False)
 
@@ -31,7 +31,7 @@ class OldLogProbs:
 
     def start_batch(self) -> None:
         """Mark TRL's next forward pass without gradient as that of the old policy, if TRL has one."""
-        self._is_next = self._has_trl_pass()
+        self._expects_trl_pass = self._has_trl_pass()
 
     def compute(
         self,
@@ -42,9 +42,9 @@ class OldLogProbs:
         *args: Any,
         **options: Any,
     ) -> LogpsAndEntropies:
-        """Skip TRL's pass over the old policy where its result is known or will be; else run it."""
-        if self._is_next and not torch.is_grad_enabled():
-            self._is_next = False
+        """Skip TRL's pass for old log-probs if they are recorded or come from the update; else run it."""
+        if self._expects_trl_pass and not torch.is_grad_enabled():
+            self._expects_trl_pass = False
             if self.come_from_update():
                 return None, None, None  # type: ignore[return-value]
             recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
@@ -63,9 +63,9 @@ class OldLogProbs:
     # -- sources of old log-probs
 
     def are_recorded(self) -> bool:
-        """Return True if the generator shall record log-probs: they spare a pass and equal what it would compute.
+        """Return True if the generator records log-probs, which replace a forward pass with the same result.
 
-        They are float32 then, and cover whole completions.
+        They are in float32 and cover whole completions.
         """
         context = self.context
         dtype = next(context.model.parameters()).dtype
@@ -75,15 +75,15 @@ class OldLogProbs:
         is_possible = (
             context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
         )
-        return is_possible and is_used and self._decodes_as_it_scores()
+        return is_possible and is_used and self._decoding_matches_forward()
 
     def come_from_update(self) -> bool:
-        """Return True if the first pass of the update yields them, and nothing needs them earlier."""
+        """Return True if the first forward pass of the update yields them, and no scoring part names them."""
         is_first = self.context.features.first_pass_is_old and self.context.is_training
         return is_first and not self.context.features.needs_old_for_scoring and not self._forward_uses_rng()
 
-    def _decodes_as_it_scores(self) -> bool:
-        """Return True if decoding uses the temperature of the forward pass, and positions that are equivalent.
+    def _decoding_matches_forward(self) -> bool:
+        """Return True if decoding has the temperature of the forward pass, and padding does not change log-probs.
 
         Positions count from the first token of the prompt during decoding, and from the left edge, padding included,
         in TRL's pass. Only relative positions (rotary ones, say) give the same log-probs.
@@ -117,9 +117,9 @@ class OldLogProbs:
     # -- what the scoring phase needs
 
     def for_scoring(self, out: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Return name → (B, T) of what scoring parts name and one forward pass before the update yields.
+        """Return name → (B, T) of log-prob statistics that scoring parts name, from one forward pass before the update.
 
-        Old log-probs that parts name and TRL did not compute are added to `out`.
+        Old log-probs are added to `out` if scoring parts name them and TRL did not compute them.
 
         Args:
             out: TRL's dictionary for the completions of this process.

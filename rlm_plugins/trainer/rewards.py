@@ -18,15 +18,15 @@ from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.rollout import Rollout
 
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
-"""Called with the samples on which rewards failed, of every process."""
+"""Called with the samples of every process on which rewards failed."""
 
 
 @dataclass
 class Rewards:
-    """Computes rewards by TRL, makes failures known to every process, and logs diagnostics.
+    """Computes rewards with TRL, shares failures with every process, and logs diagnostics.
 
     Attributes:
-        texts: Prompts and completions as readers see them.
+        texts: Prompts and completions for logs: of an episode, its transcript.
         truncated: Per completion of this process, True if it ended at the length limit.
         per_function: (B, R) each reward of the completions of all processes.
     """
@@ -65,7 +65,7 @@ class Rewards:
         return self.per_function
 
     def _check_episodes(self) -> None:
-        """Raise what failed in an episode if no reward reads episodes, which would report it.
+        """Raise the first failure of an episode if no reward names `episodes`: its guard would report it.
 
         Raises:
             Fault: On every process.
@@ -73,9 +73,9 @@ class Rewards:
         episodes = self.rollout.episodes
         if episodes is None or any(requires_episodes(reward.part.part) for reward in self.context.rewards):
             return
-        hint = "`on_error: skip` beside a reward that reads episodes (`episode_return`) leaves such rows out"
-        failed = [row.episode.fault for row in episodes if row.episode.fault is not None]
-        faults = [Fault(each.problem, where=each.where, allowed=each.allowed, hint=hint) for each in failed]
+        hint = "`on_error: skip` on a reward that names `episodes` (`episode_return`) skips such completions"
+        failed = [item.episode.fault for item in episodes if item.episode.fault is not None]
+        faults = [Fault(fault.problem, where=fault.where, allowed=fault.allowed, hint=hint) for fault in failed]
         raise_on_all_processes(faults[0] if faults else None)
 
     def _share_faults(self, faults: FaultLog, count: int) -> None:
@@ -104,19 +104,19 @@ class Rewards:
             self.context.log(f"rewards/{label}/seconds", slowest[column])
 
     def total(self) -> torch.Tensor:
-        """Return Σ weight · reward (B,); NaN if no reward that counts applies, or if a failure excludes the row."""
+        """Return Σ weight · reward (B,); NaN if no reward applies, or if a failure excludes the completion."""
         total = self.weighted(self.per_function)
         return total if self.faults is None else total.masked_fill(self._skipped, torch.nan)
 
     def weighted(self, per_function: torch.Tensor) -> torch.Tensor:
-        """Return Σ weight · reward (B,) of rewards (B, R); NaN if no reward that counts applies."""
+        """Return Σ weight · reward (B,) of rewards (B, R); NaN if no reward of nonzero weight applies."""
         weights = self.weights.to(per_function.device)
-        counts = weights != 0 if weights.any() else weights == 0
-        unscored = per_function[:, counts].isnan().all(1)
+        is_weighted = weights != 0 if weights.any() else weights == 0
+        unscored = per_function[:, is_weighted].isnan().all(1)
         return (per_function * weights).nansum(1).masked_fill(unscored, torch.nan)
 
     def log(self, batch: Batch) -> None:
-        """Log each reward's share of the differences, ties, and correlations with the length."""
+        """Log each reward's share of the variance, ties, and correlations with the length."""
         total, length = batch.rewards, batch.mask.sum(1).float()
         scored = ~total.isnan()
         weighted = {r.label: batch.named_rewards[r.label] * r.weight for r in self.context.rewards}

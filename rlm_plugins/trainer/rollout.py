@@ -20,14 +20,14 @@ from rlm_plugins.trainer.prompts import Prompts
 
 @dataclass
 class CompletionView:
-    """Completions of this process as rewards and readers see them.
+    """Completions of this process, for rewards and for logs.
 
     Args:
-        prompts: Prompts as the policy was given them.
+        prompts: Prompts of the policy.
         completions: Text of the policy; of a chat, all messages after the prompt.
         completion_ids: Token ids that the policy generated.
         truncated: Per completion, True if it ended at the length limit.
-        shown: Completions as readers see them.
+        shown: Completions for logs: of an episode, its transcript.
     """
 
     prompts: Sequence[Any]
@@ -91,7 +91,7 @@ class Rollout:
         return {**known, **env_mask, **rows.columns}
 
     def view(self, prompts: Any, completions: Any, completion_ids: list[list[int]]) -> CompletionView:
-        """Return what TRL generated, or what happened in the episodes."""
+        """Return the completions of TRL, or those of the episodes."""
         if self.episodes is None:
             ends = {*self.eos_token_ids, self.context.tokenizer.pad_token_id}
             truncated = [not ids or ids[-1] not in ends for ids in completion_ids]

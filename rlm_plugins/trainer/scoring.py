@@ -49,7 +49,7 @@ class Scoring:
 
     def run(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> dict[str, Any]:
         """Return TRL's dictionary for the completions of this process, with the advantages of the equation."""
-        context, mine = self.context, self.context.local_rows(len(inputs))
+        context, local = self.context, self.context.local_rows(len(inputs))
         if context.equation.refill and context.is_training:
             out, batch = self._sample_until_full(inputs, trl_generate, context.equation.refill)
         else:
@@ -62,16 +62,16 @@ class Scoring:
         for name in FOR_LOSS:
             value = getattr(scored, name)
             if value is not None:
-                out[name] = value[mine][:, :width] if value.dim() == 2 else value[mine]
+                out[name] = value[local][:, :width] if value.dim() == 2 else value[local]
         if scored.values is not None:
-            out["old_values"] = scored.values[mine][:, :width]
-        out["row"] = torch.arange(mine.start, mine.stop, device=scored.mask.device)
-        out["tokens"], out["rows"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
-        out["all_rows"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
+            out["old_values"] = scored.values[local][:, :width]
+        out["global_index"] = torch.arange(local.start, local.stop, device=scored.mask.device)
+        out["num_tokens"], out["num_sequences"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
+        out["num_sequences_all"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
         self._log_advantages(scored)
         self.critic.log(scored)
         if self.observer is not None:
-            self.observer(context.step, *self.rewards.texts, select(scored, mine))
+            self.observer(context.step, *self.rewards.texts, select(scored, local))
         return out
 
     def _sample(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> tuple[dict[str, Any], Batch]:
@@ -91,27 +91,27 @@ class Scoring:
     def _sample_until_full(
         self, inputs: list[dict[str, Any]], trl_generate: Generate, rounds: int
     ) -> tuple[dict[str, Any], Batch]:
-        """Repeat :meth:`_sample` until every group is informative, at most `rounds` times (dynamic sampling).
+        """Repeat :meth:`_sample` until every group passes the filters, at most `rounds` times (dynamic sampling).
 
         Groups are chosen in the order of all processes, so the choice does not depend on their number.
         """
         args, gather = self.context.args, self.context.gather_rows
-        full = RefillBuffer(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
-        while not full.full and full.rounds < rounds:
+        buffer = RefillBuffer(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
+        while not buffer.full and buffer.rounds < rounds:
             for column in self._columns().values():
-                column.clear()  # so that the table holds this round alone
+                column.clear()  # the table of this round alone
             out, batch = self._sample(inputs, trl_generate)
             out = {name: gather(x, name) if has_batch_dim(x) else x for name, x in out.items()}
-            full.add(SamplingRound(out, batch, {name: list(column) for name, column in self._columns().items()}))
-        self._log_rounds(full)
-        whole, mine = full.finish(), self.context.local_rows(len(inputs))
+            buffer.add(SamplingRound(out, batch, {name: list(column) for name, column in self._columns().items()}))
+        self._log_rounds(buffer)
+        complete, local = buffer.finish(), self.context.local_rows(len(inputs))
         for name, column in self._columns().items():
             column.clear()
-            column.extend(whole.columns.get(name, ()))
-        self.rewards.texts = whole.columns["prompt"][mine], whole.columns["completion"][mine]
-        out = {name: x[mine] if has_batch_dim(x) else x for name, x in whole.out.items()}
-        out["num_items_in_batch"] = (whole.batch.mask & whole.batch.keep_mask.unsqueeze(1)).sum()
-        return out, whole.batch
+            column.extend(complete.columns.get(name, ()))
+        self.rewards.texts = complete.columns["prompt"][local], complete.columns["completion"][local]
+        out = {name: x[local] if has_batch_dim(x) else x for name, x in complete.out.items()}
+        out["num_items_in_batch"] = (complete.batch.mask & complete.batch.keep_mask.unsqueeze(1)).sum()
+        return out, complete.batch
 
     def _columns(self) -> dict[str, Any]:
         """Return name → column of TRL's table of completions."""
@@ -150,24 +150,24 @@ class Scoring:
         if self.context.equation.shapers:
             self.context.log("shapers/reward", batch.rewards.nanmean().item())
         if self.context.equation.filters:
-            live = batch.mask.any(1)
-            self.context.log("filters/kept", ((live & batch.keep_mask).sum() / live.sum().clamp(min=1)).item())
+            trained = batch.mask.any(1)
+            self.context.log("filters/kept", ((trained & batch.keep_mask).sum() / trained.sum().clamp(min=1)).item())
         self.rollout.log_sources(batch)
 
-    def _log_rounds(self, full: RefillBuffer) -> None:
-        self.context.log("dynamic_sampling/rounds", full.rounds)
-        self.context.log("refill/full", full.filled / full.groups)
-        if not full.full and self.context.accelerator.is_main_process:
-            result = f"{full.filled} of {full.groups} groups teach after {full.rounds} draws"
+    def _log_rounds(self, buffer: RefillBuffer) -> None:
+        self.context.log("dynamic_sampling/rounds", buffer.rounds)
+        self.context.log("refill/full", buffer.filled / buffer.groups)
+        if not buffer.full and self.context.accelerator.is_main_process:
+            result = f"{buffer.filled} of {buffer.groups} groups passed the filters after {buffer.rounds} rounds"
             logger.warning("%s: the step is taken on those (step %d)", result, self.context.step + 1)
 
     def _log_advantages(self, scored: Batch) -> None:
-        live = scored.advantages.expand(scored.mask.shape)[scored.mask]
-        live = live if live.numel() else live.new_zeros(1)
-        self.context.log("advantage/abs_mean", live.abs().mean().item())
-        self.context.log("advantage/std", live.std(correction=0).item())
-        self.context.log("advantage/nonzero", (live != 0).float().mean().item())
+        advantages = scored.advantages.expand(scored.mask.shape)[scored.mask]
+        advantages = advantages if advantages.numel() else advantages.new_zeros(1)
+        self.context.log("advantage/abs_mean", advantages.abs().mean().item())
+        self.context.log("advantage/std", advantages.std(correction=0).item())
+        self.context.log("advantage/nonzero", (advantages != 0).float().mean().item())
         column = self.table["advantages"]
         for _ in range(min(len(column), len(scored.advantages))):
-            column.pop()  # TRL's own, which are not trained on
+            column.pop()  # TRL's advantages, which the loss does not use
         column.extend(scored.advantages.mean(1).tolist())
