@@ -38,8 +38,8 @@ def sample_columns(subject: Subject, draw: Draw) -> Columns:
         "log_metric": lambda name, value: None,
     }
     for name in sorted(strategies.keys() - {"prompts", "completions"}):
-        values = [draw(strategies[name]) for _ in range(groups)]
-        columns[name] = [value for value in values for _ in range(size)]
+        values = {text: draw(strategies[name]) for text in dict.fromkeys(questions)}  # one example per prompt
+        columns[name] = [values[text] for text in questions for _ in range(size)]
     return columns
 
 
