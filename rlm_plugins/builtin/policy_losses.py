@@ -44,9 +44,9 @@ def clip(
 ) -> Float[torch.Tensor, "B #T"]:
     """ℓ = −min(min(w, δ) Â, clip(w, 1−ε, 1+ε_high) Â): no gradient where Â > 0, w > 1+ε_high or Â < 0, w < 1−ε.
 
-    PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10. `delta`
-    (default: `∞`) caps w where Â < 0, and so bounds the loss of tokens that became likely. With δ > 1 + ε_high this is
-    dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip (2505.07291; TRL's
+    PPO, arXiv 1707.06347 eq. 7. `epsilon_high` (default: `epsilon`) is DAPO's clip-higher, 2503.14476 eq. 10.
+    `delta` (default: `∞`) caps w where Â < 0, and so bounds the loss of tokens that became likely. With δ > 1 + ε_high
+    this is dual clip (1912.09729; verl's `clip_ratio_c`, always on, 3 by default) and two-sided clip (2505.07291; TRL's
     `delta`). For a smaller δ this is TRL's formula and no longer verl's. At w = 1 the gradient is REINFORCE's. Â = 0:
     no gradient.
 
