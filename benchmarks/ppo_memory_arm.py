@@ -45,14 +45,14 @@ class Probe(TrainerCallback):
         self.seconds: list[float] = []
         self.gradients = self.peak = 0
         self._record: Any = None
-        if trainer.parts.critic.optimizer is not None:
-            move = trainer.parts.critic.optimizer.step
+        if trainer.components.critic.optimizer is not None:
+            move = trainer.components.critic.optimizer.step
 
             def seen(step: int) -> Any:
                 self._see_gradients()
                 return move(step)
 
-            trainer.parts.critic.optimizer.step = seen
+            trainer.components.critic.optimizer.step = seen
 
     def weights(self) -> list[torch.Tensor]:
         """Return every parameter once."""
@@ -62,7 +62,7 @@ class Probe(TrainerCallback):
 
     def optimizer(self) -> int:
         """Return the bytes of the moments of all optimizers."""
-        critic = self.trainer.parts.critic.optimizer
+        critic = self.trainer.components.critic.optimizer
         tutor = [] if critic is None else [critic._optimizer]
         states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")

@@ -51,7 +51,8 @@ def begin(trainer: Any) -> float:
     model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
     inputs = {"input_ids": ids, "attention_mask": ids}
     config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
-    generator = trainer.parts.generation.generator if hasattr(trainer, "parts") else None  # None: TRL's own trainer
+    is_ours = hasattr(trainer, "components")
+    generator = trainer.components.generation.generator if is_ours else None
     generate(generator, model.generate, model, inputs, config)
     rows = ids.repeat(1, 2)
     with torch.no_grad():

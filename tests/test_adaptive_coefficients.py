@@ -186,7 +186,7 @@ def adapting(folder: Path) -> EquationTrainer:
 @pytest.mark.slow
 def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, again = interrupted(tmp_path, [4], adapting)
-    shaper, kl_penalty, bonus = (p.state_dict() for p in whole.parts.states.by_name.values())
+    shaper, kl_penalty, bonus = (p.state_dict() for p in whole.components.states.by_name.values())
     assert shaper == kl_penalty, "they saw the same"
     assert abs(kl_penalty["factor"] - 1) > 0
     steps = [line for line in whole.state.log_history if "loss" in line]
@@ -200,7 +200,7 @@ def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path
     assert [line["penalties/entropy_coefficient"] for line in steps] == pytest.approx(paid)
     assert len(set(paid)) > 2, "it never moved"
     assert bonus["coefficient"] == pytest.approx(c)
-    assert [p.state_dict() for p in again[4].parts.states.by_name.values()] == [shaper, kl_penalty, bonus]
+    assert [p.state_dict() for p in again[4].components.states.by_name.values()] == [shaper, kl_penalty, bonus]
 
 
 def _bound(**knobs: Any) -> Bound:

@@ -63,7 +63,7 @@ def remembering(folder: Path, **changes: Any) -> EquationTrainer:
 
 def memory(made: EquationTrainer) -> list[dict[str, float]]:
     """What its two stateful parts remember."""
-    return [part.state_dict() for part in made.parts.states.by_name.values()]
+    return [part.state_dict() for part in made.components.states.by_name.values()]
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_interrupted_run_without_checkpoint_restarts(
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
     made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
     step, done = ["writes", "learns", "learns"], []
-    write, learn = made._generate_single_turn, made.parts.loss.of_portion
+    write, learn = made._generate_single_turn, made.components.loss.of_portion
 
     def writes(*args: Any, **options: Any) -> Any:
         done.append("writes")
@@ -191,9 +191,9 @@ def test_interrupted_run_without_checkpoint_restarts(
         return learn(*args)
 
     monkeypatch.setattr(made, "_generate_single_turn", writes)
-    monkeypatch.setattr(made.parts.loss, "of_portion", learns)
+    monkeypatch.setattr(made.components.loss, "of_portion", learns)
     with pytest.raises(KeyboardInterrupt):
         made.train()
     made.train()
     assert done == step * 3
-    assert not made.parts.loss.step_batches
+    assert not made.components.loss.step_batches

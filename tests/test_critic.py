@@ -17,13 +17,13 @@ from rlm_plugins.errors import RlmError
 
 def said_by(made: Any) -> torch.Tensor:
     """Values of two fixed rows."""
-    return made.parts.critic.before_update(rows(made)).clone()
+    return made.components.critic.before_update(rows(made)).clone()
 
 
 def told_by(made: Any) -> torch.Tensor:
     """The policy's log-probabilities of two fixed rows."""
     with torch.no_grad():
-        return made.parts.logprobs.of(made.model, rows(made))[0].clone()
+        return made.components.logprobs.of(made.model, rows(made))[0].clone()
 
 
 class Trained(NamedTuple):
@@ -56,10 +56,10 @@ def test_a_new_critic_expects_nothing_and_learns(trained: Trained) -> None:
 def test_a_value_stands_before_its_token(trained: Trained) -> None:
     """It depends on the tokens before it and on no other."""
     made, given = trained.trainer, rows(trained.trainer)
-    before = made.parts.critic.before_update(given)
+    before = made.components.critic.before_update(given)
     given["completion_ids"] = given["completion_ids"].clone()
     given["completion_ids"][:, 2] = (given["completion_ids"][:, 2] + 1) % 15 + 3
-    after = made.parts.critic.before_update(given)
+    after = made.components.critic.before_update(given)
     assert torch.equal(before[:, :3], after[:, :3])
     assert (before[:, 3:] != after[:, 3:]).all()
 
@@ -80,7 +80,7 @@ def test_a_policy_at_rest_is_not_moved_by_the_critic(tmp_path: Path, kind: str) 
 def test_a_critic_at_rest_is_not_moved_by_the_policy(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=2)
     made.train()
-    learned = made.parts.critic.optimizer.state_dict()
+    learned = made.components.critic.optimizer.state_dict()
     again = trainer(tmp_path / "again", critic(kind, learning_rate=0.0), max_steps=3)
     again.critic.load_state_dict({"head": learned["head"], "body": learned["body"]})
     before, spoken = said_by(again), told_by(again)
@@ -103,14 +103,14 @@ def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
         gradient_checkpointing=True,
     )
     seen: list[Any] = []
-    scoring = made.parts.scoring.batch
+    scoring = made.components.scoring.batch
 
     def watched(out: dict[str, Any]) -> Any:
         with torch.no_grad():
-            seen.append((out["ref_per_token_logps"], bare.parts.logprobs.of(bare.model, out)[0]))
+            seen.append((out["ref_per_token_logps"], bare.components.logprobs.of(bare.model, out)[0]))
         return scoring(out)
 
-    made.parts.scoring.batch = watched
+    made.components.scoring.batch = watched
     made.train()
     assert len(seen) == 3
     assert all(torch.equal(reference, alone) for reference, alone in seen)
@@ -142,19 +142,19 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
     made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
     torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
     taken: list[Any] = []
-    share = made.parts.critic.optimizer._average_gradients
+    share = made.components.critic.optimizer._average_gradients
 
     def watched(moved: Any) -> None:
         share(moved)
         taken.append([x.grad.clone() for x in moved])
 
-    made.parts.critic.optimizer._average_gradients = watched
+    made.components.critic.optimizer._average_gradients = watched
     batches: list[Any] = []
     compute = made._compute_loss
     made._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
     made.train()
     (inputs,) = batches
-    values = made.parts.critic.values(inputs)
+    values = made.components.critic.values(inputs)
     with made.critic.active():
         wrong = (values - inputs["returns"]).square()
         kept = (inputs["old_values"] + (values - inputs["old_values"]).clamp(-0.2, 0.2) - inputs["returns"]).square()

@@ -44,7 +44,7 @@ def said(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
     answers = torch.tensor([[ZERO, END], [ONE, END]])
     rows = {"prompt_ids": torch.full((2, 1), question), "completion_ids": answers}
     rows |= {"prompt_mask": torch.ones_like(rows["prompt_ids"]), "completion_mask": torch.ones_like(answers)}
-    values = made.parts.critic.before_update(rows)
+    values = made.components.critic.before_update(rows)
     assert values is not None
     return values[0, 0].item(), values[:, 1].tolist()
 

@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=1)
     always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
-    optimizer = made.parts.critic.optimizer
+    optimizer = made.components.critic.optimizer
     move, seen = optimizer.step, []
     optimizer.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
     made.train()

@@ -168,7 +168,7 @@ def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
     draws = logged(made, "dynamic_sampling/rounds")
     assert max(draws) > 1
     assert logged(made, "refill/full") == [1.0] * 3
-    assert made.parts.prompts.source.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
+    assert made.components.prompts.source.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
     answers = {row["prompt"]: row["answer"] for row in made.train_dataset}
     for prompts, texts, batch in shown:
         assert len(prompts) == len(texts) == len(batch.rewards) == 16
@@ -219,5 +219,5 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int], st
     whole, again = interrupted(tmp_path, steps, lambda folder: refilling(folder, [sieve(SPREAD, refill=4)], **how))
     assert max(logged(whole, "dynamic_sampling/rounds")) > 1
     for step, found in again.items():
-        assert found.parts.prompts.source.state_dict() == whole.parts.prompts.source.state_dict(), step
+        assert found.components.prompts.source.state_dict() == whole.components.prompts.source.state_dict(), step
         assert torch.equal(found.equation.advantage.target.problems, whole.equation.advantage.target.problems), step

@@ -67,8 +67,8 @@ def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = Fals
 def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
     """TRL's dictionary of one generation, and its episodes."""
     out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
-    assert made.parts.rollout.episodes is not None
-    return out, made.parts.rollout.episodes
+    assert made.components.rollout.episodes is not None
+    return out, made.components.rollout.episodes
 
 
 def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_observation.any()
         return x if x is None else x.masked_fill(is_observation, math.nan)
 
-    logprobs, critic, scoring = made.parts.logprobs, made.parts.critic, made.parts.scoring
+    logprobs, critic, scoring = made.components.logprobs, made.components.critic, made.components.scoring
     read, values, batch = logprobs.of, critic.values, scoring.batch
 
     def reading(model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
@@ -298,7 +298,7 @@ def test_evaluation_plays_episodes_as_in_training(tmp_path: Path) -> None:
     ]
     assert reports[0] == reports[1], "whoever is in the batch"
     made = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
-    with made.parts.generation.mode(greedy=True):
+    with made.components.generation.mode(greedy=True):
         _, rows = generated(made)
     sampled = [sample["completion"] for sample in reports[0].samples[:2]]
     assert [rows[0].episode.transcript, rows[4].episode.transcript] == sampled

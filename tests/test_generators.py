@@ -106,7 +106,7 @@ def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, 
     fast = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert passes > 0
     assert calls["read"] == passes + 2, "of a made-up row, here and there"
-    assert fast.parts.generation.recorded
+    assert fast.components.generation.recorded
     start = weights(trained(tmp_path, None, max_steps=1, learning_rate=0.0))
     moved = (weights(slow) - start).norm()
     assert (weights(fast) - weights(slow)).norm() < 1e-4 * moved
@@ -154,7 +154,7 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
         data = {"train_dataset": prompts}
         told.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
     slow, fast = told
-    assert not fast.parts.generation.recorded
+    assert not fast.components.generation.recorded
     assert torch.equal(weights(slow), weights(fast))
 
 
@@ -169,7 +169,7 @@ def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dic
     made = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
-    assert not made.parts.generation.recorded
+    assert not made.components.generation.recorded
 
 
 def test_recorded_logprobs_belong_to_their_completions() -> None:

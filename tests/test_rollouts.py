@@ -86,8 +86,8 @@ def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
 
 def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
     """Where all must write together, the missing rows are written for nobody."""
-    monkeypatch.setattr(idle.parts.generation, "unused_rows", lambda rows: 3 - rows)
-    monkeypatch.setattr(idle.parts.prompts, "inputs", [{"prompt": "1+1="}] * 3)
+    monkeypatch.setattr(idle.components.generation, "unused_rows", lambda rows: 3 - rows)
+    monkeypatch.setattr(idle.components.prompts, "inputs", [{"prompt": "1+1="}] * 3)
     seen = []
     usual = idle._generate_single_turn
     monkeypatch.setattr(idle, "_generate_single_turn", lambda *a, **k: (seen.append(len(a[0])), usual(*a, **k))[1])
@@ -105,7 +105,7 @@ def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer
     mask = torch.ones_like(ids)
     inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
     with torch.no_grad():
-        found, entropy, _ = idle.parts.logprobs.of(idle.model, inputs, compute_entropy=True)
+        found, entropy, _ = idle.components.logprobs.of(idle.model, inputs, compute_entropy=True)
     expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
     torch.testing.assert_close(found, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
@@ -365,7 +365,7 @@ def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Each generation is written and read at the temperature of its step."""
     made = writing(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
-    made.parts.scoring.observer = lambda step, *_: found.append(
+    made.components.scoring.observer = lambda step, *_: found.append(
         (step, made.temperature, made.generation_config.temperature)
     )
     made.train()

@@ -64,24 +64,24 @@ def test_one_completion_per_prompt_trains(tmp_path: Path) -> None:
     assert any(not torch.equal(p, before[name]) for name, p in made.model.named_parameters())
     lessons = made.equation.advantage.target.lessons
     assert [len(set(problems)) for problems, _ in lessons] == [8] * 4, "eight problems, none twice"
-    assert made.equation.advantage.target.tracker.pairs == made.parts.prompts.source.sampler.target.tracker.pairs
+    assert made.equation.advantage.target.tracker.pairs == made.components.prompts.source.sampler.target.tracker.pairs
 
 
 def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path) -> None:
     made = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
-    measure = made.parts.drift.measure
+    measure = made.components.drift.measure
 
     def listening(out: dict[str, Any], index: Any) -> torch.Tensor:
         """Before the trainer looks: what the model says now of the answers of the generation before, row by row."""
         if answers:
             readings.append({p: _read(made, a) for p, a in answers[-1].items()})
         found = measure(out, index)
-        answers.append(dict(made.parts.drift.cache._completions))
+        answers.append(dict(made.components.drift.cache._completions))
         return found
 
-    made.parts.drift.measure = listening
+    made.components.drift.measure = listening
     made.train()
     lessons = made.equation.advantage.target.lessons
     assert lessons[0][1] == [0.0] * 8, "the first time there is nothing to compare with"
@@ -107,7 +107,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str, steps: tuple
     lessons = whole.equation.advantage.target.lessons
     assert any(moved > 0 for _, moves in lessons for moved in moves)
     for step, found in again.items():
-        sources = found.parts.prompts.source, whole.parts.prompts.source
+        sources = found.components.prompts.source, whole.components.prompts.source
         first, second = (source.state_dict() for source in sources)
         assert first == second
         first, second = (source.sampler.target.state_dict() for source in sources)

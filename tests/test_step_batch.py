@@ -144,7 +144,7 @@ class Seeing(EquationTrainer):
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
         super().__init__(options, **trl)
-        loss, logprobs = self.parts.loss, self.parts.logprobs
+        loss, logprobs = self.components.loss, self.components.logprobs
         step_batch, of = loss.step_batch, logprobs.of
 
         def watched(batch: Batch, inputs: Any) -> Any:

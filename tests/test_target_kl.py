@@ -61,14 +61,14 @@ def test_the_updates_left_are_passed_over(tmp_path: Path) -> None:
 def watched(made: Any) -> dict[int, list[float]]:
     """Step → w − 1 − log w of every trained token that is measured for it."""
     seen: dict[int, list[float]] = defaultdict(list)
-    measure = made.parts.target_kl.measure
+    measure = made.components.target_kl.measure
 
     def measuring(batch: Any) -> None:
         gap = (batch.logp - batch.old_logp).detach()[batch.mask].double()
         seen[batch.step] += (gap.exp() - 1 - gap).tolist()
         measure(batch)
 
-    made.parts.target_kl.measure = measuring
+    made.components.target_kl.measure = measuring
     return seen
 
 
@@ -105,8 +105,8 @@ def test_with_a_critic(tmp_path: Path) -> None:
     """It takes the update at which the policy is held, and waits with it afterwards."""
     made = trainer(tmp_path, critic(), max_steps=3, target_kl=AT_ONCE, **THRICE)
     seen: list[Any] = []
-    step = made.parts.critic.optimizer.step
-    made.parts.critic.optimizer.step = lambda number: seen.append((number, weights(made))) or step(number)
+    step = made.components.critic.optimizer.step
+    made.components.critic.optimizer.step = lambda number: seen.append((number, weights(made))) or step(number)
     made.train()
     assert [number for number, _ in seen] == [0, 1]
     assert same(seen[1][1], weights(made))
@@ -126,7 +126,7 @@ def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> N
     made = plain(tmp_path)
     made.is_deepspeed_enabled = True
     with pytest.raises(RlmError, match=r"target_kl.*DeepSpeed"):
-        made.parts.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
+        made.components.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
 
 
 @pytest.mark.parametrize(

@@ -39,16 +39,16 @@ def made(folder: Path, **changes: Any) -> EquationTrainer:
 def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    features = replace(trainer.parts.context.features, speed=replace(NO_SPEED, padding_free=packed))
-    trainer.parts.logprobs.context = replace(trainer.parts.context, features=features)
-    assert trainer.parts.logprobs.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
+    features = replace(trainer.components.context.features, speed=replace(NO_SPEED, padding_free=packed))
+    trainer.components.logprobs.context = replace(trainer.components.context, features=features)
+    assert trainer.components.logprobs.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):
         monkeypatch.setattr(sizes, name, 1)  # one at a time
     out |= fixtures_critic.rows(trainer)
-    stock, entropy, _ = trainer.parts.logprobs.of(trainer.model, out, compute_entropy=True)
+    stock, entropy, _ = trainer.components.logprobs.of(trainer.model, out, compute_entropy=True)
     passes = []
     handle = trainer.model.register_forward_hook(lambda *_: passes.append(1))
-    found = trainer.parts.old_logprobs.for_scoring(out)
+    found = trainer.components.old_logprobs.for_scoring(out)
     handle.remove()
     assert len(passes) == 1
     here = out["completion_mask"].bool()
@@ -77,7 +77,7 @@ def test_shaper_gets_requested_statistics(tmp_path: Path) -> None:
 def test_images_are_refused(tmp_path: Path) -> None:
     trainer = made(tmp_path)
     with pytest.raises(Exception, match="require completions without images"):
-        trainer.parts.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
+        trainer.components.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
 
 
 def test_a_token_that_is_ruled_out_makes_nothing_infinite() -> None:

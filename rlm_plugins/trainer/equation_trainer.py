@@ -27,7 +27,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         **trl: Arguments of GRPOTrainer.
 
     Attributes:
-        parts: Collaborators that the overrides call; not the parts of the equation.
+        components: Collaborators that the overrides call.
         equation: Parts of the algorithm.
     """
 
@@ -39,46 +39,46 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
         super().__init__(**trl, rollout_func=None if options.collector is None else _collect)
         self.equation = options.equation
-        self.parts = Collaborators(self, super(), options, trunk)
+        self.components = Collaborators(self, super(), options, trunk)
 
     # -- a run
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train from the start of a generation batch, even if an earlier call was interrupted within one."""
         if self.args.save_strategy != "no":
-            self.parts.states.check()  # fail now, not at the first save
+            self.components.states.check()  # fail now, not at the first save
         self._step, self._buffered_inputs = 0, None
-        self.parts.states.forget_snapshot()
-        self.parts.loss.reset()
-        self.parts.target_kl.reset()
+        self.components.states.forget_snapshot()
+        self.components.loss.reset()
+        self.components.target_kl.reset()
         return super().train(*args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint:
-            self.parts.states.load(checkpoint)
+            self.components.states.load(checkpoint)
 
     def _get_train_sampler(self, dataset: Any = None) -> PromptSampler:
-        return self.parts.prompts.sampler(dataset)
+        return self.components.prompts.sampler(dataset)
 
     # -- a micro-batch
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
-        if self.parts.micro_batches.is_empty() or self.parts.target_kl.is_reached():
+        if self.components.micro_batches.is_empty() or self.components.target_kl.is_reached():
             self._step += 1
-            self.parts.target_kl.log_skipped()
+            self.components.target_kl.log_skipped()
             return torch.zeros((), device=self.accelerator.device)
         loss: torch.Tensor = super().training_step(*args, **kwargs)
-        self.parts.critic.step()
-        self.parts.target_kl.end_step()
+        self.components.critic.step()
+        self.components.target_kl.end_step()
         return loss
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        is_new = self.model.training and self.parts.micro_batches.is_generation_due()
+        is_new = self.model.training and self.components.micro_batches.is_generation_due()
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
         if is_new:
-            self._buffered_inputs = self.parts.micro_batches.build(self._buffered_inputs)
+            self._buffered_inputs = self.components.micro_batches.build(self._buffered_inputs)
             inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
         return inputs
 
@@ -86,35 +86,35 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         if self.model.training:
-            self.parts.states.take_snapshot(self.state.global_step)
-        return self.parts.scoring.run(inputs, super()._generate_and_score_completions)
+            self.components.states.take_snapshot(self.state.global_step)
+        return self.components.scoring.run(inputs, super()._generate_and_score_completions)
 
     def _generate(self, prompts: list[Any]) -> Any:
-        with self.parts.prefetch.during_generation(prompts):
-            self.parts.rollout.start_batch()
+        with self.components.prefetch.during_generation(prompts):
+            self.components.rollout.start_batch()
             generated = super()._generate(prompts)
-        self.parts.prefetch.begin_batch(prompts, *generated)
+        self.components.prefetch.begin_batch(prompts, *generated)
         return generated
 
     def _generate_single_turn(self, *args: Any, **options: Any) -> Completions:
-        recording, on_finished = self.parts.old_logprobs.are_recorded, self.parts.prefetch.on_finished()
-        return self.parts.generation.run(super()._generate_single_turn, recording, on_finished, *args, **options)
+        recording, on_finished = self.components.old_logprobs.are_recorded, self.components.prefetch.on_finished()
+        return self.components.generation.run(super()._generate_single_turn, recording, on_finished, *args, **options)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> LogpsAndEntropies:
-        return self.parts.old_logprobs.compute(*args, **options)
+        return self.components.old_logprobs.compute(*args, **options)
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
-        return self.parts.rewards.compute(super()._calculate_rewards, *args)
+        return self.components.rewards.compute(super()._calculate_rewards, *args)
 
     # -- loss
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        return self.parts.loss.of_micro_batch(model, inputs)
+        return self.components.loss.of_micro_batch(model, inputs)
 
     # -- checkpoints
 
     def _write_extras(self, folder: Path) -> None:
-        self.parts.states.save(folder)
+        self.components.states.save(folder)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         if hasattr(self.model, "peft_config"):  # the policy's adapter alone: a critic has files of its own
@@ -123,7 +123,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def keep(self) -> None:
         """Save the last optimizer step, with the state of RNG and parts at its end."""
-        self.parts.states.restore_snapshot(self.state.global_step)
+        self.components.states.restore_snapshot(self.state.global_step)
         super().keep()
 
     # -- for rollout sources, parts and the stage
@@ -131,7 +131,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     @property
     def critic(self) -> Critic | None:
         """Critic, None without one."""
-        return self.parts.critic.critic
+        return self.components.critic.critic
 
     def save_critic(self, folder: Path) -> None:
         """Save the critic, if there is one, into a folder of its own."""
@@ -146,11 +146,11 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
         """Return the token ids of prompts."""
-        return self.parts.tokens.prompt_ids(prompts)
+        return self.components.tokens.prompt_ids(prompts)
 
     def answer_ids(self, prompt: Any, text: str) -> list[int]:
         """Return `text` as the policy would generate it after `prompt`: token ids up to the end token."""
-        return self.parts.tokens.answer_ids(prompt, text)
+        return self.components.tokens.answer_ids(prompt, text)
 
     def generate(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
@@ -165,11 +165,11 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         Returns:
             Token ids per completion, and their log-probs if the inference engine reports them (vLLM).
         """
-        return self.parts.generation.generate(prompts, prefixes, greedy=greedy)
+        return self.components.generation.generate(prompts, prefixes, greedy=greedy)
 
     def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         """Play one episode per prompt in the environment, as a rollout source returns it."""
-        return self.parts.rollout.play(prompts, inputs)
+        return self.components.rollout.play(prompts, inputs)
 
     def set_temperature(self, temperature: float) -> None:
         """Sample at this temperature from now on, and divide the logits of every forward pass by it."""
@@ -185,4 +185,4 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
 def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
     """Return the completions of all rollout sources; TRL's `rollout_func`."""
-    return trainer.parts.rollout.collect(prompts, trainer)
+    return trainer.components.rollout.collect(prompts, trainer)
