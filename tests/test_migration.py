@@ -1,0 +1,77 @@
+"""Migration of older runs: the recipe of a run that was begun before names changed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlm_plugins import recipe
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.registry import Registry
+from rlm_plugins.renamed import KEYS, KNOBS, PARTS
+from rlm_plugins.run.migration import KEPT, migrate, with_current_names
+from rlm_plugins.run.resume import changes
+
+OLDER = Path(__file__).parent / "data" / "recipe_of_an_older_run.yaml"
+
+
+def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
+    shutil.copy(OLDER, tmp_path / "recipe.yaml")
+    migrate(tmp_path)
+    assert (tmp_path / KEPT).read_bytes() == OLDER.read_bytes()
+    migrated = (tmp_path / "recipe.yaml").read_text()
+    loaded = recipe.load(tmp_path / "recipe.yaml")
+    stages = compose(loaded, Registry(), build_environment=False)
+    assert changes(yaml.safe_load(migrated), yaml.safe_load(yaml.safe_dump(dict(resolved(stages, loaded))))) == []
+    (tmp_path / KEPT).unlink()
+    migrate(tmp_path)
+    assert (tmp_path / "recipe.yaml").read_text() == migrated
+    assert not (tmp_path / KEPT).exists(), "nothing left to rename"
+
+
+@pytest.mark.parametrize(("old", "new"), KEYS.items())
+def test_keys(old: str, new: str) -> None:
+    section, _, key = old.partition(".")
+    body: Any = {key: 1} if section == "speed" else [{"name": "x", key: 1}]
+    document = {"algorithm": {"name": "grpo", "rollouts": body}} if section == "rollouts" else {section: body}
+    assert f"'{new}': 1" in str(with_current_names(document))
+
+
+@pytest.mark.parametrize(("old", "new"), PARTS.items())
+@pytest.mark.parametrize("written", ["name", "mapping", "list"])
+def test_parts(old: str, new: str, written: str) -> None:
+    slot, _, name = old.partition("/")
+    mapping = {"name": name, "x": 1}
+    part: Any = {"name": name, "mapping": mapping, "list": [mapping]}[written]
+    if slot == "algorithm":
+        document: dict[str, Any] = {"algorithm": {"name": name}}
+    elif slot in ("generator", "callbacks"):
+        document = {slot: part}
+    else:
+        document = {"algorithm": {"name": "grpo", slot: part}}
+    migrated = str(with_current_names({"stages": [document]}))
+    assert f"'{new}'" in migrated
+    assert f"'{name}'" not in migrated
+
+
+@pytest.mark.parametrize(("old", "new"), KNOBS.items())
+def test_knobs(old: str, new: str) -> None:
+    document = {"algorithm": {"name": "grpo", "advantage": {"name": "x", old: 1}}}
+    assert with_current_names(document)["algorithm"]["advantage"] == {"name": "x", new: 1}
+
+
+def test_values() -> None:
+    part = {"name": "gae", "masked_tokens": "through", "gamma": 1.0}
+    migrated = with_current_names({"algorithm": {"name": "ppo", "advantage": part}})
+    assert migrated["algorithm"]["advantage"]["masked_tokens"] == "discount"
+    aggregator = {"name": "fixed_length", "empty_rows": "left_out", "over": "rows"}
+    migrated = with_current_names({"algorithm": {"name": "dr_grpo", "aggregator": aggregator}})
+    assert migrated["algorithm"]["aggregator"] == {
+        "name": "fixed_length",
+        "empty_completions": "excluded",
+        "over": "completions",
+    }
