@@ -13,7 +13,7 @@ from rlm_plugins.cli import app
 
 RECIPE = """
 plugins: {{load: [./scores.py]}}
-environment: {world}
+environment: {environment_spec}
 rewards: [{reward}]
 model: {{name: scratch, layers: 1, hidden: 32, heads: 2, intermediate: 64}}
 algorithm: {algorithm}
