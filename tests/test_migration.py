@@ -21,6 +21,7 @@ OLDER = Path(__file__).parent / "data" / "recipe_of_an_older_run.yaml"
 
 def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
     shutil.copy(OLDER, tmp_path / "recipe.yaml")
+    (tmp_path / "manifest.json").write_text("{}")
     migrate(tmp_path)
     assert (tmp_path / KEPT).read_bytes() == OLDER.read_bytes()
     migrated = (tmp_path / "recipe.yaml").read_text()
@@ -31,6 +32,19 @@ def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
     migrate(tmp_path)
     assert (tmp_path / "recipe.yaml").read_text() == migrated
     assert not (tmp_path / KEPT).exists(), "nothing left to rename"
+
+
+@pytest.mark.parametrize(
+    ("text", "manifest"), [("speed: {packed: true}\n", False), ("a: [1\n", True), ("- 1\n", True), ("", True)]
+)
+def test_recipe_stays_as_it_is(tmp_path: Path, text: str, manifest: bool) -> None:
+    """A recipe that a user wrote, and a damaged one, whose error the loader reports."""
+    (tmp_path / "recipe.yaml").write_text(text)
+    if manifest:
+        (tmp_path / "manifest.json").write_text("{}")
+    migrate(tmp_path)
+    assert [path.name for path in tmp_path.glob("recipe*")] == ["recipe.yaml"]
+    assert (tmp_path / "recipe.yaml").read_text() == text
 
 
 @pytest.mark.parametrize(("old", "new"), KEYS.items())
@@ -62,6 +76,11 @@ def test_parts(old: str, new: str, written: str) -> None:
 def test_knobs(old: str, new: str) -> None:
     document = {"algorithm": {"name": "grpo", "advantage": {"name": "x", old: 1}}}
     assert with_current_names(document)["algorithm"]["advantage"] == {"name": "x", new: 1}
+
+
+def test_knobs_of_a_reward_stay() -> None:
+    document = {"rewards": [{"name": "path_consistency", "most": 3}]}
+    assert with_current_names(document) == document
 
 
 def test_values() -> None:

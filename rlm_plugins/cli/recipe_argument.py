@@ -23,8 +23,7 @@ def read(source: Path, overrides: Sequence[str] | None) -> tuple[Recipe, Registr
         PluginError: A plugin file that it loads cannot be imported.
     """
     if source.is_dir():
+        migrate(source)
         source = source / "recipe.yaml"
-        if source.is_file():
-            migrate(source.parent)
     recipe = recipes.load(source, overrides or ())
     return recipe, Registry(recipe.load, recipe.block)

@@ -17,10 +17,18 @@ KEPT = "recipe.old.yaml"
 
 
 def migrate(folder: Path) -> None:
-    """Replace renamed keys, parts, knobs and values in the recipe of a run; does nothing where none was renamed."""
+    """Replace renamed keys, parts, knobs and values in the recipe of a run; does nothing where none was renamed.
+
+    A recipe that a user wrote, in a folder without a manifest, stays as it is: there an old name is an error.
+    """
     path = folder / "recipe.yaml"
-    recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    current = with_current_names(recorded)
+    if not (path.is_file() and (folder / "manifest.json").is_file()):
+        return
+    try:
+        recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return  # reported with its line when the recipe is loaded
+    current = with_current_names(recorded) if isinstance(recorded, dict) else recorded
     if current != recorded:
         shutil.copy(path, folder / KEPT)
         temporary = folder / "recipe.new.yaml"
@@ -56,8 +64,10 @@ def _part(key: str, part: Any) -> Any:
         return PARTS.get(f"{key}/{part}", part)
     if not isinstance(part, dict):
         return part
-    named = {**part, "name": _part(key, part.get("name"))}
-    knobs = {KNOBS.get(name, name): value for name, value in _with_keys(key, named).items()}
+    named = _with_keys(key, {**part, "name": _part(key, part.get("name"))})
+    if key not in SLOTS:
+        return named  # all renamed knobs are those of algorithms; a reward may have a knob `most`
+    knobs = {KNOBS.get(name, name): value for name, value in named.items()}
     return {name: _value(name, value) for name, value in knobs.items()}
 
 
