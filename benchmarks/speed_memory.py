@@ -16,11 +16,11 @@ from speed_workloads import WORKLOADS
 HELD = (DEFAULT, STOCK, OURS, SPARED)
 
 
-def held(arm: str) -> int:
-    """Return the bytes of an arm; for a fresh process."""
+def held(workload: str, arm: str) -> int:
+    """Return the bytes of an arm in a workload; for a fresh process."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        trainer = build(WORKLOADS["M"], ARMS[arm], folder)
+        trainer = build(WORKLOADS[workload], ARMS[arm], folder)
         gc.collect()
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM

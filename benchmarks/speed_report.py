@@ -14,11 +14,15 @@ MIB = 2**20
 BEGIN, END = "<!-- speed: written by benchmarks/grpo_speed.py --full -->", "<!-- /speed -->"
 GOALS = {
     "B1": (2.8, 2.2), "B1d": (3.8, 3.0), "B2": (3.3, 2.7), "B3": (8.0, 5.5), "B4": (4.0, 3.3),
-    "U0": (5.0, None), "U25": (9.0, None), "U50": (13.0, None), "U75": (20.0, None),
+    "B5": (6.0, None), "B5t": (6.0, None), "U0": (5.0, None), "U25": (9.0, None), "U50": (13.0, None),
+    "U75": (20.0, None),
 }  # fmt: skip
 """Minimum speed-up over stock TRL with checkpointing, and without it with both sides tuned."""
 WRITING = {"B1": 2.0, "B2": 2.4, "B3": 3.3}
 """Minimum speed-up of generation alone."""
+
+MEMORY = {"M": (6.0, 3.5), "B5": (3.0, 3.0)}
+"""Minimum ratio of peak memory, stock over ours, with checkpointing on both sides and without it."""
 
 
 def seconds(found: Record, arm: str, *parts: str) -> list[float]:
@@ -58,26 +62,26 @@ def table(found: Record) -> str:
         if stock == DEFAULT:
             cells[1] = cells[3] = cells[5] = "–"
         lines.append(f"| {name} | {work['about']} | {' | '.join(cells)} |")
-    if "memory" in found:
-        default, stock, ours, spared = (found["memory"][arm] / MIB for arm in (DEFAULT, STOCK, OURS, SPARED))
+    for workload, held in found["memory"].items():
+        default, stock, ours, spared = (held[arm] / MIB for arm in (DEFAULT, STOCK, OURS, SPARED))
         cells = [
             *(f"{x:.0f} MiB" for x in (default, stock, ours)),
             "",
             *(f"1/{x / ours:.1f}" for x in (default, stock)),
         ]
-        lines.append(f"| M | peak memory over the loaded model | {' | '.join(cells)} | |")
+        lines.append(f"| {workload} | peak memory over the loaded model | {' | '.join(cells)} | |")
         lines.append(f"| | with checkpointing on both sides | | | {spared:.0f} MiB | | 1/{default / spared:.1f} | | |")
     return "\n".join(lines)
 
 
-def lines(found: Record) -> str:
-    """Return the sentence of README: speed-ups of the training steps, and of the memory."""
-    works = [work for name, work in found["workloads"].items() if name.startswith("B")]
+def lines(records: Record) -> str:
+    """Return the sentence of README: speed-ups of the training steps on every processor, and of the memory."""
+    works = [work for found in records.values() for name, work in found["workloads"].items() if name.startswith("B")]
     default = [median(times(work, DEFAULT, OURS)) for work in works]
     best = [median(times(work, *tuned(work))) for work in works]
-    memory = ""
-    if "memory" in found:
-        memory = f", and 1/{found['memory'][DEFAULT] / found['memory'][OURS]:.1f} of its peak memory"
+    held = [held[DEFAULT] / held[OURS] for found in records.values() for held in found["memory"].values()]
+    shares = " to ".join(f"1/{x:.1f}" for x in sorted({min(held, default=0.0), max(held, default=0.0)}))
+    memory = f", and {shares} of its peak memory" if held else ""
     return (
         f"With the same samples, a step takes 1/{min(default):.1f} to 1/{max(default):.1f} of TRL's CPU time{memory}.\n"
         f"Against TRL without gradient checkpointing it takes 1/{min(best):.1f} to 1/{max(best):.1f} "
@@ -85,28 +89,33 @@ def lines(found: Record) -> str:
     )
 
 
-def page(found: Record) -> str:
-    """Return the text of ``grpo_speed.md``."""
-    packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
-    machine = found["machine"]
+def page(records: Record) -> str:
+    """Return the text of ``grpo_speed.md``, with a section per processor."""
     pieces = [
         "# Time of a step, with the same samples",
-        "`python benchmarks/grpo_speed.py --full`: CPU seconds on one thread, float32, LoRA of rank 16; medians over "
+        "`python benchmarks/grpo_speed.py --full`: CPU seconds, on one thread where no other number is given, float32, "
+        "LoRA of rank 16; medians over "
         "rounds in one process. *Stock* is TRL with its defaults, which include gradient checkpointing; *tuned* is TRL "
         "without it, with the better of two micro-batch sizes. *Ours* has every optimization and no checkpointing; "
         "*tuned* it may use larger micro-batches (`speed: {max_tokens_per_micro_batch: auto}`). *× stock* compares the "
         "defaults, *× tuned* both tuned. *The limit* is the time of the unavoidable matrix products "
-        "(`benchmarks/speed_limit.py`). "
-        f"{packages}; {machine['products'] / 1e9:.0f} GFLOP/s in large products, {machine['thin'] / 1e9:.0f} in thin "
-        f"ones, {machine['read'] / 1e9:.0f} GB/s from memory.",
-        table(found),
-        "## The same samples, the same weights",
-        "\n".join(_equality(found)),
-        "## Goals",
-        "\n".join(_goals(found)),
-        "## Where the time goes",
-        "\n".join(_parts(found)),
+        "(`benchmarks/speed_limit.py`). There is a section per processor.",
     ]
+    for found in records.values():
+        machine = found["machine"]
+        packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
+        pieces += [
+            f"## {machine['name']}",
+            f"{machine['date']}; {packages}; {machine['products'] / 1e9:.0f} GFLOP/s in large products, "
+            f"{machine['thin'] / 1e9:.0f} in thin ones, {machine['read'] / 1e9:.0f} GB/s from memory.",
+            table(found),
+            "### The same samples, the same weights",
+            "\n".join(_equality(found)),
+            "### Goals",
+            "\n".join(_goals(found)),
+            "### Where the time goes",
+            "\n".join(_parts(found)),
+        ]
     return "\n\n".join(pieces) + "\n"
 
 
@@ -130,9 +139,11 @@ def _goals(found: Record) -> Iterator[str]:
             yield _goal(f"{name}, generation alone", times(work, DEFAULT, OURS, "writing"), WRITING[name])
         if OFF in work["rounds"][0]:
             yield _goal(f"{name}, all off, × stock", times(work, STOCK, OFF), 0.97)
-    if held := found.get("memory"):
-        yield _goal("memory, stock over ours, checkpointing on both sides", [held[DEFAULT] / held[SPARED]], 6)
-        yield _goal("memory, stock over ours, without it", [held[STOCK] / held[OURS]], 3.5)
+    for workload, held in found["memory"].items():
+        both, without = MEMORY[workload]
+        ratios = held[DEFAULT] / held[SPARED], held[STOCK] / held[OURS]
+        yield _goal(f"{workload}, memory, stock over ours, checkpointing on both sides", [ratios[0]], both)
+        yield _goal(f"{workload}, memory, stock over ours, without it", [ratios[1]], without)
 
 
 def _goal(what: str, found: list[float], goal: float) -> str:

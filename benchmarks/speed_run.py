@@ -14,7 +14,7 @@ from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
-from rlm_plugins.generation import generate
+from rlm_plugins.rollout.generator_call import generate
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
@@ -25,7 +25,7 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         arm: The arm.
         truth: Compute in float32 with weights rounded to bfloat16.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(workload.threads)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(workload, arm, folder)
         if truth:

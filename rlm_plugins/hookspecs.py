@@ -23,7 +23,7 @@ from rlm_plugins.batch import LOSS, SCORING
 if TYPE_CHECKING:
     from rlm_plugins.algorithm import Algorithm
 
-WRITING = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step", "seed", "trainer")
+ROLLOUT = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step", "seed", "trainer")
 """Data of a rollout source: see :func:`rlm_rollouts`."""
 
 GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_finished")
@@ -60,7 +60,7 @@ class Hook:
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
-    "rlm_rollouts": Hook("rollouts", "y", WRITING, many=True, keys=("num_completions", "as")),
+    "rlm_rollouts": Hook("rollouts", "y", ROLLOUT, many=True, keys=("num_completions", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
     "rlm_rewards": Hook(
         "rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes", "prefetch")
@@ -71,7 +71,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_importance": Hook("importance", "w", LOSS),
     "rlm_policy_losses": Hook("policy_loss", "ℓ", LOSS, keys=("source",)),
     "rlm_token_weights": Hook("token_weights", "c", LOSS, many=True, keys=("source",)),
-    "rlm_penalties": Hook("penalties", "βΩ", LOSS, many=True, keys=("beta", "source")),
+    "rlm_penalties": Hook("penalties", "βΩ", LOSS, many=True, keys=("beta", "source", "aggregator")),
     "rlm_aggregators": Hook("aggregator", "1/Z", LOSS),
     "rlm_algorithms": Hook("algorithm", "—", ()),
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
@@ -126,7 +126,7 @@ def rlm_samplers() -> Parts:
 
     A part that names ``count`` is called before every generation instead, for `count` distinct indices; ``draw`` (0,
     1, …) counts the calls. Such a class may adapt to the results: its method ``update`` names data of the scoring phase
-    (``prompt_index``, ``named_rewards``, …) and is called after every sampling round, also for groups that a filter
+    (``prompt_index``, ``named_rewards``, …). It is called after every sampling round, also for groups that a filter
     then drops::
 
         def easy_first(size, epoch, *, epochs: int = 1):
@@ -179,8 +179,8 @@ def rlm_generators() -> Parts:
     function of finished sequences: their indices and their token ids; rewards then run while others are decoded.
 
     Returns token ids (B, P + T): prompts and completions, right-padded; with `return_logprobs` a
-    :class:`rlm_plugins.generation.output.Generation`. The same RNG state gives the same completions. Optional members:
-    ``trainer_settings`` (fields of the trainer's config that it fixes; TRL then generates during training) and
+    :class:`rlm_plugins.rollout.generator_call.Generation`. The same RNG state gives the same completions. Optional
+    members: ``trainer_settings`` (fields of the trainer's config that it fixes; TRL then generates during training) and
     ``dry_run(model, config, **knobs)``. The latter gets a model without weights and returns why it falls back to
     transformers (or None), and its memory in bytes; `rlm check` prints both::
 
@@ -337,7 +337,8 @@ def rlm_token_weights() -> Parts:
 def rlm_penalties() -> Parts:
     """βΩ: a term added to the loss. Returns the cost Ω per token, ``(B, T)`` or ``(B, 1)``.
 
-    The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation. A
+    The recipe gives each penalty its ``beta`` beside its knobs; β·Ω is added to the loss before aggregation, or to
+    the total after its own, if ``aggregator`` names one. A
     coefficient that changes with the steps is a schedule in the recipe; one that adapts is a class with ``update``::
 
         def drift(logp, old_logp):
@@ -397,8 +398,8 @@ def rlm_trainers() -> Parts:
     ``config_class()`` returns the dataclass that the recipe's ``trainer:`` fills, ``refused`` maps fields of it to the
     reason why they cannot be set, and ``__call__(stage)`` trains. Optional members: ``needs_equation = True`` (it
     cannot run an algorithm without an equation) and ``columns`` (columns it requires). A trainer of something else than
-    a policy declares what it ``produces`` (the next stage then starts from the same model as this one), its
-    ``metrics``, and ``evaluate(stage, rows, model=None)``; None means the saved result::
+    a policy declares what it ``produces``; the next stage then starts from the same model as this one. It also declares
+    its ``metrics``, and ``evaluate(stage, rows, model=None)``; None means the saved result::
 
         class DryRun:
             \"\"\"Build everything, train nothing.\"\"\"

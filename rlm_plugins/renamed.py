@@ -3,139 +3,29 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import traceback
 from collections.abc import Iterator
+from importlib.resources import files
 
-DATA = {
-    "problem": "prompt_index",
-    "moved": "policy_drift",
-    "margin": "top2_margin",
-    "window": "step_batch",
-    "window_rows": "step_batch_rows",
-    "rows": "num_sequences",
-    "all_rows": "num_sequences_all",
-    "tokens": "num_tokens",
-    "micro_batches": "num_micro_batches",
-    "kept": "keep_mask",
-    "wanted": "counts_for_refill",
-    "read": "logprobs_of",
-    "write": "generate",
-    "score": "rewards_of",
-    "place": "source_index",
-    "tell": "return_logprobs",
-    "finished": "on_finished",
-}
+_TABLES = tomllib.loads(files("rlm_plugins").joinpath("renamed.toml").read_text(encoding="utf-8"))
+DATA: dict[str, str] = _TABLES["data"]
 """Data that parts name before the star."""
-
-MEMBERS = {
-    "meet": "setup",
-    "suits": "validate",
-    "holds": "memory_bytes",
-    "settled": "required_args",
-    "leaves": "produces",
-    "foresee": "dry_run",
-    "settings": "trainer_settings",
-}
+MEMBERS: dict[str, str] = _TABLES["members"]
 """Optional members of parts; `settings` of a generator."""
-
-KEYS = {
-    "speed.packed": "padding_free",
-    "speed.skip": "skip_zero_advantage",
-    "speed.regroup": "group_micro_batches",
-    "speed.reuse": "reuse_old_logprobs",
-    "speed.overlap": "prefetch_rewards",
-    "speed.join": "merge_micro_batches",
-    "speed.fuse": "fused_lora",
-    "speed.token_budget": "max_tokens_per_micro_batch",
-    "rollouts.rows": "num_completions",
-    "rewards.overlap": "prefetch",
-}
+KEYS: dict[str, str] = _TABLES["keys"]
 """Keys of a recipe, with the section in front."""
-
-PARTS = {
-    "generator/portable": "fast",
-    "advantage/lead": "best_margin",
-    "advantage/reward_by_reward": "per_reward",
-    "filters/nonzero_spread": "nonzero_std",
-    "policy_loss/verdict": "correctness",
-    "policy_loss/plain": "unclipped",
-    "token_weights/complete_rows": "mask_truncated",
-    "callbacks/stop_when_nothing_teaches": "stop_at_zero_advantage",
-    "algorithm/grpo@centred": "grpo@centered",
-}
+PARTS: dict[str, str] = _TABLES["parts"]
 """Names of parts, with the recipe key in front."""
-
-KNOBS = {
-    "alone": "singleton",
-    "bessel": "unbiased",
-    "praise": "positive_weight",
-    "teaching": "counted",
-    "centre_by_group": "center_by_group",
-    "keep_least": "min_decay",
-    "keep_most": "max_decay",
-    "empty_rows": "empty_completions",
-    "least": "minimum",
-    "most": "maximum",
-}
+KNOBS: dict[str, str] = _TABLES["knobs"]
 """Knobs of parts."""
-
-VALUES = {
-    "masked_tokens": {"through": "discount", "forget": "reset"},
-    "empty_completions": {"left_out": "excluded"},
-    "over": {"rows": "completions"},
-}
+VALUES: dict[str, dict[str, str]] = _TABLES["values"]
 """Knob, under its new name → its values."""
-
-METRICS = {"update/passed_over": "update/skipped", "refill/draws": "dynamic_sampling/rounds"}
+METRICS: dict[str, str] = _TABLES["metrics"]
 """Logged numbers."""
-
-CLASSES = {
-    "rows.Row": "algorithm.Algorithm",
-    "world.World": "specs.EnvironmentSpec",
-    "world.ModelSource": "specs.ModelSpec",
-    "speed.written.Written": "generation.output.Generation",
-    "speed.written.Finished": "generation.output.OnFinished",
-    "speed.past.Past": "generation.kv_state.KVState",
-    "training.voice.Voice": "rollout.chat_tokens.ChatTokens",
-    "training.tutor.Tutor": "models.auxiliary_optimizer.AuxiliaryOptimizer",
-    "training.tutor.Pupil": "models.auxiliary_optimizer.Trainable",
-    "training.past.Past": "rollout.completion_cache.CompletionCache",
-    "training.playing.Table": "rollout.episodes.EpisodeRunner",
-    "training.writing.Writers": "rollout.collector.RolloutCollector",
-    "training.desk.Desk": "rollout.prompt_source.PromptSource",
-    "batch.LEARNING": "batch.LOSS",
-    "batch.ONE": "batch.PER_COMPLETION",
-    "batch.words": "batch.names",
-}
+CLASSES: dict[str, str] = _TABLES["classes"]
 """Classes and constants, by their dotted paths in `rlm_plugins`."""
-
-_MOVES = """
-rows algorithm, ask dispatch, window step_batch, wording messages, world specs, adapters models.adapters, critic
-models.critic, critic_adapter models.shared_critic, second_model models.auxiliary_lm, reward_model
-models.reward_model, reward_files models.reward_model_io, ingredients.pretrained models.pretrained,
-ingredients.scratch models.scratch, ingredients.hub data.hub, ingredients.addition data.addition, ingredients.gist
-data.digit_summaries, ingredients.answers data.answer_extraction, ingredients.questions data.prompt_columns,
-ingredients.tables data.tables, ingredients.known_sets data.presets, ingredients.fit data.tokenizer_check,
-ingredients.arithmetic functional.statistics, ingredients.covariance functional.covariance, ingredients.divergence
-functional.kl, ingredients.noise functional.stateless_random, ingredients.tracker functional.value_tracker,
-ingredients.pool workers.pool, ingredients.worker workers.worker, ingredients.borrowed registry.import_path,
-ingredients.named annotations, ingredients.components rewards.diagnostics, registry.core registry.registry,
-registry.catalogue registry.catalog, registry.parts registry.part, registry.plugins registry.loading, training.tutor
-models.auxiliary_optimizer, training.judge rewards.trl_adapter, training.guard rewards.guard, training.faults
-rewards.fault, training.fault_book rewards.fault_log, training.scores rewards.score_validation, training.row_by_row
-rewards.per_completion, training.ahead rewards.prefetch, training.elsewhere rewards.process_pool, training.deadline
-rewards.timeout, training.desk rollout.prompt_source, training.prompts rollout.prompt_sampler, training.writing
-rollout.collector, training.answered rollout.source_output, training.sharing rollout.group_layout, training.refill
-rollout.dynamic_sampling, training.past rollout.completion_cache, training.playing rollout.episodes, training.voice
-rollout.chat_tokens, training.tools rollout.tools, training.bounded rollout.env_call, training.pen
-generation.generator_call, training.processes distributed, training.evaluate evaluation.held_out, training.answering
-evaluation.greedy, training.pairs evaluation.preference_pairs, training.train run.train, training.engine
-run.trainer_setup, training.run run.folder, training.watch run.trainer_callbacks, training.checkpoint
-trainer.checkpoint, training.groups trainer.config, speed.written generation.output, speed.portable generation.fast,
-speed.past generation.kv_state, builtin.guests builtin.foreign_rewards, builtin.supervised builtin.sft_trainer,
-builtin.preferences builtin.reward_model_trainer, builtin.branches builtin.tree_rollouts
-"""
-MODULES: dict[str, str] = dict(pair.split() for pair in _MOVES.split(","))  # type: ignore[misc]
+MODULES: dict[str, str] = _TABLES["modules"]
 """Modules that a plugin may import, by their dotted paths in `rlm_plugins`."""
 
 
@@ -147,7 +37,7 @@ def hint(names: dict[str, str], old: str) -> str:
         old: The name that was not found.
 
     >>> hint(DATA, "problem"), hint(PARTS, "generator/portable"), hint(KNOBS, "epsilon")
-    ("'problem' is called 'prompt_index' now", "'portable' is called 'fast' now", '')
+    ("'problem' is called 'prompt_index' now", "'portable' is called 'fastgen/fast' now", '')
     """
     if old not in names:
         return ""

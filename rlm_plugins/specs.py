@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import datasets
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+    from rlm_plugins.models.notice import WeightsNotice
+
 
 @dataclass
 class EnvironmentSpec:
@@ -43,10 +45,13 @@ class ModelSpec:
         config: The transformers config (for the memory estimate).
         tokenizer: Loads the tokenizer.
         load: Loads or initializes the weights; called once per stage, after every check has passed.
-        origin: Source of the weights, for the run's manifest.
+        origin: Path or description of the weights.
+        notice: Returns name, source and license of the weights for reports and model cards; None: they are
+            new.
     """
 
     config: PretrainedConfig
     tokenizer: Callable[[], PreTrainedTokenizerBase]
     load: Callable[[], PreTrainedModel]
     origin: str = ""
+    notice: Callable[[], WeightsNotice] | None = None

@@ -40,8 +40,9 @@ class Reward:
         float | None,
         Field(
             gt=0,
+            le=2_592_000,
             description="seconds one call may take: for all completions, for one group with `processes`, for one "
-            "completion if it is asynchronous and of one completion; default: no limit",
+            "completion if it is asynchronous and of one completion; default: 3600, an hour",
         ),
     ] = None
     processes: Annotated[
@@ -67,6 +68,9 @@ class Evaluation:
     every: Annotated[int, Field(ge=0, description="optimizer steps between evaluations; 0: only before and after")] = 0
     rows: Annotated[int, Field(ge=0, description="maximum number of held-out examples; 0: all")] = 0
     batch_size: Annotated[int, Field(ge=1, description="completions generated at once")] = 64
+    samples: Annotated[
+        int, Field(ge=0, description="completions sampled per example before and after, for mean@k and pass@k; 0: none")
+    ] = 0
     max_new_tokens: Annotated[
         int,
         Field(ge=1, description="longest completion in tokens, where `trainer` has no `max_completion_length`"),
@@ -177,7 +181,10 @@ class Stage:
         watchers: Callbacks of the run itself (metrics log, learning curve, progress).
         observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
         note: Called with the samples on which a reward failed, as plain data.
-        resume: Resume from the last checkpoint in `folder`.
+        sync: Writes the logs of the run to disk.
+        record: Writes what is known of the stage when it begins into the manifest of the run.
+        checkpoint: The checkpoint to resume from; None: the start.
+        rate_scale: Factor of the learning rates, below 1 after a divergence.
     """
 
     name: str
@@ -202,7 +209,10 @@ class Stage:
     watchers: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
     note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
-    resume: bool = False
+    sync: Callable[[], None] | None = None
+    record: Callable[..., None] | None = None
+    checkpoint: Path | None = None
+    rate_scale: float = 1.0
 
     @property
     def output(self) -> Path:

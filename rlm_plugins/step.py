@@ -56,6 +56,7 @@ class Equation:
         """Return all parts, in batch order."""
         order = ("shapers", "filters", "advantage", "importance", "policy_loss", "token_weights", "penalties")
         slots = [getattr(self, name) for name in (*order, "aggregator")]
+        slots += [[p.beside["aggregator"] for p in self.penalties if "aggregator" in p.beside]]
         return [p for slot in slots for p in (slot if isinstance(slot, Sequence) else [slot]) if p is not None]
 
     def needs(self, name: str) -> bool:
@@ -191,7 +192,8 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     batch = _with_ratio(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so the sum has
     # TRL's order, and the two trainers agree to the last bit.
-    costs = [at(p.beta, batch.step) * _logged(batch, p, _of_source(batch, p, 0.0)) for p in equation.penalties]
+    terms = [(p, _logged(batch, p, _of_source(batch, p, 0.0))) for p in equation.penalties]
+    costs = [at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.beside]
     loss = _of_source(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
         loss = loss * _of_source(batch, weight, 1.0).detach()
@@ -201,6 +203,11 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         loss = loss + cost
     batch = replace(batch, loss=loss.where(batch.mask, 0.0))
     total = call_part(equation.aggregator, batch)
+    if batch.log is not None and any("aggregator" in part.beside for part in equation.penalties):
+        batch.log("policy_loss", (total.detach() * batch.num_micro_batches).expand(batch.mask.shape))
+    for part, x in ((part, x) for part, x in terms if "aggregator" in part.beside):
+        own = replace(batch, loss=x.expand(batch.mask.shape).where(batch.mask, 0.0))
+        total = total + at(part.beta, batch.step) * call_part(part.beside["aggregator"], own)
     if batch.logp.requires_grad and not total.requires_grad:
         raise PartError(
             "has no gradient: it does not depend on the current policy",

@@ -1,11 +1,13 @@
-"""Checks of tensor shapes in the built-in parts while tests run; installed plugins are hidden."""
+"""Checks of tensor shapes in the built-in parts while tests run; only the plugin `fastgen` is not hidden."""
 
 import gc
 import importlib.metadata
 import sysconfig
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -18,11 +20,12 @@ _entry_points = importlib.metadata.entry_points
 
 
 def _without_installed_plugins(**selection: Any) -> Any:
-    """Return the entry points; of group ``rlm`` only those that a test registers."""
+    """Return the entry points; of group ``rlm`` only the default generator's and those that a test registers."""
     points = _entry_points(**selection)
     if selection.get("group") != "rlm":
         return points
-    return [point for point in points if point.dist is None or Path(str(point.dist.locate_file(""))) != SITE]
+    hidden = {point for point in points if point.dist and Path(str(point.dist.locate_file(""))) == SITE}
+    return [point for point in points if point.name == "fastgen" or point not in hidden]
 
 
 importlib.metadata.entry_points = _without_installed_plugins
@@ -32,3 +35,11 @@ def pytest_collection_finish() -> None:
     """Exclude imported modules and collected tests from garbage collection, which trainers run often (`gc.collect`)."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates in captured output: the workers of xdist cannot send them."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report

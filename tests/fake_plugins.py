@@ -7,8 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
-from rlm_plugins.testing.fake_packages import register
+from rlm_testing.fake_packages import register
 
 _number = itertools.count()
 

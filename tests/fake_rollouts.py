@@ -29,17 +29,17 @@ def canned(
 
 
 def digits(completions: list[str]) -> list[float]:
-    """How many of the characters are the digit 7, in eighths."""
+    """Return the number of digits 7, at most 8, in eighths."""
     return [min(text.count("7"), 8) / 8 for text in completions]
 
 
 def coin(completions: list[str]) -> list[float]:
-    """Heads or tails, by the characters: whatever a policy writes, some rows are right."""
+    """Return 0 or 1 by the characters, so that some completions of any policy are correct."""
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
 
 def some_coins(completions: list[str], prompts: Any) -> list[float]:
-    """The same for two problems of three; what is said to the others is wrong."""
+    """Return `coin` for two prompts of three, and 0 for the others."""
     tossed = zip(coin(completions), prompts, strict=True)
     return [x * (sum(map(ord, str(prompt))) % 3 > 0) for x, prompt in tossed]
 
@@ -47,7 +47,7 @@ def some_coins(completions: list[str], prompts: Any) -> list[float]:
 def continued(
     prompts: Any, inputs: Any, completion_ids: Any, logprobs_of: Any, generate: Any, rewards_of: Any, mask: Any
 ) -> Any:
-    """How much better a row was than what the policy makes, without chance, of its first half; and how sure it is."""
+    """Return the reward minus that of the greedy continuation of the first half, plus 1 % of its probabilities."""
     halves = [ids[: len(ids) // 2] for ids in completion_ids]
     endings = generate(prompts, halves, greedy=True)
     found = rewards_of(prompts, [half + rest for half, rest in zip(halves, endings, strict=True)], inputs)
@@ -56,7 +56,7 @@ def continued(
 
 
 class Talk(Environment):
-    """Says another number to whatever it is told, three times, and pays by it."""
+    """Reply with another number to each turn, three times, and use it as the reward."""
 
     turns = 3
 

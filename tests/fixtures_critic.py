@@ -41,7 +41,7 @@ def critic(kind: str = "shared", **changes: Any) -> Critic:
     return Critic(kind, **{"lora": LORA if kind == "shared" else None, "learning_rate": 1e-2, **changes})
 
 
-def trainer(folder: Path, said: Critic | None, made: Equation | None = None, **changes: Any) -> EquationTrainer:
+def trainer(folder: Path, settings: Critic | None, made: Equation | None = None, **changes: Any) -> EquationTrainer:
     """That of `trainers` with a critic. Twelve problems, so that three steps of four are an epoch."""
     given = {"words": "processing_class", "model": "model", "lora": "peft_config"}
     pieces = {given[name]: changes.pop(name) for name in given if name in changes}
@@ -50,7 +50,7 @@ def trainer(folder: Path, said: Critic | None, made: Equation | None = None, **c
         made or equation(),
         changes.pop("score", fixtures_trainer.eighths),
         changes.pop("problems", None) or tiny.problems(12),
-        pieces={"critic": said, **pieces},
+        pieces={"critic": settings, **pieces},
         **{"per_device_train_batch_size": 16, **changes},
     )
 

@@ -14,7 +14,7 @@ LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
 
 
 class Sums(Environment):
-    """Asks for three sums, one after the other, whatever the answers are; pays what is a digit."""
+    """Prompt for three sums in turn, whatever the answers are; the reward counts digits."""
 
     turns = 3
 
@@ -28,7 +28,7 @@ class Sums(Environment):
 
 
 class Multiplies:
-    """Tools as TRL wants them, without our base."""
+    """Tools in TRL's form, without our base class."""
 
     def reset(self, **columns: Any) -> str:
         self.seen: list[tuple[int, int]] = []
@@ -56,8 +56,8 @@ def rows(count: int = 16, chat: bool = False) -> Dataset:
     return Dataset.from_dict({"prompt": prompts, "secret": [i % 10 for i in range(count)]})
 
 
-def environment_spec(environment: Any = Sums, **said: Any) -> EnvironmentSpec:
-    data = rows(**said)
+def environment_spec(environment: Any = Sums, **changes: Any) -> EnvironmentSpec:
+    data = rows(**changes)
     return EnvironmentSpec(train=data, test=list(data), environment=environment)
 
 

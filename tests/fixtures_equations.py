@@ -23,7 +23,7 @@ def part(hook: str, target: Any, **knobs: Any) -> Bound:
 
 
 def equation(**parts: Any) -> Equation:
-    """Centred rewards, REINFORCE, token mean; anything else by name."""
+    """Return REINFORCE with the reward minus its mean and a token mean; `parts` replace slots by name."""
     plain = {
         "advantage": part("rlm_advantages", advantages.group_relative, scale="none"),
         "policy_loss": part("rlm_policy_losses", policy_losses.reinforce),
@@ -74,13 +74,13 @@ def row_of(name: str, **changes: Any) -> Equation:
 
 
 def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
-    """The same part with some of its knobs turned."""
+    """Return the part with other values of some knobs."""
     new = old.part.bind(old.knobs | knobs)
     return replace(old, knobs=new.knobs, target=new.target)
 
 
 def scored(batch: Batch, made: Equation) -> Batch:
-    """Scored, and the whole optimiser step: its counts and its window are its own."""
+    """Return the scored batch as a whole optimizer step, with its own counts and step batch."""
     found = score(batch, made)
     places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
     window, (rows,) = build_step_batch([found], [places])

@@ -87,9 +87,9 @@ def rows(*groups: tuple[int, list[int]]) -> tuple[torch.Tensor, torch.Tensor, in
     for prompt, lengths in groups:
         asked = torch.randint(3, WORDS, (prompt,), generator=draw)
         for length in lengths:
-            said = torch.randint(3, WORDS, (length,), generator=draw)
+            sampled = torch.randint(3, WORDS, (length,), generator=draw)
             left, right = asked.new_zeros(most - prompt), asked.new_zeros(width - length)
-            ids.append(torch.cat([left, asked, said, right]))
-            there.append(torch.cat([left, torch.ones_like(asked), torch.ones_like(said), right]))
+            ids.append(torch.cat([left, asked, sampled, right]))
+            there.append(torch.cat([left, torch.ones_like(asked), torch.ones_like(sampled), right]))
     order = torch.randperm(len(ids), generator=draw)
     return torch.stack(ids)[order], torch.stack(there)[order], width

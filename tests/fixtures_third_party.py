@@ -1,4 +1,4 @@
-"""A reward that was written for another library, asked about two answers of a chat."""
+"""A reward that was written for another library, called with two answers of a chat."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def chats(*texts: str) -> list[list[dict[str, str]]]:
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def said(name: str, knobs: dict[str, Any], **columns: Any) -> tuple[list[float | None], dict[str, float]]:
-    """What a reward of the registry says of the two completions, or of those in `columns`, and what it logs."""
+def scores_of(name: str, knobs: dict[str, Any], **columns: Any) -> tuple[list[float | None], dict[str, float]]:
+    """Return the scores of a registered reward for the two completions or those in `columns`, and its logged values."""
     logged: dict[str, float] = {}
     bound = Registry().find("rlm_rewards", name).bind(knobs)
     given = {**COLUMNS, "log_metric": logged.__setitem__, **columns}

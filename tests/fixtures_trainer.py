@@ -94,7 +94,7 @@ def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
 
 
 def logged(made: EquationTrainer, name: str) -> list[float]:
-    """What it logged of `name`, step by step."""
+    """Return the logged values of `name`, one per step."""
     return [line[name] for line in made.state.log_history if name in line]
 
 

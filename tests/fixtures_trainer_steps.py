@@ -27,7 +27,7 @@ trainer:
 
 
 def trained(row: str, folder: Path) -> list[dict[str, Any]]:
-    """What was logged of each step.
+    """Return the logged metrics of each step.
 
     Args:
         row: What stands behind ``algorithm:``.

@@ -12,23 +12,23 @@ def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2
 
 
 def needs_critic(values):
-    """Asks for values."""
+    """Require `values`."""
 
 
 def needs_engine(rollout_logp):
-    """Asks what the sampler said."""
+    """Require the log-probabilities of the sampler."""
 
 
 def needs_dense(dense_rewards):
-    """Asks what shapers added token by token."""
+    """Require the shaped rewards of each token."""
 
 
 def needs_returns(returns):
-    """Asks for returns."""
+    """Require `returns`."""
 
 
 def needs_loss(loss):
-    """Asks for what only an aggregator sees."""
+    """Require data that only an aggregator gets."""
 
 
 def welcomes_all(rewards, values=None):
@@ -52,7 +52,7 @@ def old_style(completions, **kwargs):
 
 
 def environment_spec(*, kind: str = "good"):
-    """Eight rows, or what `kind` says is wrong with them."""
+    """Return eight examples, or invalid ones as `kind` selects."""
     good = {"prompt": "1+1=", "solution": "2"}
     chat = {"prompt": [{"role": "user", "content": "1+1="}], "solution": "2"}
     kinds = {

@@ -33,7 +33,7 @@ def python(processes: int, *program: str, cwd: Path) -> None:
 
 
 def logged(folder: Path, step: int = 1) -> dict[str, float]:
-    """What a run of one stage says of an optimiser step."""
+    """Return the logged metrics of an optimizer step of a run of one stage."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return next(line for line in lines if line["step"] == step and "loss" in line)
 

@@ -36,7 +36,7 @@ def environment(folder: Path, below: Path | None = None) -> Path:
 
 
 def python(folder: Path, *arguments: str, where: Path = ROOT) -> int:
-    """Runs its interpreter, without the packages of whoever called us; its exit status."""
+    """Run its interpreter without the caller's packages and return the exit status."""
     settings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run([folder / "bin" / "python", *arguments], cwd=where, env=settings, check=False).returncode
 
@@ -52,7 +52,7 @@ def own(name: str, wheels: Path) -> list[str]:
     By file, since an index may know others by that name.
     """
     project = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = {extra: wanted for extra, wanted in project["optional-dependencies"].items() if extra != "test"}
+    extras = {name: wanted for name, wanted in project.get("optional-dependencies", {}).items() if name != "test"}
     asked = {re.split(r"[^\w-]", wanted)[0] for wanted in sum(extras.values(), project["dependencies"])}
     chosen = f"[{','.join(extras)}]" if extras else ""
     return [f"{wheel(name, wheels)}{chosen}", *(str(wheel(each, wheels)) for each in sorted(asked & {*NAMES}))]
@@ -85,7 +85,7 @@ def main(names: Sequence[str]) -> int:
             return 1
         if python(base, "-m", "pip", "wheel", *QUIET, "--no-deps", "-w", str(wheels), *sources):
             return 1
-        if install(base, f"{wheel('rlm-plugins', wheels)}[test]"):
+        if install(base, f"{wheel('rlm-plugins', wheels)}[test]", str(wheel("rlm-testing", wheels))):
             return 1
         results = {}
         for name in names:

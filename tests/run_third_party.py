@@ -1,6 +1,6 @@
 """The rewards and worlds of other libraries themselves: `tests/test_third_party.py` where all of them are installed.
 
-    python tests/run_third_party.py    (make test-guests)
+    python tests/run_third_party.py    (make test-third-party)
 
 They go into a fresh environment on top of the one that calls, so that nothing of ours is replaced: verl and OpenRLHF
 without what they ask for (torch, transformers, CUDA kernels of their own), and beside them what their rewards import.

@@ -70,7 +70,7 @@ def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) ->
     assert not [name for name, x in found.weights().items() if x.requires_grad]
 
 
-def test_one_that_learns_has_a_gradient_while_it_reads_and_the_policy_has_none() -> None:
+def test_trainable_adapter_has_gradients_and_the_policy_none() -> None:
     host = policy()
     trained = {name for name, x in host.named_parameters() if x.requires_grad}
     made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), trainable=True)

@@ -13,6 +13,7 @@ from fixtures_equations import equation, learning, part
 from fixtures_trainer import clipped, interrupted, trainer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.batch import Batch
@@ -23,7 +24,6 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.step import objective
-from rlm_plugins.testing import batches
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
@@ -80,7 +80,7 @@ def test_penalty_is_the_factor_times_kl(batch: Batch, estimator: Any) -> None:
     torch.testing.assert_close(slopes[0], slopes[1])
 
 
-def test_in_the_reward_too() -> None:
+def test_adaptive_coefficient_applies_in_the_reward() -> None:
     adaptive = AdaptiveKLInReward(target=1.0, beta=0.5)
     data = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-3.0, -2.0]]), torch.tensor([[True, False]])
     assert torch.equal(adaptive(*data), kl_in_reward(*data, beta=0.5))
@@ -88,7 +88,7 @@ def test_in_the_reward_too() -> None:
     assert torch.equal(adaptive(*data), kl_in_reward(*data, beta=0.5 * (1 + 0.1 * 0.2)))
 
 
-def test_it_settles_at_its_target() -> None:
+def test_coefficient_converges_to_its_target() -> None:
     """A policy whose distance is what the coefficient lets it be: KL = 1 / (β f)."""
     adaptive = AdaptiveKL(target=0.5)
     for _ in range(400):
@@ -146,7 +146,7 @@ def test_the_bonus(batch: Batch) -> None:
     assert torch.equal(slope, torch.full_like(h, -due))
 
 
-def test_above_its_target_nothing_is_paid() -> None:
+def test_bonus_is_zero_above_its_target() -> None:
     adaptive = AdaptiveEntropy(target=0.5, delta=0.1, start=0.3)
     adaptive.update(torch.tensor([[0.9]]), torch.tensor([[True]]))
     assert not adaptive(torch.ones(1, 1)).any()
@@ -161,7 +161,7 @@ def test_bounds_that_contradict_each_other() -> None:
 # ---- in the equation
 
 
-def test_beta_stands_in_front() -> None:
+def test_beta_multiplies_the_factor() -> None:
     cost = replace(_bound(target=1.0, estimator="k2"), beside={"beta": 0.5})
     batch = learning(ref_logp=torch.zeros(2, 3))
     paid = objective(batch, equation(penalties=[cost])) - objective(batch, equation())
@@ -184,7 +184,7 @@ def adapting(folder: Path) -> EquationTrainer:
 
 
 @pytest.mark.slow
-def test_a_run_measures_every_generation_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_coefficient_is_updated_each_generation_and_resumed(tmp_path: Path) -> None:
     whole, again = interrupted(tmp_path, [4], adapting)
     shaper, kl_penalty, bonus = (p.state_dict() for p in whole.components.states.by_name.values())
     assert shaper == kl_penalty, "they saw the same"

@@ -1,4 +1,4 @@
-"""Column addition: uniform problems of a chosen difficulty, honest work, sloppy work, a split nothing crosses."""
+"""Column addition: uniform problems of a chosen difficulty, correct and faulty work, disjoint test sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_samples_are_uniform() -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [(347, 285), (999, 1), (5, 12345), (0, 0), (10**40 - 1, 10**40 - 1)])
-def test_work_is_right(a: int, b: int) -> None:
+def test_demonstrated_work_is_correct(a: int, b: int) -> None:
     columns, result = Problem(a, b).work()
     assert result == str(a + b)
     for column in columns.split(";"):
@@ -56,13 +56,13 @@ def test_work_is_right(a: int, b: int) -> None:
         assert sum(map(int, terms.split("+"))) == int(total)
 
 
-def test_forgotten_carries_carry_through_to_the_result() -> None:
+def test_omitted_carries_change_the_result() -> None:
     answers = iter([True, False])
     columns, result = Problem(777, 777).work(forget=lambda: next(answers))
     assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
 
 
-def test_forget_is_called_only_when_a_carry_is_due() -> None:
+def test_omission_is_sampled_only_at_a_carry() -> None:
     asked: list[int] = []
 
     def forget() -> bool:
@@ -80,7 +80,7 @@ def test_one_prompt_in_eight_is_held_out() -> None:
     assert sum(held) / len(held) == pytest.approx(1 / 8, abs=0.005)
 
 
-def test_the_split_never_moves() -> None:
+def test_split_does_not_depend_on_the_seed() -> None:
     """Published figures rest on it."""
     held = [p for p in product(range(10, 13), range(10, 20)) if Problem(*p).held_out]
     assert held == [(11, 13), (11, 14), (12, 16)]
@@ -95,14 +95,14 @@ def test_no_seed_trains_on_a_test_prompt(kind: Kind) -> None:
         assert not trained & tests
 
 
-def test_more_tests_begin_with_the_fewer() -> None:
+def test_larger_test_set_starts_with_the_smaller_one() -> None:
     kind = Kind(range(3, 4), 0, 3)
     assert kind.tests(100)[:10] == kind.tests(10)
     assert kind.tests(0) == []
 
 
 def test_default_test_set_is_as_hard_as_all_prompts() -> None:
-    """A model that forgets every carry scores 30.2 % on all 3-digit sums, and about that on our 256."""
+    """A model that omits every carry scores 30.2 % on all 3-digit sums, and about that on our 256."""
 
     def survives(problem: Problem) -> bool:
         return problem.work(forget=lambda: True)[1] == str(problem.a + problem.b)
@@ -126,7 +126,7 @@ def test_every_length_is_sampled() -> None:
     assert min(lengths.values()) > 150
 
 
-def test_asking_for_more_tests_than_there_are() -> None:
+def test_too_large_test_set_is_an_error() -> None:
     with pytest.raises(RecipeError, match=r"expected 100 test problems, but only \d+ of this difficulty"):
         Kind(range(1, 2), 0, 1).tests(100)
 
@@ -140,6 +140,6 @@ def test_asking_for_more_tests_than_there_are() -> None:
         (range(4, 4), 0, 3, "`min_digits` exceeds `digits`"),
     ],
 )
-def test_impossible_kinds_are_refused(lengths: range, low: int, high: int, complaint: str) -> None:
+def test_impossible_problem_kinds_are_rejected(lengths: range, low: int, high: int, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         Kind(lengths, low, high)

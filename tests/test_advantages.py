@@ -11,10 +11,10 @@ import torch
 import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import Scale, batch_whitened, gae, group_relative, leave_one_out
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 SCALES: tuple[Scale, ...] = ("group", "batch", "centered_batch", "none")
@@ -42,7 +42,7 @@ def test_group_relative_is_the_standard_score_of_the_group(batch: Batch) -> None
 
 @quick
 @given(batches())
-def test_without_scale_it_is_the_centred_reward(batch: Batch) -> None:
+def test_without_scale_it_is_reward_minus_group_mean(batch: Batch) -> None:
     expected = by_group(batch, lambda r, g: r - statistics.mean(g))
     torch.testing.assert_close(group_relative(batch.rewards, batch.group, scale="none"), expected)
 
@@ -73,7 +73,7 @@ def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
 
 @quick
 @given(batches())
-def test_centred_batch_scale_forgets_how_prompts_differ(batch: Batch) -> None:
+def test_batch_scale_ignores_differences_between_prompts(batch: Batch) -> None:
     centred = by_group(batch, lambda r, g: r - statistics.mean(g))
     spread = statistics.stdev(centred.tolist()) if len(centred) > 1 else 0.0
     found = group_relative(batch.rewards, batch.group, scale="centered_batch", eps=0.01)
@@ -132,14 +132,14 @@ def test_a_group_without_spread_is_exactly_zero_beside_one_with_spread(level: fl
 
 
 def test_noise_of_rounding_would_have_been_amplified() -> None:
-    """What the zero protects from: the same rewards, standardised with OpenRLHF's eps."""
+    """Rounding noise: equal rewards, standardized with OpenRLHF's eps alone, are far from zero."""
     rewards = torch.full((8,), 0.3)
     noise = (rewards - rewards.mean()) / (rewards.std() + 1e-9)
     assert noise.abs().max() > 0.1
     assert not group_relative(rewards, torch.zeros(8, dtype=torch.long), eps=1e-9).any()
 
 
-def test_a_group_of_one_learns_nothing() -> None:
+def test_group_of_one_has_zero_advantage() -> None:
     rewards, group = torch.tensor([5.0, 1.0, 0.0]), torch.tensor([9, 4, 4])
     for advantages in (group_relative(rewards, group), leave_one_out(rewards, group)):
         assert advantages.tolist()[0] == 0.0
@@ -175,7 +175,7 @@ def test_whitening_uses_returns() -> None:
 
 @quick
 @given(batches())
-def test_the_baseline_variant_forgets_how_hard_a_prompt_is(batch: Batch) -> None:
+def test_baseline_variant_ignores_prompt_difficulty(batch: Batch) -> None:
     """Adding a constant to the rewards of a group changes nothing."""
     bonus = batch.group.double()
     last = batch.token_rewards + bonus.unsqueeze(1) * _last(batch.mask)
@@ -188,7 +188,7 @@ def _last(mask: Tensor) -> Tensor:
     return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
 
-def test_the_variance_of_a_population_makes_whiter_tokens() -> None:
+def test_whitening_with_population_variance() -> None:
     mask, rewards = torch.ones(3, 1, dtype=torch.bool), torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
     found = batch_whitened(rewards, rewards.unsqueeze(1), torch.arange(3), mask, unbiased=False, eps=0.0)
     torch.testing.assert_close(found.squeeze(1), (rewards - 2) / statistics.pstdev([0, 1, 5]))
@@ -220,7 +220,7 @@ def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: floa
 
 @quick
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.95]))
-def test_through_holes_gae_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
+def test_gae_over_untrained_tokens_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
     """Masked tokens discount, with reward and value 0; padding after the end adds nothing."""
     knobs = {"gamma": gamma, "lam": lam, "whitened": False, "masked_tokens": "discount"}
     advantages, _ = gae(batch.returns, batch.values, batch.mask, **knobs)

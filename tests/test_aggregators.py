@@ -10,11 +10,11 @@ import pytest
 import torch
 from fixtures_equations import part
 from hypothesis import given, settings
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import aggregators
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -91,6 +91,6 @@ def test_trls_bnpo_depends_on_the_split_and_dapo_does_not() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -5, 1.5])
-def test_a_length_that_is_none_is_refused(length: Any) -> None:
+def test_invalid_length_is_rejected(length: Any) -> None:
     with pytest.raises(RecipeError, match="length"):
         part("rlm_aggregators", aggregators.fixed_length, length=length)

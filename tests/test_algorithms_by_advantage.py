@@ -66,7 +66,7 @@ def whitened(to_come: Tensor, mask: Tensor) -> Tensor:
 
 
 def reinforce_pp(batch: Batch) -> Tensor:
-    """What is to come: the reward at the end, less β times the drift of every token from here on."""
+    """Return the reward-to-go: the reward at the end, minus β times the KL of every token from here on."""
     drift = 0.01 * (batch.old_logp - batch.ref_logp) * batch.mask
     to_come = torch.stack([batch.rewards - drift[:, t:].sum(1) for t in range(5)], 1)
     return whitened(to_come, batch.mask)
@@ -89,7 +89,7 @@ def opo(_: Batch) -> Tensor:
 
 
 def gpg(_: Batch) -> Tensor:
-    """Three of fifteen rows are in a group that teaches nothing."""
+    """Three of fifteen completions are in a group with zero advantage."""
     return spread_out(grouped(centred)) * 15 / 12
 
 

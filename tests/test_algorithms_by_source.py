@@ -12,6 +12,7 @@ import torch
 from fixtures_equations import part
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
@@ -23,7 +24,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.step import Equation, objective, score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 REGISTRY = Registry()
@@ -35,8 +35,8 @@ def row_equation(name: str) -> Equation:
     return Equation(**{key: part for key, part in slots.items() if key not in ("sampler", "rollouts")})
 
 
-def learnt(batch: Batch, made: Equation) -> tuple[Tensor, Tensor]:
-    """Scored and learnt from: loss and gradient."""
+def loss_and_gradient(batch: Batch, made: Equation) -> tuple[Tensor, Tensor]:
+    """Return loss and gradient of the scored batch."""
     batch = replace(score(batch, made), rollout_weight=None)
     logp = batch.logp.clone().requires_grad_()
     loss = objective(replace(batch, logp=logp), made)
@@ -49,13 +49,13 @@ Loss = Callable[[Batch, Tensor], Tensor]
 
 
 def of_group(batch: Batch, i: int, kind: str | None = None) -> list[int]:
-    """The rows of row i's group; of one writer, if said."""
+    """Return the completions of the group of i, of one source if given."""
     same = [j for j in range(len(batch.group)) if batch.group[j] == batch.group[i]]
     return [j for j in same if kind is None or batch.sources[kind][j]]
 
 
-def centred(batch: Batch, i: int, rows: list[int], *, scaled: bool) -> float:
-    """rᵢ − mean, over the std (n − 1) of `rows` if asked; 0 where they are all equal."""
+def centered(batch: Batch, i: int, rows: list[int], *, scaled: bool) -> float:
+    """rᵢ − mean, over the std (n − 1) of `rows` if requested; 0 if they are all equal."""
     rewards = batch.rewards[rows].tolist()
     if len(set(rewards)) < 2:
         return 0.0
@@ -85,7 +85,7 @@ def remax(batch: Batch, logp: Tensor) -> Tensor:
 def rlep(batch: Batch, logp: Tensor) -> Tensor:
     total = torch.zeros((), dtype=logp.dtype)
     for i in range(len(batch.group)):
-        advantage = centred(batch, i, of_group(batch, i), scaled=True)
+        advantage = centered(batch, i, of_group(batch, i), scaled=True)
         for t in tokens(batch, i):
             total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.28)
     return total / batch.num_tokens
@@ -94,7 +94,7 @@ def rlep(batch: Batch, logp: Tensor) -> Tensor:
 def luffy(batch: Batch, logp: Tensor) -> Tensor:
     total = torch.zeros((), dtype=logp.dtype)
     for i in range(len(batch.group)):
-        advantage = centred(batch, i, of_group(batch, i), scaled=False)
+        advantage = centered(batch, i, of_group(batch, i), scaled=False)
         for t in tokens(batch, i):
             p = logp[i, t].exp()
             if batch.sources["policy"][i]:
@@ -108,7 +108,7 @@ def luffy(batch: Batch, logp: Tensor) -> Tensor:
 def srft(batch: Batch, logp: Tensor) -> Tensor:
     total = torch.zeros((), dtype=logp.dtype)
     for i in range(len(batch.group)):
-        advantage = centred(batch, i, of_group(batch, i), scaled=True)
+        advantage = centered(batch, i, of_group(batch, i), scaled=True)
         entropy = batch.entropy[i, tokens(batch, i)].mean().item() if tokens(batch, i) else 0.0
         for t in tokens(batch, i):
             if batch.sources["policy"][i]:
@@ -127,7 +127,7 @@ def hpt(batch: Batch, logp: Tensor) -> Tensor:
         if helped and i in shown:
             total = total - logp[i, tokens(batch, i)].sum()
         if not helped and i in others and batch.sources["policy"][i]:
-            advantage = centred(batch, i, others, scaled=False)
+            advantage = centered(batch, i, others, scaled=False)
             for t in tokens(batch, i):
                 total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
     return total / batch.num_sequences / batch.max_completion_length
@@ -148,7 +148,7 @@ def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> N
     logp = batch.logp.clone().requires_grad_()
     loss = PAPERS[name](batch, logp)
     (gradient,) = torch.autograd.grad(loss, logp, allow_unused=True) if loss.requires_grad else (None,)
-    found = learnt(batch, row_equation(name))
+    found = loss_and_gradient(batch, row_equation(name))
     torch.testing.assert_close(found[0], loss.detach())
     torch.testing.assert_close(found[1], torch.zeros_like(logp) if gradient is None else gradient)
 
@@ -258,7 +258,7 @@ def test_the_gate(rewards: list[float], knobs: dict[str, Any], kept: list[bool])
     assert found.tolist() == kept
 
 
-def test_the_gate_opens_where_there_is_no_demonstration() -> None:
+def test_gate_is_one_without_demonstrations() -> None:
     none = {"demonstrations": torch.tensor([False, False])}
     assert filters.gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
 

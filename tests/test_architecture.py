@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,8 @@ import rlm_plugins
 CORE = Path(rlm_plugins.__file__).parent
 FLOORS = (  # bottom up; the packages of one floor may import each other, without a cycle of modules
     "__init__ errors messages lazy batch renamed annotations",
-    "functional environment workers kernels schedule distributed import_path",
-    "hookspecs registry algorithm specs glossary glossary_terms metrics",
+    "functional environment workers kernels schedule distributed import_path durable divergence",
+    "hookspecs registry algorithm specs glossary metrics diagnosis",
     "dispatch step step_batch stage",
     "data",
     "rewards",
@@ -23,19 +24,20 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "packing",
     "recipe",
     "estimate",
-    "generation",
     "models",
     "evaluation trainer",
     "run",
-    "testing reward_probe one_page",
+    "reward_probe one_page",
     "builtin",
     "cli __main__",
+    "api",
 )
 FLOOR = {package: number for number, floor in enumerate(FLOORS) for package in floor.split()}
 SAME_SUBJECT = {"__init__", "critic", "environment", "rewards", "rollouts"}
 """File names that several packages have, for the same subject."""
 UPWARD = {("rlm_plugins.registry.registry", "rlm_plugins.builtin"): "the registry registers the built-in plugin"}
 """Imports of a higher floor, with the reason: at most a handful."""
+IMPORT = ast.Import | ast.ImportFrom
 
 
 def module_of(path: Path) -> str:
@@ -87,6 +89,15 @@ def test_no_import_cycle() -> None:
             del graph[module]
     tops = {module for module in graph if any(module in needed for needed in graph.values())}
     assert not tops, "modules in a cycle, or between two cycles"
+
+
+def test_core_imports_no_plugin_package() -> None:
+    """Only the command line may: a command of a package, if it is installed."""
+    packages = {path.name for path in CORE.parent.glob("plugins/*/src/*") if (path / "__init__.py").is_file()}
+    assert {"rlm_fastgen", "rlm_math"} <= packages
+    trees = [ast.parse(path.read_text()) for module, path in MODULES.items() if package_of(module) != "cli"]
+    statements = [ast.unparse(x) for tree in trees for x in ast.walk(tree) if isinstance(x, IMPORT)]
+    assert not packages & {name for text in statements for name in re.findall(r"(?:from|import) (\w+)", text)}
 
 
 def test_file_names_are_unique() -> None:

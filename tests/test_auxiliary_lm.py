@@ -1,4 +1,4 @@
-"""A second model on the policy's base: what it says, how it learns, and that nobody else notices."""
+"""A second model on the policy's base: its log-probabilities, its training, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_new_auxiliary_model_equals_the_base() -> None:
     assert not found.requires_grad
 
 
-def test_it_learns_as_a_model_of_its_own_would() -> None:
+def test_auxiliary_model_trains_like_a_separate_model() -> None:
     """Two steps of AdamW on everything at once, clipped, on a policy whose own adapter is the second one's."""
     host = policy()
     made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
@@ -92,7 +92,7 @@ def test_it_learns_as_a_model_of_its_own_would() -> None:
     }
 
 
-def test_it_goes_on_where_it_was() -> None:
+def test_auxiliary_model_state_is_restored() -> None:
     host, other = policy(), policy()
     made = AuxiliaryLM(host, "second", learning_rate=1e-2)
     made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
@@ -135,12 +135,12 @@ def _remembers(made: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
     return bernoulli
 
 
-def test_weights_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_weights_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_plugins.models.auxiliary_lm._sharding", lambda: "FSDP")
     with pytest.raises(RlmError, match="cannot be trained with FSDP"):
         AuxiliaryLM(policy(), "second", learning_rate=1.0)
 
 
-def test_without_a_frozen_base_there_is_nothing_to_stand_on() -> None:
+def test_auxiliary_model_requires_a_frozen_base() -> None:
     with pytest.raises(RlmError, match="frozen base"):
         AuxiliaryLM(tiny.model(), "second", learning_rate=1.0)

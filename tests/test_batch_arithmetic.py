@@ -39,7 +39,7 @@ def test_micro_batches_and_passes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_generation_that_may_be_left_early() -> None:
+def test_generation_with_target_kl() -> None:
     generation = Generation(4, 1, 2, 4, "gradient_accumulation_steps")
     plan = BatchPlan(4, 1, 2, 100, 1.0, 0, generation, splits=2, iterations=3, target_kl=0.02)
     line = "8 completions = 2 micro-batches of 4, 3 iterations = 3 optimizer steps, or fewer (target_kl 0.02)"
@@ -70,7 +70,7 @@ def test_processes() -> None:
     ]
 
 
-def test_a_stream_has_no_epochs() -> None:
+def test_streamed_data_have_no_epochs() -> None:
     assert BatchPlan(4, 1, 1, None, 1.0, 0).lines()[-1] == "unbounded: the training data is a stream; set `max_steps`"
     assert BatchPlan(4, 1, 1, None, 1.0, 7).lines()[-1] == "7 optimizer steps = 28 examples"
 
@@ -87,7 +87,7 @@ def test_a_stream_has_no_epochs() -> None:
         (14, {"max_steps": 3}),
     ],
 )
-def test_as_many_steps_as_the_trainer_takes(tmp_path: Path, problems: int, settings: dict[str, Any]) -> None:
+def test_step_count_equals_the_trainers(tmp_path: Path, problems: int, settings: dict[str, Any]) -> None:
     from fixtures_trainer import trainer
 
     plan = planned(problems, tmp_path, **{"per_device_train_batch_size": 16, **settings})

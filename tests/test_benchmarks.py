@@ -1,4 +1,4 @@
-"""The benchmark of the rows, on a lesson of two steps: it measures every row once, and tells what it measured."""
+"""The benchmark of the algorithms, on a lesson of two steps: it measures each once and reports it."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def test_inference_engine_reports_logprobs_of_rounded_weights() -> None:
     exact = logprobs(model, prompts, rows, 2.0)
     with rounded(model), torch.no_grad():
         coarse = logprobs(model, prompts, rows, 2.0)
-        for prompt, row, said in zip(prompts, rows, coarse, strict=True):
+        for prompt, row, logprob in zip(prompts, rows, coarse, strict=True):
             logp = (model(torch.tensor([prompt + row])).logits[0] / 2.0).log_softmax(-1)
             expected = [logp[len(prompt) + t - 1, token].item() for t, token in enumerate(row)]
-            assert said == pytest.approx(expected, abs=1e-5)
+            assert logprob == pytest.approx(expected, abs=1e-5)
         assert len(model.lm_head.weight.unique()) < 256, "eight bits"
     gap = max(abs(a - b) for one, other in zip(exact, coarse, strict=True) for a, b in zip(one, other, strict=True))
     assert 1e-3 < gap < 1, "not quite the policy"

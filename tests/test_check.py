@@ -1,4 +1,4 @@
-"""What `rlm check` finds out about a stage: parts, needs and supplies, memory load."""
+"""`rlm check` of a stage: parts, required and available data, memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [examine(stage, registry) for stage in found]
 
 
-def test_it_is_plain_data(examined: list[dict[str, Any]]) -> None:
+def test_report_is_plain_data(examined: list[dict[str, Any]]) -> None:
     assert json.loads(json.dumps(examined))[1]["name"] == "02-grpo"
 
 
@@ -75,7 +75,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
-    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0"}
+    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fastgen 0.1.0"}
 
 
 def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
@@ -136,9 +136,8 @@ def test_the_load(tmp_path: Path) -> None:
 
 
 def test_tokenizer_that_cannot_encode_the_data_is_reported(tmp_path: Path) -> None:
-    (sft, _), registry = stages(tmp_path, "stages.0.model.characters='+=abc'")
     with pytest.raises(RecipeError, match="the tokenizer has no token for"):
-        examine(sft, registry)
+        stages(tmp_path, "stages.0.model.characters='+=abc'")
 
 
 def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> None:
@@ -196,24 +195,24 @@ def test_generator_is_reported(tmp_path: Path) -> None:
     """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
     (_, grpo), registry = stages(tmp_path)
 
-    def told(stage: Any) -> str:
+    def output(stage: Any) -> str:
         said: list[str] = examine(stage, registry)["speed"]
         return said[0]
 
-    assert told(grpo) == "generation: `fast` (falls back to transformers if its start-up self-check fails)"
+    assert output(grpo) == "generation: `fast` (falls back to transformers if its start-up self-check fails)"
     assert examine(grpo, registry)["memory"]["generation"]["merged and packed weights"] > 0
     window = MistralConfig(**SIZES, vocab_size=grpo.source.config.vocab_size, sliding_window=4)
     other = replace(grpo, source=replace(grpo.source, config=window))
-    assert "transformers, not `fast` (not every layer caches keys and values of all tokens" in told(other)
+    assert "transformers, not `fast` (not every layer caches keys and values of all tokens" in output(other)
     assert examine(other, registry)["memory"]["generation"]["merged and packed weights"] == 0
     assert "up to 4 tokens wide; wider ones are padded" in examine(other, registry)["speed"][1]
     assert examine(other, registry)["memory"]["load"]["packed_prompts"] == 0
     assert examine(grpo, registry)["memory"]["load"]["packed_prompts"] > 0
     beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
-    assert "beam search is unsupported" in told(beams)
+    assert "beam search is unsupported" in output(beams)
     ends = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"eos_token_id": [1, 2]}})
-    assert told(ends) == told(grpo)
-    assert told(replace(grpo, generator=registry.find("rlm_generators", "transformers").bind({}))) == (
+    assert output(ends) == output(grpo)
+    assert output(replace(grpo, generator=registry.find("rlm_generators", "transformers").bind({}))) == (
         "generation: `transformers`"
     )
 
@@ -288,12 +287,12 @@ def test_memory_limit_of_a_container_is_used(
     assert machine_memory() == (some or whole)
 
 
-def test_paths_elsewhere_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_outside_the_folder_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert short(str(tmp_path / "a" / "b.py")) == "a/b.py"
     assert short("/somewhere/b.py") == "/somewhere/b.py"
 
 
-def test_the_defaults_make_a_config_without_an_accelerator(tmp_path: Path) -> None:
+def test_default_config_requires_no_accelerator(tmp_path: Path) -> None:
     (_, grpo), _ = stages(tmp_path)
     assert isinstance(arguments(grpo), GRPOConfig)

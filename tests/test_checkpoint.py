@@ -13,7 +13,7 @@ import tiny
 import torch
 from fixtures_trainer import OFTEN, REGISTRY, clipped, eighths, interrupted, trainer
 
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
@@ -62,7 +62,7 @@ def remembering(folder: Path, **changes: Any) -> EquationTrainer:
 
 
 def memory(made: EquationTrainer) -> list[dict[str, float]]:
-    """What its two stateful parts remember."""
+    """Return the state of its two stateful parts."""
     return [part.state_dict() for part in made.components.states.by_name.values()]
 
 
@@ -92,14 +92,14 @@ def test_saves_wait_until_the_buffer_is_empty() -> None:
 
 
 class Odd(RunningBaseline):
-    """Remembers what no checkpoint can hold."""
+    """Hold a state that no checkpoint can save."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "how": self.how}
 
 
 @pytest.mark.parametrize("how", [lambda x: x, Path("here")], ids=["pickle", "weights only"])
-def test_a_memory_that_cannot_be_kept_names_its_part(how: Any) -> None:
+def test_unsaveable_part_state_names_its_part(how: Any) -> None:
     """A path is pickled without a word, and refused when the run is resumed."""
     part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
     part.target.how = how  # type: ignore[attr-defined]
@@ -137,24 +137,24 @@ class FakeTrainer:
 
 
 class Saver(DurableCheckpoints, FakeTrainer):
-    """What the real trainers are, without the training."""
+    """The checkpoint methods of the real trainers over a fake trainer."""
 
 
 def test_a_failed_save_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     saver = Saver(tmp_path)
     saver._save_checkpoint(None)
     saver.state.global_step, saver.fail = 2, True
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RlmError, match=r"checkpoint-2: cannot be written: No space"):
         saver._save_checkpoint(None)
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-1"]
     saver.fail = False
     saver._save_checkpoint(None)
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-1", "checkpoint-2"]
-    assert {p.name for p in (tmp_path / "checkpoint-2").iterdir()} == {"weights", "optimizer"}
+    assert {p.name for p in (tmp_path / "checkpoint-2").iterdir()} == {"weights", "optimizer", "checksums.json"}
     assert not (tmp_path / ".saving").exists()
 
 
-def test_the_oldest_beyond_the_limit_go(tmp_path: Path) -> None:
+def test_oldest_checkpoints_beyond_the_limit_are_deleted(tmp_path: Path) -> None:
     saver = Saver(tmp_path)
     for step in (9, 10, 11):
         saver.state.global_step = step
@@ -162,7 +162,7 @@ def test_the_oldest_beyond_the_limit_go(tmp_path: Path) -> None:
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-11"]
 
 
-def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
+def test_other_folders_are_no_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-best").mkdir()
     assert checkpoints(tmp_path) == []
     shutil.rmtree(tmp_path)
@@ -173,7 +173,7 @@ def test_a_name_that_is_no_checkpoint_is_none(tmp_path: Path) -> None:
 def test_interrupted_run_without_checkpoint_restarts(
     looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a notebook, say: after Ctrl-C in the middle of a step no row of that step is learned from any more."""
+    """After Ctrl-C in the middle of a step, as in a notebook, no completion of that step is trained on."""
     term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
     made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)

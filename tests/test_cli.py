@@ -317,7 +317,9 @@ def test_resume_rejects_another_recipe_with_its_differences(recipe: Path) -> Non
     assert "stages[1].algorithm.policy_loss.epsilon: 0.2 in the run, 0.3 now" in result.stderr
     assert "stages[0].rewards[1].weight: 0.1 in the run, 0.2 now" in result.stderr
     assert not (folder / "02-tell" / "done").exists()
-    told("train", recipe, "--resume", "--allow-changed", *changed)
+    one = ("--allow-changed", "stages[0].rewards[1].weight", *changed)
+    assert "stages[0].rewards[1].weight" not in rlm("train", recipe, "--resume", *one).stderr.partition("hint")[0]
+    told("train", recipe, "--resume", "--allow-changed", "stages", *changed)
     after = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert after["stages"][1]["algorithm"]["policy_loss"]["epsilon"] == 0.3
     before = yaml.safe_load((folder / "recipe.old.yaml").read_text())
@@ -331,9 +333,16 @@ def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
     recipe.write_text("plugins: {load: [./polite.py]}\n" + RECIPE.replace("[accuracy", "[politeness, accuracy"))
     folder = interrupted(recipe)
     part.write_text(reward("politeness", "return [1.0] * len(completions)"))
-    result = rlm("train", folder, "--resume")
+    result = rlm("train", recipe, "--resume")
     assert result.exit_code == 2
-    assert "version of.polite" in result.stderr
+    assert "code.polite.py" in result.stderr
+    copy = folder / "plugins" / "polite.py"
+    before = copy.read_text()
+    copy.write_text(part.read_text())
+    for command in (["train", folder, "--resume"], ["check", folder], ["eval", folder]):
+        assert "code.polite.py" in rlm(*command).stderr
+    copy.write_text(before)
+    told("train", folder, "--resume")  # the run has a copy of its own
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_group_split_over_processes_keeps_its_sources() -> None:
 
 
 def test_every_process_calls_every_source() -> None:
-    """What a source does with all processes together must not wait for one that has none of its rows."""
+    """A collective call of a source must not wait for a process that has none of its completions."""
     asked = []
 
     def it(prompts: Any) -> Any:
@@ -185,7 +185,7 @@ def test_invalid_token_ids_are_rejected(row: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("extra_columns", "words"),
     [
         ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: completion 0, token 1.*finite numbers"),
         ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: completion 0, token 1"),
@@ -196,14 +196,14 @@ def test_invalid_token_ids_are_rejected(row: Any, words: str) -> None:
         ({"mask": [True]}, "returned a mask of type bool for a completion of 2 tokens"),
     ],
 )
-def test_invalid_per_token_values_are_rejected(said: dict[str, Any], words: str) -> None:
+def test_invalid_per_token_values_are_rejected(extra_columns: dict[str, Any], words: str) -> None:
     with pytest.raises(PartError, match="(?s)guest/it.*" + words):
-        RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+        RolloutCollector([answers({"completion_ids": [[3, 4]], **extra_columns})], 1)(["x"], [{}], 0, Trainer())
 
 
 def test_valid_per_token_values_are_accepted() -> None:
-    said = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
-    rows = RolloutCollector([answers({"completion_ids": [[3, 4]], **said})], 1)(["x"], [{}], 0, Trainer())
+    extra_columns = {"logprobs": [[None, -1.5]], "mask": [torch.tensor([0, 1])]}
+    rows = RolloutCollector([answers({"completion_ids": [[3, 4]], **extra_columns})], 1)(["x"], [{}], 0, Trainer())
     assert (rows.logprobs, rows.mask) == ([[None, -1.5]], [[0, 1]])
 
 
@@ -225,12 +225,12 @@ def test_invalid_prefixes_are_rejected(prefixes: Any, words: str) -> None:
         RolloutCollector([source(forks)], 2)(["x", "x"], [{}, {}], 0, Trainer())
 
 
-def test_a_share_is_that_of_the_recipe() -> None:
+def test_share_of_a_source_is_num_completions_of_the_group() -> None:
     writers = RolloutCollector([source(names, num_completions=1), source(places, num_completions=2)], 4)
     assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
 
 
-def test_columns_that_are_no_lists() -> None:
+def test_column_that_is_no_list_is_an_error() -> None:
     with pytest.raises(PartError, match="returned dict"):
         RolloutCollector([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
 

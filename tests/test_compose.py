@@ -193,8 +193,9 @@ def test_importance_can_be_taken_out(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ models
 
 
-def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path) -> None:
+def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)  # an override names it relative to the working directory
     hub = body(tmp_path, BASE, "model=Qwen/Qwen3-0.6B", "model.dtype=float32")["model"]
     assert (hub["name"], hub["path"], hub["dtype"]) == ("pretrained", "Qwen/Qwen3-0.6B", "float32")
     for name in ("folder", "./folder", str(tmp_path / "folder")):
@@ -219,7 +220,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["callbacks=[stop]"], "callbacks[0] (", ["unknown part 'stop' for `callbacks`"]),
     (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
     (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
-    (["model=./nowhere"], "model (", ["folder not found: './nowhere'"]),
+    (["model=./nowhere"], "model (", ["there is no folder or file './nowhere'"]),
     (["model=invalid_parts/tiny"], "model (", ["unknown part 'invalid_parts/tiny'"]),
     (["algorithm=no_engine"], "algorithm (algorithm no_engine) (", ["unknown part 'grop'", "did you mean 'grpo'?"]),
     (["environment.digit=3"], "environment.digit (command line)", ["unknown knob 'digit'", "did you mean 'digits'?"]),
@@ -372,7 +373,11 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", ["did you mean 'learning_rate'?"]),
     (["trainer.learning_rate='1e-6'"], "trainer.learning_rate (command line)", ["remove the quotes"]),
     (["trainer.learning_rate=-1"], "trainer.learning_rate (command line)", ["0 or more"]),
-    (["trainer.epsilon=0.3"], "trainer.epsilon (command line)", ["say it in `algorithm.policy_loss`"]),
+    (
+        ["trainer.epsilon=0.3"],
+        "trainer.epsilon (command line)",
+        ["say `algorithm.policy_loss: {name: clip, epsilon: …}`"],
+    ),
     (
         ["trainer.num_generations=3"],
         "trainer.num_generations (command line)",

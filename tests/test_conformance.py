@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from rlm_testing import conformance
+from rlm_testing.conformance_kit import find_violation, report
+from rlm_testing.law import battery
+from rlm_testing.part_under_test import Subject
 
 from rlm_plugins import hookimpl, hookspecs
 from rlm_plugins.algorithm import Algorithm
@@ -36,16 +40,12 @@ from rlm_plugins.builtin import episode_rewards as episodes
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.testing import conformance
-from rlm_plugins.testing.conformance_kit import find_violation, report
-from rlm_plugins.testing.law import battery
-from rlm_plugins.testing.part_under_test import Subject
 
 
 @pytest.fixture(autouse=True)
 def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
     """There are a thousand cases here, and the examples are the same in every run: half as many as a guest's."""
-    monkeypatch.setattr("rlm_plugins.testing._examples", pytestconfig.getoption("--rlm-examples") // 2)
+    monkeypatch.setattr("rlm_testing._examples", pytestconfig.getoption("--rlm-examples") // 2)
 
 
 # ---- x, π, and who trains and watches
@@ -53,7 +53,7 @@ def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config)
 test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})
 test_shuffled = conformance("rlm_samplers", samplers.shuffled)
 test_in_order = conformance("rlm_samplers", samplers.in_order)
-test_prioritised = conformance("rlm_samplers", samplers.Prioritised)
+test_prioritized = conformance("rlm_samplers", samplers.Prioritized)
 test_curriculum = conformance("rlm_samplers", samplers.Curriculum)
 test_scratch = conformance("rlm_models", models.scratch)
 
@@ -93,6 +93,7 @@ test_l1_max = conformance("rlm_rewards", rewards.l1_max, knobs={"alpha": 0.1}, c
 
 test_episode_return = conformance("rlm_rewards", episodes.episode_return)
 test_overlong = conformance("rlm_shapers", shapers.overlong)
+test_bounded = conformance("rlm_shapers", shapers.bounded, knobs={"low": -0.5, "high": 0.5})
 test_kl_in_reward = conformance("rlm_shapers", shapers.kl_in_reward)
 test_adaptive_kl_in_reward = conformance("rlm_shapers", adaptive.AdaptiveKLInReward, knobs={"target": 6.0})
 test_by_turn = conformance("rlm_shapers", episodes.by_turn)
@@ -213,9 +214,12 @@ test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
 test_sapo = conformance("rlm_policy_losses", policy_losses.sapo)
+test_vespo = conformance("rlm_policy_losses", policy_losses.vespo)
+test_cispo_with_a_cap_below_one = conformance("rlm_policy_losses", policy_losses.cispo, knobs={"epsilon_high": -0.8})
 test_verdict = conformance("rlm_policy_losses", policy_losses.correctness)
 
 test_mask_truncated = conformance("rlm_token_weights", token_weights.mask_truncated)
+test_off_policy_mask = conformance("rlm_token_weights", token_weights.off_policy_mask, knobs={"threshold": 0.05})
 test_top_entropy = conformance("rlm_token_weights", token_weights.top_entropy)
 test_clip_cov = conformance("rlm_token_weights", token_weights.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", token_weights.truncated_importance)
@@ -283,8 +287,6 @@ def test_algorithms(row: Algorithm) -> None:
 
 
 test_transformers = conformance("rlm_generators", generators.transformers)
-test_portable = conformance("rlm_generators", generators.fast)
-test_inverse_cdf = conformance("rlm_generators", generators.fast, knobs={"sampling": "inverse_cdf"})
 test_vllm = conformance("rlm_generators", generators.vllm)
 
 

@@ -45,7 +45,7 @@ def test_equal_rewards_have_no_advantage_in_any_convention() -> None:
     assert a.best_margin(same, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
 
 
-def test_a_lone_reward_is_whitened_with_the_rest() -> None:
+def test_singleton_reward_is_whitened_with_the_batch() -> None:
     """Baseline 0 for it: what is left is 2, and the others less their mean, 1/3; seven tokens."""
     centred = torch.tensor([2.0, 2 / 3, -1 / 3, -1 / 3])
     to_come = centred.unsqueeze(1).expand(4, 2)
@@ -58,7 +58,7 @@ def test_a_lone_reward_is_whitened_with_the_rest() -> None:
 
 
 @pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("discount", 0.25 * 8), ("reset", 0.0)])
-def test_rewards_to_come_meet_a_masked_token(masked_tokens: Any, first: float) -> None:
+def test_reward_to_go_at_a_masked_token(masked_tokens: Any, first: float) -> None:
     """γ = ½, reward 8 at the last of three tokens, the second a tool's; a second row of one token without reward."""
     mask = torch.tensor([[True, False, True], [True, False, False]])
     dense = torch.tensor([[0.0, 0.0, 8.0], [0.0, 0.0, 0.0]])
@@ -100,7 +100,7 @@ def test_the_ratio_of_a_completion_is_a_product() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
-def test_a_bounded_kl_stops_there_and_pulls_no_more() -> None:
+def test_bounded_kl_has_no_gradient_beyond_its_bound() -> None:
     logp = torch.tensor([[-1.0, -6.0]], requires_grad=True)
     ref = torch.tensor([[-1.5, -1.0]])  # d = ½ and −5: k3 = 0.107 and 142
     found = k.kl(logp, ref, bound=10.0)

@@ -36,7 +36,7 @@ ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorit
 CONVENTIONS = sorted(name for name in ROWS if "@" in name)
 PAIRS = pairs()
 BY_HAND = {name for name in CONVENTIONS if name.partition("@")[2] not in ("trl", "verl", "openrlhf")}
-"""Held to their formulas, said anew below."""
+"""Compared with their formulas, written again below."""
 NOT_THE_VALUE = ("gmpo@trl", "rloo@trl")
 """TRL adds −Â, a constant, for every row without tokens: there only the gradient is compared."""
 
@@ -51,8 +51,8 @@ def rewards_of(record: Args, case: Case) -> torch.Tensor:
     return case.outcome if record["fn"].startswith("verl") else case.scores
 
 
-def said(row: Algorithm, record: Args, case: Case) -> Out:
-    """What the row makes of the inputs of a record."""
+def result_of(row: Algorithm, record: Args, case: Case) -> Out:
+    """Return the result of the algorithm for the inputs of a record."""
     made, out = equation(row), record["out"]
     if "advantages" in out:
         rewards = rewards_of(record, case)
@@ -61,7 +61,7 @@ def said(row: Algorithm, record: Args, case: Case) -> Out:
         return {"advantages": scored.advantages if kept is None else scored.advantages[kept]}
     if "kl" in out:
         return penalty(made, record["args"], case)
-    return learnt(made, case, record["args"])
+    return loss_of(made, case, record["args"])
 
 
 def penalty(made: Equation, args: Args, case: Case) -> Out:
@@ -71,7 +71,7 @@ def penalty(made: Equation, args: Args, case: Case) -> Out:
     return {"kl": kl.detach(), "grad_logp": torch.autograd.grad(kl.sum(), logp)[0]}
 
 
-def learnt(made: Equation, case: Case, args: Args) -> Out:
+def loss_of(made: Equation, case: Case, args: Args) -> Out:
     logp, advantages = case.logp.requires_grad_(), getattr(case, args.get("advantages", "adv_seq"))
     batch = case.batch(
         logp=logp,
@@ -92,7 +92,7 @@ def learnt(made: Equation, case: Case, args: Args) -> Out:
 def test_convention_equals_the_numbers_of_its_library(name: str, record: Args, setting: Setting) -> None:
     inline = record["case"] == "inline"
     case = CASES["A" if inline else record["case"]]
-    found = said(setting(ROWS[name], record["args"], case), record, case)
+    found = result_of(setting(ROWS[name], record["args"], case), record, case)
     numbers = {key: x for key, x in record["out"].items() if key in ("advantages", "loss", "kl", "grad_logp")}
     if name in NOT_THE_VALUE and not case.mask.any(1).all():
         numbers.pop("loss", None)
@@ -113,7 +113,7 @@ def test_every_convention_has_records_of_advantages_and_loss(name: str) -> None:
     assert wanted <= held
 
 
-# ---------------------------------------------------------------- rows whose libraries' numbers are said by hand
+# ---------------------------------------------------- conventions whose library numbers are computed by hand
 
 GROUPS = [[1.0, 0.0, 0.0, 0.0], [0.5, 1.0, 0.25], [1.0, 1.0], [2.0]]
 REWARDS = [r for group in GROUPS for r in group]
@@ -170,7 +170,7 @@ def of_the_others(group: list[float]) -> list[float]:
 
 
 def centred_over_batch(_: Any = None) -> list[float]:
-    """ROLL: centred in the group, over the std of all that is centred."""
+    """ROLL: reward minus group mean, over the std of all these differences."""
     centred = by_group(lambda group: [r - sum(group) / len(group) for r in group])
     mean = sum(centred) / len(centred)
     std = (sum((x - mean) ** 2 for x in centred) / (len(centred) - 1)) ** 0.5
@@ -215,7 +215,7 @@ def test_skyrl_drops_credit_after_tool_output() -> None:
 
 
 def value_and_gradient(name: str, **knobs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a row makes of the example, with advantages that go up and down."""
+    """Return the result of an algorithm for the example, with advantages of both signs."""
     batch = replace(example(), advantages=torch.linspace(-1.5, 1.5, len(REWARDS), dtype=torch.float64).unsqueeze(1))
     return _differentiated(batch, equation(replace(ROWS[name], penalties=(), **knobs)))
 
@@ -304,16 +304,16 @@ def test_card_shows_differences_and_the_active_convention(name: str) -> None:
         ("group_relative", "eps"): (1e-4, 1e-6),
         ("group_relative", "singleton"): ("zero", "reward"),
     }
-    told = render(explained(name))
-    marked = [line.split()[1] for line in told.splitlines() if line.startswith("  >")]
+    text = render(explained(name))
+    marked = [line.split()[1] for line in text.splitlines() if line.startswith("  >")]
     assert marked == [card["running"]]
-    assert "sequence_mean(empty_completions=excluded) → token_mean" in told
+    assert "sequence_mean(empty_completions=excluded) → token_mean" in text
     assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_every_convention_changes_a_number_or_declares_otherwise(name: str) -> None:
-    """On its examples; where no example can tell (extremes, groups of one) the row is the plain one in other words."""
+    """On its examples; where no example shows the difference (extremes, groups of one), both algorithms are equal."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
     plain, this = lines[base_name(name)], lines[name]
     keys = ("winner", "loss", "gradient")
@@ -392,9 +392,9 @@ def test_only_algorithms_have_conventions(hook: str, name: str, sound: bool) -> 
 
 
 def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:
-    told = render_plugins(listing.plugins(REGISTRY)).splitlines()
-    at = next(n for n, line in enumerate(told) if line.split()[:1] == ["grpo"])
-    assert told[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
+    text = render_plugins(listing.plugins(REGISTRY)).splitlines()
+    at = next(n for n, line in enumerate(text) if line.split()[:1] == ["grpo"])
+    assert text[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]
 
 

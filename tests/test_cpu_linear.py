@@ -24,7 +24,7 @@ def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["usual", "oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which one makes every product."""
+    """Select the kernel of every product."""
     if request.param == "oneDNN":
         for name in ("MIN_TOKENS", "MIN_PRODUCTS", "MIN_WEIGHT"):
             monkeypatch.setattr(products, name, 0)
@@ -92,15 +92,15 @@ def test_the_samples_are_those_of_transformers(family: str, library: str) -> Non
 # ------------------------------------------------------------------ a LoRA layer
 
 
-def pair(family: str, **said: Any) -> tuple[Any, Any]:
+def pair(family: str, **changes: Any) -> tuple[Any, Any]:
     """A model with an adapter, and the same fused."""
-    usual, fused = (fixtures_models.adapted(fixtures_models.model(family), **said) for _ in range(2))
+    usual, fused = (fixtures_models.adapted(fixtures_models.model(family), **changes) for _ in range(2))
     lora.fuse_lora(fused)
     return usual, fused
 
 
 def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a forward pass came to our product."""
+    """Return True if a forward pass used our product."""
     calls = []
     forward = lora._Fused.forward
 
@@ -168,7 +168,7 @@ OTHERS: dict[str, Any] = {
 
 
 def watched(model: Any, part: str) -> Any:
-    """Somebody doubles what a part of each layer gives."""
+    """A hook doubles the output of a module of each layer."""
     for layer in model.modules():
         if type(layer) is lora.FusedLinear:
             getattr(layer, part)["default"].register_forward_hook(lambda *given: given[-1] * 2)
@@ -256,7 +256,7 @@ def test_a_second_derivative_is_refused_and_not_left_out() -> None:
         torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
 
 
-def test_it_is_saved_and_unloaded_as_ever(tmp_path: Any) -> None:
+def test_fused_adapter_is_saved_and_merged_like_peft(tmp_path: Any) -> None:
     usual, fused = pair("Llama")
     for name, model in (("usual", usual), ("fused", fused)):
         model.save_pretrained(tmp_path / name)

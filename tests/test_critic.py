@@ -1,4 +1,4 @@
-"""The critic: what it says, what moves it, and what it never moves."""
+"""The critic: its values, its training, and the weights that it never changes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fixtures_trainer import OFTEN, interrupted, logged
 from rlm_plugins.errors import RlmError
 
 
-def said_by(made: Any) -> torch.Tensor:
+def values_of(made: Any) -> torch.Tensor:
     """Values of two fixed rows."""
     return made.components.critic.before_update(rows(made)).clone()
 
 
-def told_by(made: Any) -> torch.Tensor:
+def log_probs_of(made: Any) -> torch.Tensor:
     """The policy's log-probabilities of two fixed rows."""
     with torch.no_grad():
         return made.components.logprobs.of(made.model, rows(made))[0].clone()
@@ -37,15 +37,15 @@ class Trained(NamedTuple):
 @pytest.fixture(scope="module", params=KINDS)
 def trained(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trained:
     made = trainer(tmp_path_factory.mktemp("trained"), critic(request.param), max_steps=3)
-    at_first = said_by(made)
+    at_first = values_of(made)
     made.train()
     return Trained(request.param, made, at_first)
 
 
-def test_a_new_critic_expects_nothing_and_learns(trained: Trained) -> None:
+def test_new_critic_has_value_zero_and_trains(trained: Trained) -> None:
     made = trained.trainer
     assert not trained.at_first.any()
-    assert said_by(made).abs().min() > 1e-4
+    assert values_of(made).abs().min() > 1e-4
     assert all(norm > 0 for norm in logged(made, "critic/grad_norm"))
     assert logged(made, "critic/learning_rate") == [1e-2] * 3
     for name in ("critic/value", "critic/return", "critic/explained_variance", "penalties/value_loss"):
@@ -53,7 +53,7 @@ def test_a_new_critic_expects_nothing_and_learns(trained: Trained) -> None:
     assert logged(made, "critic/value")[0] == 0.0
 
 
-def test_a_value_stands_before_its_token(trained: Trained) -> None:
+def test_value_depends_on_earlier_tokens_only(trained: Trained) -> None:
     """It depends on the tokens before it and on no other."""
     made, given = trained.trainer, rows(trained.trainer)
     before = made.components.critic.before_update(given)
@@ -65,33 +65,33 @@ def test_a_value_stands_before_its_token(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_at_rest_is_not_moved_by_the_critic(tmp_path: Path, kind: str) -> None:
+def test_critic_does_not_change_an_untrained_policy(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=3, learning_rate=0.0)
-    before, policy, spoken = said_by(made), weights(made), told_by(made)
+    before, policy, log_probs = values_of(made), weights(made), log_probs_of(made)
     made.train()
-    assert not torch.equal(said_by(made), before)
-    assert torch.equal(told_by(made), spoken)
+    assert not torch.equal(values_of(made), before)
+    assert torch.equal(log_probs_of(made), log_probs)
     moved = {name for name, x in weights(made).items() if not torch.equal(x, policy[name])}
     assert all(".critic." in name for name in moved)
     assert bool(moved) == (kind == "shared")
 
 
 @pytest.mark.parametrize("kind", ["shared", "separate"])
-def test_a_critic_at_rest_is_not_moved_by_the_policy(tmp_path: Path, kind: str) -> None:
+def test_policy_does_not_change_an_untrained_critic(tmp_path: Path, kind: str) -> None:
     made = trainer(tmp_path, critic(kind), max_steps=2)
     made.train()
     learned = made.components.critic.optimizer.state_dict()
     again = trainer(tmp_path / "again", critic(kind, learning_rate=0.0), max_steps=3)
     again.critic.load_state_dict({"head": learned["head"], "body": learned["body"]})
-    before, spoken = said_by(again), told_by(again)
+    before, log_probs = values_of(again), log_probs_of(again)
     assert before.abs().min() > 1e-4
     again.train()
-    assert torch.equal(said_by(again), before)
-    assert not torch.equal(told_by(again), spoken)
+    assert torch.equal(values_of(again), before)
+    assert not torch.equal(log_probs_of(again), log_probs)
 
 
 def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
-    """Bit for bit, whatever the two adapters have learned: the base is a model that never met an adapter."""
+    """Bit for bit, whatever the two adapters have learned: the base equals a model that never had an adapter."""
     plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
     bare = trainer(tmp_path / "bare", None, plain, lora=None)
     made = trainer(
@@ -116,7 +116,7 @@ def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
     assert all(torch.equal(reference, alone) for reference, alone in seen)
 
 
-def test_without_a_critic_nothing_is_read(tmp_path: Path) -> None:
+def test_without_a_critic_no_value_is_computed(tmp_path: Path) -> None:
     plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
     made = trainer(tmp_path, None, plain, max_steps=1)
     made.train()
@@ -124,12 +124,12 @@ def test_without_a_critic_nothing_is_read(tmp_path: Path) -> None:
     assert not [name for line in made.state.log_history for name in line if name.startswith("critic/")]
 
 
-def test_warmup_leaves_the_policy_where_it_is(tmp_path: Path) -> None:
-    """Weight decay and momentum too: the optimiser does not touch what has no gradient."""
+def test_warmup_does_not_change_the_policy(tmp_path: Path) -> None:
+    """Weight decay and momentum too: the optimizer does not change weights without a gradient."""
     made = trainer(tmp_path, critic(warmup_steps=2), max_steps=2, weight_decay=0.1)
-    before, values = weights(made), said_by(made)
+    before, values = weights(made), values_of(made)
     made.train()
-    assert not torch.equal(said_by(made), values)
+    assert not torch.equal(values_of(made), values)
     assert all(torch.equal(x, before[name]) for name, x in weights(made).items() if ".critic." not in name)
     made = trainer(tmp_path / "on", critic(warmup_steps=2), max_steps=3, weight_decay=0.1)
     made.train()
@@ -138,7 +138,7 @@ def test_warmup_leaves_the_policy_where_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> None:
-    """What is passed on through the leaf is what one graph would have given, over two micro-batches."""
+    """The gradient passed through the leaf equals that of one graph, over two micro-batches."""
     made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
     torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
     taken: list[Any] = []
@@ -166,7 +166,7 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
         torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-4, atol=1e-7)
 
 
-def test_it_reads_with_a_graph_only_when_the_policy_has_learned(tmp_path: Path) -> None:
+def test_critic_graph_is_built_after_the_policy_backward_pass(tmp_path: Path) -> None:
     """Two micro-batches per generation, each an update, twice: never are the activations of both in memory."""
     halves = {"per_device_train_batch_size": 8, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
     made = trainer(tmp_path, critic(), **halves)
@@ -205,8 +205,8 @@ def held(folder: Path) -> list[str]:
     return list(load_file(folder / "adapter_model.safetensors"))
 
 
-def test_the_adapter_of_the_critic_is_one_of_peft(tmp_path: Path) -> None:
-    """Its folder is read by PEFT itself, and says the same hidden states."""
+def test_critic_adapter_is_a_peft_adapter(tmp_path: Path) -> None:
+    """PEFT itself reads the folder and computes equal hidden states."""
     from peft import PeftModel
 
     made = trainer(tmp_path / "run", critic(), max_steps=2)
@@ -239,7 +239,7 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """In the warm-up, in the first epoch, where it ends, and in the next one."""
     often = {"max_steps": last, **OFTEN, **buffer}
-    made = partial(trainer, said=critic(kind, warmup_steps=2), **often)
+    made = partial(trainer, settings=critic(kind, warmup_steps=2), **often)
     whole, again = interrupted(tmp_path, steps, made)
     for step, found in again.items():
         for x, y in zip(whole.critic.parameters(), found.critic.parameters(), strict=True):

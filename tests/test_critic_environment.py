@@ -23,7 +23,7 @@ UNSAID = [WORDS.pad_token_id, WORDS.unk_token_id, *LETTERS]
 BEST = 1.25
 
 
-def paid(completion_ids: list[list[int]]) -> list[float]:
+def reward_of(completion_ids: list[list[int]]) -> list[float]:
     """1 for a one in front, ½ for a zero, and ¼ more for the other of the two behind it."""
     front = {ONE: 1.0, ZERO: 0.5, END: 0.0}
     return [front[ids[0]] + 0.25 * (sorted(ids) == [ZERO, ONE]) for ids in completion_ids]
@@ -34,13 +34,13 @@ def exact(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
     asked = torch.tensor([[question, first] for first in (ZERO, ONE)])
     with torch.no_grad():
         chance = made.model(asked).logits[:, :, ANSWERS].softmax(-1)
-    pay = torch.tensor([paid([[first, second] for second in ANSWERS]) for first in (ZERO, ONE)])
+    pay = torch.tensor([reward_of([[first, second] for second in ANSWERS]) for first in (ZERO, ONE)])
     after = (chance[:, 1] * pay).sum(1)
     return (chance[0, 0, 1:] * after).sum().item(), after.tolist()
 
 
-def said(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
-    """The same by the critic."""
+def values_of(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
+    """Return the critic's values at the same places."""
     answers = torch.tensor([[ZERO, END], [ONE, END]])
     rows = {"prompt_ids": torch.full((2, 1), question), "completion_ids": answers}
     rows |= {"prompt_mask": torch.ones_like(rows["prompt_ids"]), "completion_mask": torch.ones_like(answers)}
@@ -58,7 +58,7 @@ def environment_spec(
         "per_device_train_batch_size": 256,
         "num_generations": 1,
         "generation_kwargs": {"suppress_tokens": UNSAID},
-        "score": paid,
+        "score": reward_of,
         "words": WORDS,
         "model": tiny.model(words=len(WORDS)),
         "problems": Dataset.from_dict({"prompt": ["a", "b"] * 128}),
@@ -78,7 +78,7 @@ def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> 
     for question in LETTERS:
         before, after = exact(made, question)
         assert after[1] - after[0] > 0.4, "a constant would do"
-        found_before, found_after = said(made, question)
+        found_before, found_after = values_of(made, question)
         assert found_before == pytest.approx(before, abs=0.05)
         assert found_after == pytest.approx(after, abs=0.05)
 

@@ -54,7 +54,7 @@ def test_a_copy_is_in_float32_whatever_it_was_copied_from() -> None:
     assert config.dtype == torch.bfloat16
 
 
-def test_a_critic_takes_turns_with_the_policy() -> None:
+def test_critic_and_policy_activations_are_not_added() -> None:
     load = Load(generated=0, prompt_len=200, completion_len=100, micro_batch_size=4)
     config = tiny.model().config
     alone, shared, head = (estimate(config, LORA, load, said) for said in (None, critic("shared"), critic("head")))
@@ -66,7 +66,7 @@ def test_a_critic_takes_turns_with_the_policy() -> None:
 
 
 def test_model_page_equals_the_estimate() -> None:
-    """Nobody writes its tables by hand. (The smallest model stands for the others.)"""
+    """The tables are generated, not written by hand. (The smallest model stands for the others.)"""
     page = (Path(__file__).parents[1] / "benchmarks/results/model_memory.md").read_text()
     assert page.startswith(model_memory.HEADING)
     with_checkpointing, without = page.split("Gradient checkpointing off")

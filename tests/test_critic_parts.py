@@ -1,4 +1,4 @@
-"""What a critic is read with and taught by, against plain Python and by hand: λ by role and by length, losses, KL."""
+"""Parts of a critic against plain Python and by hand: λ by role and by length, losses, KL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 from test_advantages import double_sum
 
 from rlm_plugins.batch import Batch
@@ -19,7 +20,6 @@ from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.builtin.value_estimation import gae, value_loss
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -29,7 +29,7 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 
 @quick
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.8, 0.0]))
-def test_the_critic_has_a_lambda_of_its_own(batch: Batch, gamma: float, lam_critic: float) -> None:
+def test_critic_lambda_is_separate(batch: Batch, gamma: float, lam_critic: float) -> None:
     """The advantages are those of `lam`; the returns are V and the advantages of `lam_critic`."""
     knobs = {"gamma": gamma, "lam": 0.5, "whitened": False}
     advantages, returns = gae(batch.token_rewards, batch.values, batch.mask, lam_critic=lam_critic, **knobs)
@@ -58,7 +58,7 @@ def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
 @quick
 @given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "discount"]))
 def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_tokens: Any) -> None:
-    """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` says nothing then."""
+    """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` has no effect then."""
     knobs = {"gamma": 0.9, "by_length": alpha, "whitened": False, "masked_tokens": masked_tokens}
     advantages, _ = gae(batch.token_rewards, batch.values, batch.mask, lam=0.123, **knobs)
     for row, mask in enumerate(batch.mask):

@@ -1,4 +1,4 @@
-"""The section `critic:` of a recipe: when there is one, what it says by default, what is refused."""
+"""The section `critic:` of a recipe: when there is one, its defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stage(folder: Path, *overrides: str) -> Stage:
     return compose(read(folder, *overrides), REGISTRY)[0]
 
 
-def test_a_part_that_names_values_makes_one(tmp_path: Path) -> None:
+def test_part_that_requires_values_creates_a_critic(tmp_path: Path) -> None:
     assert stage(tmp_path).critic == Critic("shared", {"r": 2, "target_modules": "all-linear"})
     assert stage(tmp_path, "algorithm=grpo").critic is None
     assert "critic" not in stage(tmp_path, "algorithm=grpo").body
@@ -44,7 +44,7 @@ def test_a_part_that_names_values_makes_one(tmp_path: Path) -> None:
     assert stage(tmp_path, taught).critic is not None
 
 
-def test_the_dropout_of_the_policy_is_not_its_own(tmp_path: Path) -> None:
+def test_critic_has_no_policy_dropout(tmp_path: Path) -> None:
     found = stage(tmp_path, "model.lora.lora_dropout=0.1")
     assert found.lora["lora_dropout"] == 0.1
     assert found.critic == Critic("shared", {"r": 2, "target_modules": "all-linear"})
@@ -68,7 +68,7 @@ def rlm_models():
 
 
 @pytest.mark.parametrize("kind", ["shared", "head", "separate"])
-def test_a_quantised_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
+def test_quantized_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
     (tmp_path / "guest.py").write_text(QUANTISED)
     found, registry = read(tmp_path, "model.name=four_bits", f"critic.kind={kind}"), Registry([tmp_path / "guest.py"])
     if kind != "separate":
@@ -78,7 +78,7 @@ def test_a_quantised_base_cannot_be_copied(tmp_path: Path, kind: str) -> None:
         compose(found, registry)
 
 
-def test_without_an_adapter_it_is_a_model_of_its_own(tmp_path: Path) -> None:
+def test_critic_without_adapter_is_a_separate_model(tmp_path: Path) -> None:
     assert stage(tmp_path, "model.lora=null").critic == Critic("separate")
     assert stage(tmp_path, "model.lora=null", "critic.kind=head").critic == Critic("head")
 
@@ -94,13 +94,13 @@ def test_resolved_recipe_round_trips(tmp_path: Path) -> None:
     stages = compose(first, REGISTRY)
     again = read(tmp_path, text=yaml.safe_dump(resolved(stages, first)))
     assert compose(again, REGISTRY)[0].critic == stages[0].critic
-    told = {address: origin for address, _, origin in explain_origins(first, stages)}
-    assert told["critic.learning_rate.from"] == "command line"
-    assert told["critic.kind"] == "default"
-    assert told["critic.lora.r"] == "as the policy's"
+    origins = {address: origin for address, _, origin in explain_origins(first, stages)}
+    assert origins["critic.learning_rate.from"] == "command line"
+    assert origins["critic.kind"] == "default"
+    assert origins["critic.lora.r"] == "as the policy's"
 
 
-def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
+def test_stages_inherit_the_critic_if_they_use_it(tmp_path: Path) -> None:
     text = SMALL.replace("algorithm: ppo", "critic: {warmup_steps: 3}\nstages: [{algorithm: sft}, {algorithm: ppo}]")
     first, second = compose(read(tmp_path, text=text), REGISTRY)
     assert first.critic is None
@@ -108,7 +108,7 @@ def test_stages_share_it_and_those_without_pass_it_by(tmp_path: Path) -> None:
     assert second.critic.warmup_steps == 3
 
 
-def test_one_of_a_stage_that_has_no_use_for_it_is_refused(tmp_path: Path) -> None:
+def test_critic_of_a_stage_that_does_not_use_it_is_rejected(tmp_path: Path) -> None:
     """Though another stage has a critic."""
     text = SMALL.replace("algorithm: ppo", "stages: [{algorithm: sft, critic: {kind: head}}, {algorithm: ppo}]")
     with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm requires `values`"):
@@ -143,11 +143,11 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
 
 @pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
 def test_errors_name_their_place(tmp_path: Path, overrides: list[str], place: str, words: list[str]) -> None:
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as origins:
         stage(tmp_path, *overrides)
-    assert str(told.value).startswith(place), told.value
+    assert str(origins.value).startswith(place), origins.value
     for word in words:
-        assert word in str(told.value), told.value
+        assert word in str(origins.value), origins.value
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the machine says of parts that misbehave."""
+"""Errors of parts that return invalid results or raise."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.step import objective, score
 
 
-def complaint(hook: str, target: Any) -> str:
-    """What the machine says when it meets `target`; the part and its file are always named."""
+def error_message(hook: str, target: Any) -> str:
+    """Return the error for `target`, without its beginning, which always names the part and its file."""
     bound, slot = part(hook, target), HOOKS[hook]
     parts = equation(**{slot.key: [bound] if slot.many else bound})
     run = objective if hook in ("rlm_policy_losses", "rlm_aggregators") else score
     with pytest.raises(PartError) as caught:
         run(learning() if run is objective else scoring([1.0, 2.0]), parts)
-    told = str(caught.value)
-    assert told.startswith(f"part 'test/{target.__name__}' ({hook}, ")
-    assert "test_dispatch.py): " in told
-    return told.split("test_dispatch.py): ")[1]
+    message = str(caught.value)
+    assert message.startswith(f"part 'test/{target.__name__}' ({hook}, ")
+    assert "test_dispatch.py): " in message
+    return message.split("test_dispatch.py): ")[1]
 
 
 def test_wrong_shapes_name_the_part_and_the_right_ones() -> None:
@@ -44,13 +44,13 @@ def test_wrong_shapes_name_the_part_and_the_right_ones() -> None:
         return logp.sum()
 
     allowed = "\n  allowed: a tensor of shape "
-    assert complaint("rlm_advantages", short) == f"returned a tensor of shape (1,){allowed}(2,) or (2, 2)"
-    assert complaint("rlm_advantages", pair) == f"returned a tensor of shape (2,){allowed}(2, 2)"
-    assert complaint("rlm_filters", short) == f"returned a tensor of shape (1,){allowed}(2,)"
-    assert complaint("rlm_shapers", nothing) == f"returned NoneType{allowed}(2,) or (2, 2)"
-    assert complaint("rlm_shapers", pair) == f"returned tuple{allowed}(2,) or (2, 2)"
-    assert complaint("rlm_policy_losses", scalar) == f"returned a tensor of shape (){allowed}(2, 1) or (2, 3)"
-    assert complaint("rlm_aggregators", table) == f"returned a tensor of shape (2, 3){allowed}()"
+    assert error_message("rlm_advantages", short) == f"returned a tensor of shape (1,){allowed}(2,) or (2, 2)"
+    assert error_message("rlm_advantages", pair) == f"returned a tensor of shape (2,){allowed}(2, 2)"
+    assert error_message("rlm_filters", short) == f"returned a tensor of shape (1,){allowed}(2,)"
+    assert error_message("rlm_shapers", nothing) == f"returned NoneType{allowed}(2,) or (2, 2)"
+    assert error_message("rlm_shapers", pair) == f"returned tuple{allowed}(2,) or (2, 2)"
+    assert error_message("rlm_policy_losses", scalar) == f"returned a tensor of shape (){allowed}(2, 1) or (2, 3)"
+    assert error_message("rlm_aggregators", table) == f"returned a tensor of shape (2, 3){allowed}()"
 
 
 def test_non_finite_values_name_part_and_completion() -> None:
@@ -60,27 +60,27 @@ def test_non_finite_values_name_part_and_completion() -> None:
     def impossible_returns(rewards, mask):
         return rewards, torch.full(mask.shape, torch.nan)
 
-    told = "returned a number that is not finite for completion 0: "
-    assert complaint("rlm_shapers", log_of_nothing) == told + "-inf"
-    assert complaint("rlm_advantages", log_of_nothing) == told + "[-inf]"
-    assert complaint("rlm_advantages", impossible_returns) == told + "[nan, nan]"
+    message = "returned a number that is not finite for completion 0: "
+    assert error_message("rlm_shapers", log_of_nothing) == message + "-inf"
+    assert error_message("rlm_advantages", log_of_nothing) == message + "[-inf]"
+    assert error_message("rlm_advantages", impossible_returns) == message + "[nan, nan]"
 
 
 def test_a_part_that_raises_is_named() -> None:
     def careless(rewards):
         return {}["answer"]
 
-    assert complaint("rlm_shapers", careless) == "failed: KeyError: 'answer'"
+    assert error_message("rlm_shapers", careless) == "failed: KeyError: 'answer'"
 
 
-def test_a_part_that_calls_exit_cannot_end_a_run_quietly() -> None:
+def test_part_that_calls_exit_is_an_error() -> None:
     def leaving(rewards):
         raise SystemExit(0)
 
-    assert complaint("rlm_shapers", leaving) == "failed: SystemExit: 0"
+    assert error_message("rlm_shapers", leaving) == "failed: SystemExit: 0"
 
 
-def test_running_out_of_memory_is_not_the_parts_fault() -> None:
+def test_out_of_memory_is_not_reported_as_a_part_error() -> None:
     def large(rewards):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

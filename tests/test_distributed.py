@@ -95,18 +95,21 @@ GENERATORS = {
     "inverse": "{name: fast, sampling: inverse_cdf}",
 }
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    **{name: (said if name in TWO_STEPS else (*said, *ONCE), (), HALVES) for name, said in FIRST_STEP.items()},
-    **{name: ((said, *TWICE), (), QUARTERS) for name, said in OF_THE_STEP.items()},
+    **{
+        name: (overrides if name in TWO_STEPS else (*overrides, *ONCE), (), HALVES)
+        for name, overrides in FIRST_STEP.items()
+    },
+    **{name: ((overrides, *TWICE), (), QUARTERS) for name, overrides in OF_THE_STEP.items()},
     "refilled-cut": (CUT, ("trainer.per_device_train_batch_size=48",), ("trainer.per_device_train_batch_size=24",)),
     "spo": (SPO, (), HALVES),
     "adaptive": (ADAPTIVE, (), HALVES),
     **{
         kind: (
-            (*said, f"critic={{kind: {kind}, learning_rate: 1e-3}}", *AGAIN),
+            (*overrides, f"critic={{kind: {kind}, learning_rate: 1e-3}}", *AGAIN),
             (),
             QUARTERS if kind == "separate" else HALVES,
         )
-        for kind, said in CRITICS.items()
+        for kind, overrides in CRITICS.items()
     },
 }
 """Name → what both sides say, what one process says, what two say."""
@@ -128,14 +131,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
     train_all(one)
     (folder / "own").mkdir()
     own = str(reinforcement(folder / "own", start, canned=False))
-    two += [(own, str(folder / "two" / name), [f"generator={said}", *HALVES]) for name, said in GENERATORS.items()]
+    two += [
+        (own, str(folder / "two" / name), [f"generator={overrides}", *HALVES]) for name, overrides in GENERATORS.items()
+    ]
     (folder / "two.json").write_text(json.dumps(two))
     python(2, str(ROOT / "tests" / "train_several.py"), str(folder / "two.json"), cwd=folder)
     return folder
 
 
 def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further: str) -> None:
-    """What both sides log of a step is the same, and something."""
+    """Require equal logged values of a step of both runs, and a gradient to compare."""
     one, two = (logged(runs / side / name, step) for side in ("one", "two"))
     assert one["grad_norm"] > 1e-3, "nothing to compare"
     for what in ("loss", "grad_norm", "entropy", *further):
@@ -161,7 +166,7 @@ def test_first_step_equals_one_process(runs: Path, name: str) -> None:
     same(runs, name, 1, 2e-5, 1e-7, "reward", "advantage/abs_mean")
 
 
-def test_short_cuts_change_nothing_on_two_processes(runs: Path) -> None:
+def test_fast_paths_change_nothing_on_two_processes(runs: Path) -> None:
     plain, fast = (logged(runs / "two" / name) for name in ("lesson", "short-cuts"))
     assert fast["speed/skipped"] > 0
     for what in ("loss", "grad_norm"):
@@ -192,7 +197,7 @@ def test_state_equals_that_of_one_process(runs: Path, name: str) -> None:
 
 
 def test_adaptive_parts_gather_over_processes(runs: Path) -> None:
-    """What is paid in each step, on all processes, and what the checkpoint remembers."""
+    """Coefficients of each step and the state in the checkpoint equal those of one process."""
     one, two = ([logged(runs / side / "adaptive", step) for step in (1, 2, 3)] for side in ("one", "two"))
     for what in ("penalties/kl_factor", "penalties/entropy_coefficient"):
         assert [line[what] for line in two] == pytest.approx([line[what] for line in one], rel=1e-5), what
@@ -208,7 +213,7 @@ def test_adaptive_parts_gather_over_processes(runs: Path) -> None:
 
 
 def remembered(checkpoint: Path) -> dict[str, Any]:
-    """What the parts of a checkpoint remember."""
+    """Return the state of the parts in a checkpoint."""
     return torch.load(checkpoint / "parts.pt", weights_only=True)
 
 
@@ -219,7 +224,7 @@ OF_MICRO_BATCHES = ("penalties/value_loss", "penalties/value_clipped")
 
 @pytest.mark.parametrize("name", CRITICS)
 def test_critics_learn_as_with_one_process(runs: Path, name: str) -> None:
-    """What they say, what is made of it, and what they have become."""
+    """Rewards, losses and metrics of the critic equal those of one process."""
     names = ["loss", *OF_STEPS, *(f"critic/{what}" for what in OF_CRITICS)]
     names += OF_MICRO_BATCHES if name != "separate" else ()  # accumulated, these are means of means
     for step in (1, 2, 3):
@@ -236,7 +241,7 @@ def test_critics_learn_as_with_one_process(runs: Path, name: str) -> None:
             torch.testing.assert_close(others[weight], x, rtol=1e-3, atol=1e-5)
 
 
-def test_a_generation_is_left_alone_by_all_processes(runs: Path) -> None:
+def test_all_processes_skip_the_remaining_updates(runs: Path) -> None:
     """The second update on it starts too far off, on the rows of both."""
     lines = [logged(runs / "two" / "separate", step) for step in (1, 2, 3)]
     assert [line["update/skipped"] for line in lines] == [0.0, 1.0, 0.0]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from fixtures_equations import row_of, taught
 from test_algorithms_by_advantage import example
@@ -112,6 +113,21 @@ def test_every_module_of_the_pages_exists(page: Path) -> None:
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
+# ---- the page on Python
+
+
+@pytest.mark.slow
+def test_the_page_on_python_runs(tmp_path: Path) -> None:
+    """Its blocks, one after the other, on a tiny model; every column that they name is in the data."""
+    settings = tiny.settings(output_dir=str(tmp_path), max_steps=1)
+    known: dict[str, Any] = {"settings": settings, "tokenizer": tiny.tokenizer(), "lora": tiny.lora()}
+    known |= {"dataset": tiny.problems(), "folder": tmp_path / "critic"}
+    for block in blocks("python", (ROOT / "docs" / "python.md").read_text()):
+        known["model"] = tiny.model()
+        exec(block, known)
+    assert (tmp_path / "critic").is_dir()
+
+
 # ---- README
 
 
@@ -152,7 +168,7 @@ def test_the_recipe_of_readme_composes(tmp_path: Path) -> None:
     stage = compose(loaded, Registry())[0]
     assert stage.equation is not None
     assert stage.equation.policy_loss.knobs["epsilon"] == 0.3
-    assert stage.settings["learning_rate"] == 1e-6
+    assert stage.settings["learning_rate"] == 1e-4
 
 
 def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:

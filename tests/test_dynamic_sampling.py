@@ -1,4 +1,4 @@
-"""Refill: groups that teach from draw after draw, whole, in order, up to a bound; and nothing else changes."""
+"""Dynamic sampling: informative groups of each round, whole, in order, up to a bound; nothing else changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAD = 9
 
 
 def draw(number: int, wanted: list[bool], length: int) -> SamplingRound:
-    """Groups of two; every row can be told by its ids."""
+    """Groups of two; the ids identify each completion."""
     rows = 2 * len(wanted)
     names = torch.arange(rows) + 100 * number
     want = torch.tensor(wanted).repeat_interleave(2)
@@ -50,7 +50,7 @@ def draw(number: int, wanted: list[bool], length: int) -> SamplingRound:
     )
 
 
-def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
+def test_whole_groups_are_selected_in_order_until_the_batch_is_full() -> None:
     full = RefillBuffer(3, PAD)
     full.add(draw(0, [False, True, False], 2))
     assert (full.filled, full.full) == (1, False)
@@ -70,7 +70,7 @@ def test_groups_are_taken_whole_and_in_order_until_there_are_enough() -> None:
     assert whole.batch.max_completion_length == 5
 
 
-def test_more_than_enough_is_left_lying() -> None:
+def test_surplus_groups_are_dropped() -> None:
     full = RefillBuffer(3, PAD)
     full.add(draw(0, [True, False, True], 1))
     full.add(draw(1, [False, True, True], 1))
@@ -183,7 +183,7 @@ def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
     assert prompts == shown[-1][0]
 
 
-def test_at_the_bound_the_best_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_at_the_round_limit_keeps_the_best_groups(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = refilling(tmp_path / "one", [sieve(SPREAD, refill=1)], max_steps=2)
     one.train()
     without = refilling(tmp_path / "without", [sieve(SPREAD)], max_steps=2)

@@ -1,4 +1,4 @@
-"""Worlds: what their rows hold, what is held out, and errors that say what to do."""
+"""Environments: their examples, held-out sets, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_addition_without_thinking_answers_at_once() -> None:
     assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
 
 
-def test_addition_slips_in_training_only_and_only_where_a_carry_is_due() -> None:
+def test_addition_errors_occur_at_carries_of_training_examples_only() -> None:
     careful, sloppy = (addition(train_rows=3000, test_rows=50, slip=slip) for slip in (0.0, 0.75))
     assert [row["prompt"] for row in careful.train] == [row["prompt"] for row in sloppy.train]
     assert list(careful.test) == list(sloppy.test)
@@ -80,13 +80,13 @@ def test_addition_holds_out_the_same_prompts_for_every_seed() -> None:
 @pytest.mark.parametrize(
     "knobs", [{"digits": 0}, {"digits": 101}, {"slip": 1.5}, {"slip": math.nan}, {"train_rows": 0}, {"test_rows": -1}]
 )
-def test_addition_refuses_impossible_knobs(knobs: dict[str, Any]) -> None:
+def test_addition_rejects_impossible_knobs(knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         Part("rlm_environments", "addition", "builtin", addition).bind(knobs)
 
 
 @pytest.mark.parametrize("name", sorted({*rlm_environments()} - {"verifiers"}))  # a host of somebody's environment
-def test_each_keeps_the_contract(name: str) -> None:
+def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_environments", name, "builtin", rlm_environments()[name])
     part.check()
     part.bind({"path": "x", "columns": {"answer": "solution"}} if name == "dataset" else {})
@@ -224,9 +224,9 @@ def test_a_column_of_conversations_stays_one(tmp_path: Path) -> None:
     ]
     datasets.Dataset.from_list([{"prompt": talk} for talk in talks]).to_parquet(tmp_path / "a.parquet")
     plain = dataset(path=str(tmp_path / "a.parquet"))
-    told = dataset(path=str(tmp_path / "a.parquet"), system="Ours.")
+    loaded = dataset(path=str(tmp_path / "a.parquet"), system="Ours.")
     assert [row["prompt"] for row in plain.train] == talks
-    assert [row["prompt"][0]["content"] for row in told.train] == ["Ours.", "Own."]
+    assert [row["prompt"][0]["content"] for row in loaded.train] == ["Ours.", "Own."]
     with pytest.raises(RecipeError, match=r"row 0.*: expected a prompt of text, got list\n  hint: .*`chat: true`"):
         dataset(path=str(tmp_path / "a.parquet"), chat=False)
 
@@ -341,7 +341,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, mess
         dataset(path=str(tmp_path / name), prompt="question")
 
 
-def test_a_missing_file_and_its_neighbour(path: str, tmp_path: Path) -> None:
+def test_missing_file_error_names_the_nearest_file(path: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"there is no file or folder .*\n  hint: did you mean 'rows.jsonl'\?"):
         dataset(path=str(tmp_path / "row.jsonl"))
     with pytest.raises(RecipeError, match=r"(?s)there is no file or folder 'nowhere.json'.*looked in /"):

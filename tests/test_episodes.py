@@ -1,7 +1,8 @@
-"""Worlds that answer: who says what, and that only the model's own words are learned from, counted and paid."""
+"""Multi-turn environments: roles of the messages; only the model's own tokens are trained, counted and rewarded."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
@@ -58,7 +59,7 @@ def playing(
 
 
 def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = False, **changes: Any) -> EquationTrainer:
-    """The same with a model that has a chat template."""
+    """Run it with a model that has a chat template."""
     model, tokenizer = fixtures_environments.scratch(tools)
     pieces = {"model": model, "processing_class": tokenizer, **changes.pop("pieces", {})}
     return playing(folder, environment_spec, pieces=pieces, **{"max_completion_length": 64, **changes})
@@ -244,13 +245,15 @@ def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.
     scripted(ours, CALLS, monkeypatch)
     out, rows = generated(ours)
     model, tokenizer = fixtures_environments.scratch(tools=True)
-    told: list[Any] = []
+    reward_calls: list[Any] = []
     stock = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
         args=GRPOConfig(**tiny.settings(output_dir=str(tmp_path), max_completion_length=160)),
         train_dataset=environment_spec.train,
-        reward_funcs=[lambda completions, environments, **_: (told.append((completions, environments)), [0.0] * 8)[1]],
+        reward_funcs=[
+            lambda completions, environments, **_: (reward_calls.append((completions, environments)), [0.0] * 8)[1]
+        ],
         environment_factory=fixtures_environments.Multiplies,
     )
     scripted(stock, CALLS, monkeypatch)
@@ -259,7 +262,7 @@ def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.
     )
     for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask"):
         assert torch.equal(out[name], theirs[name]), name
-    ((completions, environments),) = told
+    ((completions, environments),) = reward_calls
     assert [row.episode.messages for row in rows] == completions
     assert [row.episode.environment.seen for row in rows] == [e.seen for e in environments] == [[(3, 4), (5, "x")]] * 8
     assert rows[0].episode.rewards == [0.0, 0.0, 2.0], "get_reward pays the last turn"
@@ -353,7 +356,7 @@ class Gymnasium(Fragile):
 
 
 class Unsure(Fragile):
-    """Says whether it is over in words, every one of which is true."""
+    """Return texts instead of a boolean for the end of the episode; each of them is truthy."""
 
     def step(self, action: str) -> Any:
         return "+", 1.0, "False"
@@ -413,14 +416,15 @@ class Slow(fixtures_environments.Multiplies):
         """
         self.seen.append((a, b))
         if len(self.seen) == 2:
-            self.woken.wait()
+            with contextlib.suppress(BaseException):  # a tool that swallows its interruption
+                self.woken.wait()
         if len(self.seen) == 3:
             self.left.set()
         return str(a * b)
 
 
 def test_late_call_does_not_change_the_episode() -> None:
-    """The thread of a tool cannot be ended: whatever it still does, nobody who asks the episode sees."""
+    """A tool may swallow its interruption, but its later changes are invisible in the episode."""
     tokenizer = fixtures_environments.scratch(tools=True)[1]
     written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
     table = EpisodeRunner(

@@ -1,4 +1,4 @@
-"""The memory estimate, held against real tensors: weights, adapters, optimiser, caches, activations."""
+"""The memory estimate against real tensors: weights, adapters, optimizer, caches, activations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from rlm_fastgen.sampling import MultinomialSampler
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
@@ -19,7 +20,6 @@ from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.memory import estimate
 from rlm_plugins.estimate.meta_model import skeleton
 from rlm_plugins.estimate.transformer import Transformer
-from rlm_plugins.generation.sampling import MultinomialSampler
 from rlm_plugins.kernels.fused_logprob_head import fused_logprobs
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing import attention, layouts
@@ -97,7 +97,7 @@ def test_four_bits_for_the_linear_layers_of_the_blocks() -> None:
     assert estimate(made, LORA, NOTHING).always["frozen weights"] == small
 
 
-def test_nothing_is_loaded() -> None:
+def test_estimate_loads_no_weight() -> None:
     assert {p.device.type for p in skeleton(config(), LORA).parameters()} == {"meta"}
 
 
@@ -200,7 +200,7 @@ def test_a_gpu_holds_one_tile() -> None:
     assert found == 4 * 50 * (32768 * 2 + 48 * (2 + 4))
 
 
-def test_the_peak_is_the_larger_of_writing_and_learning() -> None:
+def test_peak_is_the_larger_of_generation_and_update() -> None:
     found = estimate(config(), LORA, Load(generated=4, prompt_len=8, completion_len=8, micro_batch_size=4))
     turns = sum(found.generation.values()), sum(found.update.values())
     assert found.peak == sum(found.always.values()) + max(turns)
@@ -270,12 +270,15 @@ def _saved(
 
 
 def _saved_packed(made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int) -> int:
-    """The same of rows that are read packed, all of one length."""
+    """Return the activations saved by a packed forward pass with sequences of one length."""
     real = model(made, lora)
     attention.install_attention(causal_model(real))
-    ids = torch.randint(50, (trees, 1, prompt + completion)).repeat(1, group, 1).flatten(0, 1)
-    (layout,) = layouts(ids, torch.ones_like(ids), completion)
-    assert len(layout.trees) == trees
+    # First tokens differ, so that neither prompts nor completions have a common prefix.
+    prompts, completions = torch.randint(50, (trees, 1, prompt)), torch.randint(50, (trees, group, completion))
+    prompts[:, 0, 0], completions[:, :, 0] = torch.arange(trees), torch.arange(group)
+    ids = torch.cat([prompts.expand(trees, group, prompt), completions], -1).flatten(0, 1)
+    (layout,) = layouts(ids, torch.ones_like(ids), completion, min_saved=1)
+    assert layout.ids.numel() == trees * (prompt + group * (completion - 1))
     with _kept(real) as kept:
         packed_logprobs(real, layout)
     return sum(kept.values())

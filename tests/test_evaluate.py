@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import tiny
 import torch
 
 from rlm_plugins.evaluation.held_out import evaluate, interval
+from rlm_plugins.evaluation.sampled import evaluate_sampled
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage import Reward
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Evaluation, Reward, Stage
 
 
 def reward(function: Any, label: str = "it") -> Reward:
@@ -152,3 +155,30 @@ def test_a_reward_with_a_memory_remembers_nothing_of_an_evaluation() -> None:
     report = evaluate(tiny.model(), tiny.tokenizer(), list(tiny.problems(12)), [counting], **settings)
     assert report.samples[-1]["rewards"]["counting"] == 12
     assert vars(counting.part.target) == {"seen": 0}
+
+
+def test_sampled_completions_give_mean_and_pass_at_k() -> None:
+    """Both from their definitions, over the completions of the report."""
+
+    def parity(completions: list[str]) -> list[float]:
+        return [float(len(text) % 3 == 1) for text in completions]
+
+    examples = list(tiny.problems(5))
+    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model)
+    stage = Stage("x", {}, None, {"max_completion_length": 6}, EnvironmentSpec(train=()), source)
+    stage = replace(stage, rewards=[reward(parity, "parity")], evaluation=Evaluation(metric="parity"))
+    state = torch.random.get_rng_state()
+    report = evaluate_sampled(stage, examples, tiny.model(), tiny.tokenizer(), 4)
+    assert report is not None
+    assert torch.equal(torch.random.get_rng_state(), state)
+    scores: dict[str, list[float]] = {}
+    for sample in report.samples:
+        scores.setdefault(sample["prompt"], []).append(float(len(sample["completion"]) % 3 == 1))
+    assert [len(own) for own in scores.values()] == [4] * 5
+    assert report.mean == pytest.approx(sum(map(sum, scores.values())) / 20)
+    assert report.best == pytest.approx(sum(any(own) for own in scores.values()) / 5)
+    assert 0 < report.mean < report.best
+    assert len({sample["completion"] for sample in report.samples}) > 5, "sampled, not greedy"
+    again = evaluate_sampled(stage, examples, tiny.model(), tiny.tokenizer(), 4)
+    assert again == report
+    assert report.text() == f"mean@4 {report.mean:.1%}, pass@4 {report.best:.1%}"

@@ -16,18 +16,18 @@ import pytest
 import torch
 from fixtures_equations import REGISTRY, learnt, part, row_of, scored, taught
 from hypothesis_cache import drawn
-
-from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import policy_losses
-from rlm_plugins.step import Equation, score
-from rlm_plugins.testing import batches
-from rlm_plugins.testing.batch_transforms import (
+from rlm_testing import batches
+from rlm_testing.batch_transforms import (
     select_in_order,
     widened,
     with_empty_completion,
     with_other_group_numbers,
     with_other_padding,
 )
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.builtin import policy_losses
+from rlm_plugins.step import Equation, score
 
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]
@@ -76,7 +76,7 @@ def same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) ->
 
 @every_row()
 def test_every_algorithm_has_a_gradient_on_some_batch(name: str) -> None:
-    """So that the rest says something."""
+    """Otherwise the other tests would compare zeros."""
     assert any(lesson(name, number)[1].any() for number in range(len(BATCHES)))
 
 
@@ -114,7 +114,7 @@ def test_interleaved_groups_are_groups(name: str) -> None:
 
 @every_row(but={"bnpo": "a mean over micro-batches of their means"})
 def test_micro_batches_add_up_to_the_whole(name: str) -> None:
-    """Scored whole, dealt out anew, learnt from in two pieces that know the counts and the window of the whole."""
+    """Two pieces of a scored, shuffled batch, with the counts and the step batch of the whole."""
     made = row(name)
     for number, batch in enumerate(BATCHES):
         whole, cut = scored(batch, made), 1 + number % 11
@@ -150,7 +150,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
     }
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
-    """Exactly, and so no gradient but that of a penalty. (Without shapers, which may tell its rows apart.)"""
+    """Exactly, and so no gradient but that of a penalty. (Shapers could change the rewards.)"""
     made = row(name, shapers=(), penalties=())
     for number, batch in enumerate(BATCHES):
         tied = batch.group == batch.group[0]
@@ -179,7 +179,7 @@ def test_a_group_of_one_is_defined(name: str) -> None:
     }
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:
-    """With the row's own advantages and its own sum: ratio, surrogate, weights and penalties say nothing yet."""
+    """With the row's own advantages and its own sum: ratio, surrogate, weights and penalties have no effect yet."""
     made = row(name)
     loss = part("rlm_policy_losses", policy_losses.reinforce)
     bare = replace(made, importance=None, policy_loss=loss, token_weights=(), penalties=())

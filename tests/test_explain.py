@@ -1,4 +1,4 @@
-"""What is known about a name, and its text."""
+"""`rlm explain`: the entries of a name, and their text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_required_knob_and_a_column() -> None:
     assert [d["meaning"] for d in accuracy["data"]] == [SAMPLE["completions"], "a column of the data set"]
 
 
-def test_one_name_many_things() -> None:
+def test_name_with_several_entries() -> None:
     assert kinds("entropy") == [("part", "rlm_penalties"), ("batch", "entropy"), ("metric", "entropy")]
     assert kinds("grpo") == [("algorithm", "rlm_algorithms"), ("part", "rlm_trainers")]
     assert kinds("cispo") == [("part", "rlm_policy_losses"), ("algorithm", "rlm_algorithms")]
@@ -88,14 +88,14 @@ def test_one_name_many_things() -> None:
 
 
 @pytest.mark.parametrize("name", ["rlm_trainers/grpo", "trainer/grpo", "rlm_trainers/builtin/grpo"])
-def test_a_hook_or_key_in_front_chooses(name: str) -> None:
+def test_hook_or_key_prefix_selects(name: str) -> None:
     assert kinds(name) == [("part", "rlm_trainers")]
 
 
 def test_an_algorithm() -> None:
     row, _ = explain("grpo", REGISTRY)
     assert row["slots"]["policy_loss"] == {"name": "clip", "epsilon": 0.2}
-    assert Path(row["file"]).name == "algorithms_grpo.py"
+    assert Path(row["file"]).name == "algorithms.toml"
     text = " ".join(render(row).split())
     for words in (
         row["about"],
@@ -236,7 +236,7 @@ def test_types_in_words(schema: dict[str, Any], words: str) -> None:
     assert type_in_words(schema) == words
 
 
-def test_columns_of_nothing() -> None:
+def test_columns_of_an_empty_table() -> None:
     assert columns([]) == ""
 
 

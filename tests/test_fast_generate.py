@@ -14,19 +14,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_fastgen import compatibility, fast, kv_cache, loop, sampling
+from rlm_fastgen.compatibility import why_unsupported_model
+from rlm_fastgen.fast import dry_run
+from rlm_fastgen.kv_cache import PreallocatedLayer, surviving_indices
+from rlm_fastgen.loop import UnsupportedCall
+from rlm_fastgen.merged_lora import merged
+from rlm_fastgen.prompts import distinct_prompts
+from rlm_fastgen.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from rlm_fastgen.self_check import why_self_check_fails
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.generation import Generation, compatibility, dry_run, fast, kv_cache, loop, sampling
-from rlm_plugins.generation.active_sequences import distinct_prompts
-from rlm_plugins.generation.compatibility import why_unsupported_model
-from rlm_plugins.generation.kv_cache import PreallocatedLayer, surviving_indices
-from rlm_plugins.generation.loop import UnsupportedCall
-from rlm_plugins.generation.merged_lora import merged
-from rlm_plugins.generation.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
-from rlm_plugins.generation.self_check import why_self_check_fails
 from rlm_plugins.kernels import cpu_linear as products
 from rlm_plugins.kernels.rng_guard import USES_RNG
+from rlm_plugins.rollout.generator_call import Generation
 
 ENDS = [2, 5, 9]
 """Three words of 41 end a row: after some 13 tokens."""

@@ -1,4 +1,4 @@
-"""Who cannot be read packed or written with by the loop: trained as stock, with one line in the log for each."""
+"""Models without a packed pass or fast generation train like stock TRL, with one line in the log each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from datasets import Dataset
 from fixtures_trainer import REGISTRY, trainer
 from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from peft.tuners.lora.layer import Linear
+from rlm_fastgen import fast
 from test_fast_paths import weights
 
-from rlm_plugins.generation import fast
 from rlm_plugins.kernels import cpu_linear as products
 from rlm_plugins.kernels.fused_lora import FusedLinear
 from rlm_plugins.kernels.model_traits import IMAGES
@@ -110,9 +110,9 @@ def test_fallback_equals_trl(
     slow = trained(tmp_path / "slow", False, make)
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
         quick = trained(tmp_path / "quick", True, make)
-    said = [record.getMessage() for record in caplog.records]
-    assert [line for line in said if line.startswith(PADDED)] == ([PADDED + padded] if padded else [])
-    assert [line for line in said if line.startswith(DECODED)] == ([DECODED + written] if written else [])
+    logged = [record.getMessage() for record in caplog.records]
+    assert [line for line in logged if line.startswith(PADDED)] == ([PADDED + padded] if padded else [])
+    assert [line for line in logged if line.startswith(DECODED)] == ([DECODED + written] if written else [])
     start = weights(trainer(tmp_path, pieces=make()))
     moved = (weights(slow) - start).norm()
     assert moved > 0
@@ -122,13 +122,13 @@ def test_fallback_equals_trl(
 def test_model_cast_at_call_time_generates_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No weight is laid out for float32, no step written down: nothing is tried in vain, and nothing told."""
+    """No weight is copied for float32 and no fast step is built: nothing is tried and nothing logged."""
     monkeypatch.setattr(products, "MIN_WEIGHT", 0)
     fast._log_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
         made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
     assert is_cast(made.model)
-    assert not [record for record in caplog.records if record.name.startswith("rlm_plugins.speed")]
+    assert not [record for record in caplog.records if record.name.startswith(("rlm_plugins", "rlm_fastgen"))]
 
 
 def test_trainer_without_fusion_restores_fused_layers(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_dropout_disables_reuse_of_old_logprobs(tmp_path: Path, kind: str, setti
     assert torch.equal(weights(quick), weights(slow))
 
 
-def test_a_loss_that_counts_experts_keeps_the_deal(tmp_path: Path) -> None:
-    """How evenly experts are used is a product of means over a micro-batch: with other rows it is another loss."""
+def test_load_balancing_loss_keeps_the_micro_batches(tmp_path: Path) -> None:
+    """The load-balancing loss is a product of means over a micro-batch, so it depends on the completions in it."""
 
     def run(folder: str, speed: Speed) -> torch.Tensor:
         pieces = {"speed": speed, "model": of("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
@@ -169,10 +169,10 @@ IMAGE, SIDE, PATCH = "<image>", 8, 4
 def seeing() -> Made:
     """A small model that sees images, and what makes tokens of them: one for each patch."""
     each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
-    said = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
+    logged = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
     words = tiny.tokenizer()
     words.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    words.chat_template = said
+    words.chat_template = logged
     processor = transformers.LlavaProcessor(
         image_processor=transformers.CLIPImageProcessor(
             size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
@@ -181,7 +181,7 @@ def seeing() -> Made:
         patch_size=PATCH,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
-        chat_template=said,
+        chat_template=logged,
         image_token=IMAGE,
     )
     eyes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -223,6 +223,6 @@ def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureF
         quick = run("quick", replace(Speed(), group_micro_batches=regroup), generator=writer)
     assert torch.equal(weights(quick), weights(slow))
     assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
-    said = [record.getMessage() for record in caplog.records]
+    logged = [record.getMessage() for record in caplog.records]
     for about in (PADDED, DECODED):
-        assert [line for line in said if line.startswith(about)] == [about + IMAGES]
+        assert [line for line in logged if line.startswith(about)] == [about + IMAGES]

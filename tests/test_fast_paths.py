@@ -60,7 +60,7 @@ SPOKEN = {
 
 @pytest.fixture(autouse=True)
 def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is fused in large models is fused here."""
+    """Fuse here what is fused in large models."""
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
 
 
@@ -86,7 +86,7 @@ def weights(made: EquationTrainer) -> torch.Tensor:
 
 
 def compared(folder: Path, row: str, fast: Speed = ALL, **changes: Any) -> list[dict[str, float]]:
-    """Trains with short cuts and without, demands the same, and says what was logged with them."""
+    """Train with and without fast paths, require equal results, and return the logs of the fast run."""
     slow, quick = trained(folder, row, NO_SPEED, **changes), trained(folder, row, fast, **changes)
     start = weights(trained(folder, row, NO_SPEED, **{**changes, "max_steps": 1, "learning_rate": 0.0}))
     moved = weights(slow) - start
@@ -113,7 +113,7 @@ def test_several_updates_per_generation(tmp_path: Path) -> None:
     compared(tmp_path, "cispo", num_iterations=2, steps_per_generation=4, max_steps=4)
 
 
-def test_a_small_budget_parts_micro_batches(tmp_path: Path) -> None:
+def test_small_budget_splits_micro_batches(tmp_path: Path) -> None:
     """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
     small = replace(ALL, max_tokens_per_micro_batch=24)
     compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
@@ -132,7 +132,7 @@ def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits, and one pass fewer per generation (one over a single row is a trial)."""
+    """Equal bits, and one pass fewer per generation (a pass over a single sequence is a self-check)."""
     passes = []
     whole = GRPOTrainer._get_per_token_logps_and_entropies
     counted = lambda *a, **k: (passes.extend([1] * (len(a[2]) > 1)), whole(*a, **k))[1]  # noqa: E731
@@ -212,7 +212,7 @@ def gradient(batch: Batch, made: Equation) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_skipped_completions_have_no_gradient(name: str) -> None:
-    """Where a row of the table is silent about rows without advantage, so it is on batches nobody chose."""
+    """Where zero-advantage completions are found to have no gradient, they have none on random batches."""
     made = row_of(name)
     verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
@@ -245,7 +245,7 @@ def test_term_of_truncated_completions_disables_skipping() -> None:
 
 
 def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
-    """The question is asked on the CPU; `meta` is a device that every machine has."""
+    """The check runs on the CPU; `meta` is a device that every machine has."""
 
     there = torch.ones(1, 1, device="meta")
 
@@ -266,7 +266,7 @@ def test_a_coefficient_that_comes_later_counts_later() -> None:
 
 
 def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
-    """What the first pass over a generation leaves out, the second has nothing to compare with."""
+    """The second pass over a generation has no old log-probs of completions that the first one skipped."""
     late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), beside={"beta": Schedule(0.0, 5.0, over=1)})
     compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
 
@@ -294,7 +294,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("override", "lines_expected"),
     [
         (
             "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
@@ -404,20 +404,20 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
         ),
     ],
 )
-def test_check_lists_the_active_fast_paths(tmp_path: Path, said: str, told: list[str]) -> None:
+def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_expected: list[str]) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    fused = "`speed.fused_lora` is off" if said.startswith("speed") else "fused linear"
-    fused = "`lora_dropout` is set" if "dropout" in said else fused
-    off = OFF if said.startswith("speed") else "speed={}"
-    (stage,) = compose(recipe.load(file, [off, *said.split()]), REGISTRY)
+    fused = "`speed.fused_lora` is off" if override.startswith("speed") else "fused linear"
+    fused = "`lora_dropout` is set" if "dropout" in override else fused
+    off = OFF if override.startswith("speed") else "speed={}"
+    (stage,) = compose(recipe.load(file, [off, *override.split()]), REGISTRY)
     lines = fast_path_lines(stage, arguments(stage))
-    told = [told[0], fused, *told[1:]]
-    assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+    lines_expected = [lines_expected[0], fused, *lines_expected[1:]]
+    assert all(part in line for part, line in zip(lines_expected, lines, strict=True)), lines
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("override", "lines_expected"),
     [
         ("model.lora.target_modules=[embed_tokens]", "none of its layers is plain"),
         ("model.lora.init_lora_weights=mica", "none of its layers is plain"),
@@ -426,11 +426,11 @@ def test_check_lists_the_active_fast_paths(tmp_path: Path, said: str, told: list
         ("trainer.bf16=true", "half precision"),
     ],
 )
-def test_check_explains_why_lora_is_not_fused(tmp_path: Path, said: str, told: str) -> None:
+def test_check_explains_why_lora_is_not_fused(tmp_path: Path, override: str, lines_expected: str) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    (stage,) = compose(recipe.load(file, [said]), REGISTRY)
-    assert told in next(
+    (stage,) = compose(recipe.load(file, [override]), REGISTRY)
+    assert lines_expected in next(
         line
         for line in fast_path_lines(stage, arguments(stage))
         if line.startswith("LoRA in the update: layers of PEFT")
@@ -438,7 +438,7 @@ def test_check_explains_why_lora_is_not_fused(tmp_path: Path, said: str, told: s
 
 
 @pytest.mark.parametrize(
-    ("config", "said", "balanced"),
+    ("config", "override", "balanced"),
     [
         (MixtralConfig(**EXPERTS), "null", True),
         (MixtralConfig(**EXPERTS), "0.0", False),
@@ -447,12 +447,12 @@ def test_check_explains_why_lora_is_not_fused(tmp_path: Path, said: str, told: s
     ],
 )
 def test_check_accounts_for_expert_load_balancing(
-    tmp_path: Path, config: MixtralConfig, said: str, balanced: bool
+    tmp_path: Path, config: MixtralConfig, override: str, balanced: bool
 ) -> None:
-    """The recipe says how much that counts, else the model's config does."""
+    """The recipe sets its weight, else the model's config."""
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
-    changes = [f"trainer.router_aux_loss_coef={said}", "model.lora.target_modules=[q_proj]"]
+    changes = [f"trainer.router_aux_loss_coef={override}", "model.lora.target_modules=[q_proj]"]
     (stage,) = compose(recipe.load(file, changes), REGISTRY)
     stage.source.config = config
     lines = fast_path_lines(stage, arguments(stage))
@@ -469,10 +469,10 @@ def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed:
     assert f"expected {allowed}, got " in caught.value.problem
 
 
-@pytest.mark.parametrize(("said", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", Speed())])
-def test_none_takes_none_and_nothing_takes_all(tmp_path: Path, said: str, taken: Speed) -> None:
+@pytest.mark.parametrize(("override", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", Speed())])
+def test_none_disables_and_empty_enables_all_fast_paths(tmp_path: Path, override: str, taken: Speed) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={said}"]), REGISTRY, build_environment=False)
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={override}"]), REGISTRY, build_environment=False)
     assert stage.speed == taken
 
 

@@ -7,13 +7,13 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.filters import accuracy_band, keep_k, no_truncated_groups, nonzero_std
 from rlm_plugins.builtin.shapers import overlong
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -119,3 +119,11 @@ def test_truncated_completion_drops_its_group(batch: Batch) -> None:
     found = no_truncated_groups(batch.truncated, batch.group)
     for row, label in enumerate(batch.group):
         assert found[row] == (not batch.truncated[batch.group == label].any())
+
+
+def test_nonzero_std_keeps_groups_of_one_if_told_to() -> None:
+    rewards, group = torch.tensor([1.0, 0.0, 1.0, 1.0, 5.0]), torch.tensor([0, 0, 1, 1, 2])
+    assert nonzero_std(rewards, {}, group).tolist() == [True, True, False, False, False]
+    assert nonzero_std(rewards, {}, group, singleton="reward").tolist() == [True, True, False, False, True]
+    only = {"a": torch.tensor([float("nan"), 0.0, 1.0, 1.0, float("nan")])}
+    assert nonzero_std(rewards, only, group, reward="a", singleton="reward").tolist() == [True, True, *[False] * 3]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from fixtures_third_party import said
+from fixtures_third_party import scores_of
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
@@ -138,45 +139,48 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_trl(files: dict[str, str]) -> None:
     for function in ("trl_style", "trl_async"):
-        scores, _ = said("trl", {"function": f"{files['scores']}:{function}"}, solution=["4", "5"])
+        scores, _ = scores_of("trl", {"function": f"{files['scores']}:{function}"}, solution=["4", "5"])
         assert scores == [1.0, 0.0]
-    scores, _ = said("trl", {"function": f"{files['scores']}:trl_style"}, solution=["", "five"])
+    scores, _ = scores_of("trl", {"function": f"{files['scores']}:trl_style"}, solution=["", "five"])
     assert scores == [None, 1.0]
     with pytest.raises(Fault, match="solution"):
-        said("trl", {"function": f"{files['scores']}:trl_style"})
+        scores_of("trl", {"function": f"{files['scores']}:trl_style"})
 
 
 def test_verl(files: dict[str, str]) -> None:
     knobs = {"function": f"{files['scores']}:compute_score", "data_source": "here"}
     index = [{"index": 3}] * 2
-    assert said("verl", knobs, reward_model=[{"ground_truth": "4"}] * 2, extra_info=index) == ([1.0, 0.0], {"acc": 0.5})
-    assert said("verl", {**knobs, "options": {"bonus": 0.5}}, answer=["4"] * 2, extra_info=index)[0] == [1.5, 0.5]
+    assert scores_of("verl", knobs, reward_model=[{"ground_truth": "4"}] * 2, extra_info=index) == (
+        [1.0, 0.0],
+        {"acc": 0.5},
+    )
+    assert scores_of("verl", {**knobs, "options": {"bonus": 0.5}}, answer=["4"] * 2, extra_info=index)[0] == [1.5, 0.5]
     for function in ("compute_score_async", "compute_scores"):
         knobs = {"function": f"{files['scores']}:{function}"}
-        assert said("verl", knobs, ground_truth=["4", "4"])[0] == [1.0, 0.0]
+        assert scores_of("verl", knobs, ground_truth=["4", "4"])[0] == [1.0, 0.0]
     with pytest.raises(Fault, match="no column 'ground_truth'"):
-        said("verl", knobs)
+        scores_of("verl", knobs)
     with pytest.raises(Fault, match=r"reward 'verl'.*raised KeyError: '4'"):
-        said("verl", {"function": f"{files['scores']}:breaks"}, answer=["4", "4"])
+        scores_of("verl", {"function": f"{files['scores']}:breaks"}, answer=["4", "4"])
 
 
 def test_openrlhf(files: dict[str, str]) -> None:
     knobs = {"function": f"{files['scores']}:reward_func"}
-    assert said("openrlhf", knobs, label=["4", "4"]) == ([1.0, 0.0], {"accuracy": 0.5, "dummy": 0.5})
-    assert said("openrlhf", knobs, answer=["5", "five"], prompts=["2+2?"] * 2)[0] == [0.0, 1.0]
-    assert said("openrlhf", {"function": f"{files['scores']}:plain_tensor"}, answer=["", ""])[0] == [0.0, 1.0]
+    assert scores_of("openrlhf", knobs, label=["4", "4"]) == ([1.0, 0.0], {"accuracy": 0.5, "dummy": 0.5})
+    assert scores_of("openrlhf", knobs, answer=["5", "five"], prompts=["2+2?"] * 2)[0] == [0.0, 1.0]
+    assert scores_of("openrlhf", {"function": f"{files['scores']}:plain_tensor"}, answer=["", ""])[0] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(("name", "key"), [("verl", "score"), ("openrlhf", "rewards")])
-def test_a_mapping_without_its_number(name: str, key: str, files: dict[str, str]) -> None:
+def test_mapping_without_a_score_is_an_error(name: str, key: str, files: dict[str, str]) -> None:
     with pytest.raises(Fault, match=rf"returned {{'scores': 1.0}}(.|\n)*a mapping with '{key}'"):
-        said(name, {"function": f"{files['scores']}:misnamed"}, answer=["4", "4"])
+        scores_of(name, {"function": f"{files['scores']}:misnamed"}, answer=["4", "4"])
 
 
 def test_verifiers(files: dict[str, str]) -> None:
     columns = {"answer": ["4", "4"], "info": ['{"n": 1}'] * 2, "level": [2, 3]}
     for place in ("rubric", "load_environment"):
-        scores, logged = said("verifiers", {"id": f"{files['env']}:{place}"}, **columns)
+        scores, logged = scores_of("verifiers", {"id": f"{files['env']}:{place}"}, **columns)
         assert scores == pytest.approx([0.5 + 2.0 + 0.1 + 10, 0.1 + 100])
         assert logged == {"right": 0.5, "short": 1.0, "alone": 1.0, "first": 0.5, "listed": 0.5}
     make = Registry().find("rlm_environments", "verifiers")
@@ -199,7 +203,29 @@ def test_verifiers(files: dict[str, str]) -> None:
         ("SCORES:number", "got int"),
     ],
 )
-def test_an_address_that_leads_nowhere(address: str, words: str, files: dict[str, str]) -> None:
+def test_unresolvable_address_is_an_error(address: str, words: str, files: dict[str, str]) -> None:
     part = Registry().find("rlm_rewards", "verl")
     with pytest.raises(RecipeError, match=re.escape(words)):
         part.bind({"function": address.replace("SCORES", files["scores"])})
+
+
+def test_a_reward_by_its_address_alone(tmp_path: Path) -> None:
+    """It stands beside the recipe, is labeled by its name, and a column that it requires is found before training."""
+    from rlm_plugins import recipe
+    from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.registry import Registry
+
+    (tmp_path / "reward.py").write_text(
+        "def digits(completions, answer, **columns):\n    return [1.0] * len(completions)\n"
+        "def rubric(completions, rubrics, **columns):\n    return [1.0] * len(completions)\n"
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "model: scratch\nenvironment: addition\nalgorithm: grpo\nrewards: ['./reward.py:digits']\n"
+    )
+    registry = Registry()
+    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml"), registry)
+    assert [reward.label for reward in stage.rewards] == ["digits"]
+    with pytest.raises(RecipeError, match="requires the column 'rubrics'"):
+        compose(recipe.load(tmp_path / "recipe.yaml", ["rewards=['./reward.py:rubric']"]), registry)
+    with pytest.raises(RecipeError, match="unknown name 'digit'"):
+        compose(recipe.load(tmp_path / "recipe.yaml", ["rewards=['./reward.py:digit']"]), registry)

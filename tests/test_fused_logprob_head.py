@@ -15,8 +15,8 @@ def plain(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = hidden @ weight.T / temperature if bias is None else (hidden @ weight.T + bias) / temperature
-    said = torch.distributions.Categorical(logits=logits)
-    return said.log_prob(target), said.entropy()
+    reference = torch.distributions.Categorical(logits=logits)
+    return reference.log_prob(target), reference.entropy()
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 100])
@@ -45,20 +45,20 @@ def test_equals_the_plain_formula(
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e3])
-def test_is_exact_where_the_policy_is_all_but_certain(shift: float) -> None:
-    """Logits that are large, or far apart, lose nothing: the plain formula in double precision says the same."""
+def test_exact_for_probabilities_near_one(shift: float) -> None:
+    """Large or distant logits lose no precision: the plain formula in double precision is equal."""
     torch.manual_seed(0)
     hidden, weight = torch.randn(ROWS, WIDTH) * 8, torch.randn(WORDS, WIDTH)
     bias, target = torch.full((WORDS,), shift), torch.randint(WORDS, (ROWS,))
     logits = torch.nn.functional.linear(hidden, weight, bias)  # rounded as they are
-    said = torch.distributions.Categorical(logits=logits.double())
+    reference = torch.distributions.Categorical(logits=logits.double())
     logp, entropy = head.fused_logprobs(hidden, weight, bias, target)
-    torch.testing.assert_close(logp.double(), said.log_prob(target), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(entropy.double(), said.entropy(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logp.double(), reference.log_prob(target), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(entropy.double(), reference.entropy(), rtol=1e-5, atol=1e-6)
 
 
-def test_two_bytes_cost_a_likely_word_no_more_than_autograd() -> None:
-    """What is left of 1 - p must be rounded, and not p: beside a word of 0.95 that would take a tenth of it."""
+def test_bf16_error_of_a_likely_token_is_at_most_autograds() -> None:
+    """The rounding applies to 1 - p and not to p: at a probability of 0.95 that would lose a tenth of it."""
     torch.manual_seed(0)
     hidden = (2 * torch.randn(64, 32)).bfloat16().requires_grad_()
     weight = torch.randn(33, 32).bfloat16()
@@ -77,22 +77,22 @@ def test_two_bytes_cost_a_likely_word_no_more_than_autograd() -> None:
 
 
 @pytest.mark.parametrize("states", [torch.float32, torch.bfloat16])
-def test_where_products_are_cast_nothing_else_is(states: torch.dtype) -> None:
-    """Under autocast the logits have two bytes, the sums over them four, and the backward pass, which nobody casts,
+def test_autocast_applies_to_products_only(states: torch.dtype) -> None:
+    """Under autocast the logits have two bytes, the sums over them four, and the backward pass, without autocast,
     computes as the forward pass did.
     """
     torch.manual_seed(0)
     hidden, weight = torch.randn(64, 32).to(states).requires_grad_(), torch.randn(2000, 32).requires_grad_()
     target, of_logp, of_entropy = torch.randint(2000, (64,)), torch.randn(64), torch.randn(64)
     small = [x.detach().bfloat16().requires_grad_() for x in (hidden, weight)]
-    said = torch.distributions.Categorical(logits=torch.nn.functional.linear(*small).float())
+    reference = torch.distributions.Categorical(logits=torch.nn.functional.linear(*small).float())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logp, entropy = head.fused_logprobs(hidden, weight, None, target, entropy_gradient=True)
     assert logp.dtype == entropy.dtype == torch.float32
-    torch.testing.assert_close(logp, said.log_prob(target), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(entropy, said.entropy(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(logp, reference.log_prob(target), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy, reference.entropy(), rtol=1e-5, atol=1e-5)
     torch.autograd.backward([(logp * of_logp + entropy * of_entropy).sum()])
-    usual = (said.log_prob(target) * of_logp + said.entropy() * of_entropy).sum()
+    usual = (reference.log_prob(target) * of_logp + reference.entropy() * of_entropy).sum()
     for leaf, wanted in zip((hidden, weight), torch.autograd.grad(usual, small), strict=True):
         assert leaf.grad is not None
         assert leaf.grad.dtype == leaf.dtype
@@ -110,7 +110,7 @@ def test_entropies_are_zero_unless_requested() -> None:
 
 
 def test_a_frozen_head_keeps_no_logits() -> None:
-    """What is saved for the backward pass is as large as the hidden states, whatever the vocabulary is."""
+    """The tensors saved for the backward pass have the size of the hidden states, for any vocabulary."""
     hidden, weight = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(1000, WIDTH)
     sizes: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
@@ -124,3 +124,18 @@ def test_empty_batch_is_supported() -> None:
     logp.sum().backward()
     assert len(logp) == len(entropy) == 0
     assert hidden.grad is not None
+
+
+def test_gradient_of_a_likely_token_keeps_its_accuracy() -> None:
+    """One of 49,152 tokens has almost all probability, so that 1 − p in float32 would be rounding for the most part."""
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(49_152, 8, generator=draw)
+    weight[7] = 6.0
+    hidden = (torch.full((4, 8), 0.4) + 0.01 * torch.randn(4, 8, generator=draw)).requires_grad_()
+    target = torch.full((4,), 7)
+    exact = hidden.detach().double().requires_grad_()
+    likely = torch.log_softmax(exact @ weight.double().T, -1)[:, 7]
+    assert bool((likely.exp() > 0.99).all())
+    (wanted,) = torch.autograd.grad(likely.sum(), exact)
+    (found,) = torch.autograd.grad(head.fused_logprobs(hidden, weight, None, target)[0].sum(), hidden)
+    assert (found - wanted).norm() <= 1e-4 * wanted.norm()

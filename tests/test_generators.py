@@ -1,4 +1,4 @@
-"""Who writes, as a recipe says it: in training, beside rollout sources, when a model is judged."""
+"""Generators of a recipe: in training, beside rollout sources, and in evaluation."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import torch
 import yaml
 from datasets import Dataset
 from fixtures_trainer import REGISTRY, clipped, trainer
+from rlm_fastgen import fast
 from test_fast_paths import weights
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.speed_report import fast_path_lines
+from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.generation import Generation, generate
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.generator_call import Generation, generate
 from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.stage import NO_SPEED, Reward, Speed
 from rlm_plugins.trainer import EquationTrainer
@@ -50,11 +51,9 @@ def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **ch
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often the loop was asked to write, and how often TRL read rows without gradient."""
-    from rlm_plugins import generation
-
+    """Count the calls of the decode loop and of TRL's forward passes without gradient."""
     counted = {"written": 0, "read": 0}
-    write, read = generation.fast_generate, GRPOTrainer._get_per_token_logps_and_entropies
+    write, read = fast.fast_generate, GRPOTrainer._get_per_token_logps_and_entropies
 
     def writing(*given: Any, **options: Any) -> Any:
         counted["written"] += 1
@@ -64,7 +63,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counted["read"] += not torch.is_grad_enabled()
         return read(*given, **options)
 
-    monkeypatch.setattr(generation, "fast_generate", writing)
+    monkeypatch.setattr(fast, "fast_generate", writing)
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", reading)
     return counted
 
@@ -99,7 +98,7 @@ def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]
 
 
 def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, int]) -> None:
-    """A generation of two optimiser steps: no pass of its own, and no other weights."""
+    """A generation of two optimizer steps: no extra pass, and equal weights."""
     settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
@@ -147,13 +146,13 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
     tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
-    told = []
+    reported = []
     for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
         made = {name: make() for name, make in pieces.items()}
         prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
         data = {"train_dataset": prompts}
-        told.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
-    slow, fast = told
+        reported.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
+    slow, fast = reported
     assert not fast.components.generation.recorded
     assert torch.equal(weights(slow), weights(fast))
 
@@ -245,26 +244,56 @@ BASE: dict[str, Any] = {
 }
 
 
-def composed(folder: Path, **said: Any) -> tuple[Any, Any]:
+def composed(folder: Path, **changed: Any) -> tuple[Any, Any]:
     file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump({**BASE, **said}))
+    file.write_text(yaml.safe_dump({**BASE, **changed}))
     loaded = recipe.load(file)
-    return loaded, compose(loaded, Registry(), build_environment=False)
+    return loaded, compose(loaded, Registry(load=loaded.load, block=loaded.block), build_environment=False)
 
 
 def test_a_recipe_names_it(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator={"name": "fast", "sampling": "inverse_cdf"})
     assert stage.generator.part.name == "fast"
-    assert resolved([stage], loaded)["generator"] == {"name": "fast", "sampling": "inverse_cdf", "merge": True}
+    assert resolved([stage], loaded)["generator"] == {"name": "fastgen/fast", "sampling": "inverse_cdf", "merge": True}
 
 
 def test_fast_generator_is_the_default(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {
-        "name": "fast",
+        "name": "fastgen/fast",
         "sampling": "as_transformers",
         "merge": True,
     }
+
+
+def test_recipe_without_rlm_fastgen_decodes_with_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, (stage,) = composed(tmp_path, plugins={"block": ["fastgen"]})
+    assert stage.generator.part.name == "transformers"
+    assert resolved([stage], loaded)["generator"] == {"name": "transformers"}
+    assert generation_lines(stage, arguments(stage)) == ["generation: `transformers`"]
+    monkeypatch.setattr("rlm_plugins.cli.speed_report.find_spec", lambda name: None)
+    (line,) = generation_lines(stage, arguments(stage))
+    assert "rlm-fastgen is not installed" in line
+    assert "pip install ./plugins/rlm-fastgen" in line
+
+
+@pytest.mark.parametrize("name", ["fast", "fastgen/fast"])
+def test_missing_package_is_an_error_only_if_its_generator_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    _, (stage,) = composed(tmp_path)
+    assert stage.generator.part.name == "transformers"
+    with pytest.raises(RecipeError, match="requires the package rlm-fastgen, which is not installed") as caught:
+        composed(tmp_path, generator={"name": name, "merge": False})
+    assert caught.value.where.startswith("generator")
+    assert "pip install ./plugins/rlm-fastgen" in caught.value.hint
+
+
+def test_blocked_generator_is_not_reported_as_missing(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="unknown part 'fastgen/fast'") as caught:
+        composed(tmp_path, generator="fastgen/fast", plugins={"block": ["fastgen"]})
+    assert "the recipe blocks the plugin 'fastgen'" in caught.value.hint
 
 
 @pytest.mark.parametrize("none", ["none", None])
@@ -282,15 +311,15 @@ def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
     return next(line for line in lines if line.startswith("old log-probs: "))
 
 
-@pytest.mark.parametrize(("generator", "told"), [("fast", "recorded during decoding"), ("transformers", "own")])
-def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str, told: str) -> None:
+@pytest.mark.parametrize(("generator", "reported"), [("fast", "recorded during decoding"), ("transformers", "own")])
+def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str, reported: str) -> None:
     trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
     loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
-    assert told in old_logprobs_line(loaded)
+    assert reported in old_logprobs_line(loaded)
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("changed", "reported"),
     [
         ({}, "recorded during decoding"),
         ({"generator": "transformers"}, "a pass of their own (a part needs them for scoring)"),
@@ -301,14 +330,16 @@ def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str
         ),
     ],
 )
-def test_check_reports_parts_that_score_with_old_logprobs(tmp_path: Path, said: dict[str, Any], told: str) -> None:
+def test_check_reports_parts_that_score_with_old_logprobs(
+    tmp_path: Path, changed: dict[str, Any], reported: str
+) -> None:
     """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
-    loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **said})
-    assert told in old_logprobs_line(loaded)
+    loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **changed})
+    assert reported in old_logprobs_line(loaded)
 
 
 def test_check_does_not_reuse_logprobs_of_vllm(tmp_path: Path) -> None:
-    """Whoever asks TRL for it."""
+    """TRL's option `use_vllm` replaces the generator."""
     trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
     loaded, _ = composed(tmp_path, trainer=trainer)
     assert "a pass of their own (log-probs of vLLM" in old_logprobs_line(loaded, use_vllm=True)
@@ -320,19 +351,21 @@ def test_vllm_settings_reach_trl(tmp_path: Path) -> None:
     assert loaded.origins["trainer.use_vllm"] == "generator vllm"
 
 
-@pytest.mark.parametrize("said", [{"generator": "vllm"}, {"trainer": {"use_vllm": True}}])
-def test_missing_vllm_error_has_a_hint(tmp_path: Path, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changed", [{"generator": "vllm"}, {"trainer": {"use_vllm": True}}])
+def test_missing_vllm_error_has_a_hint(
+    tmp_path: Path, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match="not installed") as caught:
         check_installed(SimpleNamespace(use_vllm=True), "trainer")
     (command,) = re.findall("`rlm check RECIPE (.*)`", caught.value.hint)
-    composed(tmp_path, **said)
+    composed(tmp_path, **changed)
     (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", command.split()), Registry(), build_environment=False)
     assert not stage.settings["use_vllm"]
 
 
 @pytest.mark.parametrize(
-    ("said", "where", "problem"),
+    ("changed", "where", "problem"),
     [
         ({"generator": "vllm", "trainer": {"use_vllm": False}}, "trainer.use_vllm", "requires `use_vllm: True`"),
         ({"generator": "portabel"}, "generator", "fast"),
@@ -340,8 +373,8 @@ def test_missing_vllm_error_has_a_hint(tmp_path: Path, said: dict[str, Any], mon
         ({"generator": "fast", "algorithm": "reward_model", "rewards": []}, "generator", "generates nothing"),
     ],
 )
-def test_contradictory_recipes_are_rejected(tmp_path: Path, said: dict[str, Any], where: str, problem: str) -> None:
+def test_contradictory_recipes_are_rejected(tmp_path: Path, changed: dict[str, Any], where: str, problem: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        composed(tmp_path, **said)
+        composed(tmp_path, **changed)
     assert where in str(caught.value)
     assert problem in str(caught.value)

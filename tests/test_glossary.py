@@ -9,7 +9,7 @@ from rlm_plugins.cli.explain import explain, find
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.cli.recipe_keys import recipe_keys
 from rlm_plugins.errors import RlmError
-from rlm_plugins.glossary_terms import ENTRIES
+from rlm_plugins.glossary import ENTRIES
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
 
@@ -18,13 +18,13 @@ TARGETS = sorted({target for targets in glossary.TERMS.values() for target in ta
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_is_the_address_of_one_thing(target: str) -> None:
+def test_each_term_has_one_target(target: str) -> None:
     first, *others = find(target, REGISTRY)
     assert first["address"] == target
     assert not [entry for entry in others if entry["address"] == target]
 
 
-def test_no_spelling_stands_twice() -> None:
+def test_no_term_occurs_twice() -> None:
     spellings = [spelling for spellings, _ in ENTRIES for spelling in spellings]
     assert len(spellings) == len(set(spellings)) == len(glossary.TERMS)
     assert len(ENTRIES) >= 90
@@ -59,7 +59,7 @@ def test_no_spelling_stands_twice() -> None:
         ("actor_rollout_ref.actor.clip_ratio_high", "policy_loss/clip.epsilon_high"),
     ],
 )
-def test_a_term_leads_to_our_name_and_back(term: str, target: str) -> None:
+def test_term_and_name_refer_to_each_other(term: str, target: str) -> None:
     assert target in glossary.translate(term)
     entries = explain(term, REGISTRY)
     (entry,) = [entry for entry in entries if entry["kind"] == "term"]
@@ -145,7 +145,7 @@ def test_the_data_of_rewards_is_explained() -> None:
         assert batch.MEANINGS.get(name, meaning) in render(field)
 
 
-def test_a_kind_in_front_selects() -> None:
+def test_kind_prefix_selects_the_entry() -> None:
     assert [entry["kind"] for entry in explain("batch:entropy", REGISTRY)] == ["batch"]
     assert [entry["kind"] for entry in explain("metric:entropy", REGISTRY)] == ["metric"]
     assert [entry["kind"] for entry in explain("algorithm:grpo", REGISTRY)] == ["algorithm"]

@@ -12,6 +12,7 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
@@ -19,7 +20,6 @@ from rlm_plugins.builtin.filters import nonzero_std
 from rlm_plugins.builtin.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 one_group = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
@@ -42,8 +42,8 @@ def test_the_baseline_is_the_mean_over_tokens(batch: Batch) -> None:
         rows = [i for i, g in enumerate(batch.group) if g == label]
         rewards, lengths = batch.rewards[rows].tolist(), batch.mask[rows].sum(1).tolist()
         tokens = [r for r, n in zip(rewards, lengths, strict=True) for _ in range(n)]
-        teaches = tokens and len(set(rewards)) > 1
-        expected = [r - statistics.mean(tokens) if teaches else 0.0 for r in rewards]
+        informative = tokens and len(set(rewards)) > 1
+        expected = [r - statistics.mean(tokens) if informative else 0.0 for r in rewards]
         assert found[rows].tolist() == pytest.approx(expected)
 
 
@@ -86,7 +86,7 @@ def test_gpg_as_verl_counts(batch: Batch) -> None:
     torch.testing.assert_close(gpg(batch.rewards, batch.group, counted="nonzero_rewards"), alpha * centred)
 
 
-def test_gpg_without_silent_groups_is_the_centred_reward() -> None:
+def test_gpg_without_uniform_groups_is_reward_minus_mean() -> None:
     """Once `nonzero_std` has left them out there is nothing to make up for."""
     batch = scoring([1.0, 0.0, 1.0, 1.0], group=[0, 0, 1, 1], named_rewards={})
     whole = score(batch, equation(advantage=part("rlm_advantages", gpg)))
@@ -127,12 +127,12 @@ def test_first_correct_completion_has_the_largest_advantage() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
-def test_a_group_of_no_more_than_k_learns_nothing(size: int) -> None:
+def test_group_of_at_most_k_has_zero_advantage(size: int) -> None:
     assert not pass_at_k(*alone([1.0] + [0.0] * (size - 1)), k=4).any()
 
 
 @pytest.mark.parametrize("other", [0.1, -1.0, 1.1])
-def test_rewards_that_are_not_binary_are_refused_in_words(other: float) -> None:
+def test_non_binary_rewards_are_rejected(other: float) -> None:
     with pytest.raises(PartError, match=rf"got the reward {other:g}\n  allowed: 0 or 1\n  hint: threshold: 1.0"):
         pass_at_k(*alone([0.0, other, 1.0]))
 
@@ -161,7 +161,7 @@ def test_large_groups_do_not_overflow() -> None:
 
 @quick
 @given(batches())
-def test_advantages_of_a_group_add_up_to_nothing(batch: Batch) -> None:
+def test_advantages_of_a_group_sum_to_zero(batch: Batch) -> None:
     """Praise and blame balance: weighted by length for the optimal baseline, by row for the others."""
     batch = replace(batch, rewards=(batch.rewards > 0).double())
     weighted = optimal_baseline(batch.rewards, batch.mask, batch.group) * batch.mask.sum(1)

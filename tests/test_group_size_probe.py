@@ -1,4 +1,4 @@
-"""Whether groups of a size teach anything, asked of parts that nobody knows."""
+"""Group sizes without any gradient, probed for unknown parts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def needs_three(rewards: Any, group: Any) -> Any:
     return torch.full_like(rewards, torch.nan).index_fill(0, torch.tensor([0]), 1.0)
 
 
-def hard_to_please(rewards: Any) -> Any:
-    """Its rewards are on another scale than anybody's who makes rows up: nothing can be said of it."""
+def large_rewards_only(rewards: Any) -> Any:
+    """Its rewards are on another scale than the synthetic ones, so the probe has no result."""
     return (rewards > 50).float()
 
 
@@ -39,7 +39,7 @@ def random(rewards: Any) -> Any:
 
 
 class Counting:
-    """Breaks the contract: its `__call__` remembers."""
+    """Violate the contract: `__call__` keeps state."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -61,7 +61,7 @@ def part(target: Any, hook: str = "rlm_advantages") -> Bound:
         (by_token, 1, 0),
         (needs_three, 1, 3),
         (needs_three, 3, 0),
-        (hard_to_please, 1, 0),
+        (large_rewards_only, 1, 0),
         (random, 1, 0),
     ],
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError, PluginError, RecipeError
 from rlm_plugins.recipe.document import load
@@ -28,7 +29,6 @@ from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.testing import conformance
 
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],
@@ -107,7 +107,7 @@ def test_one_invalid_value_costs_one_completion(value: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [None, 1.0, {}, "abcd", [1.0], iter([1.0] * 4), torch.tensor(1.0)])
-def test_an_impossible_answer_costs_the_batch(said: Any) -> None:
+def test_invalid_result_of_a_batch_fails_the_batch(said: Any) -> None:
     book = FaultLog()
     assert judged(lambda completions: said, book, on_error="skip") == [None] * 4
     assert book.rows == {"it": [0, 1, 2, 3]}
@@ -146,7 +146,7 @@ def of_one(completion: str, answer: int, prompt: str, log_metric: Any = None) ->
 
 
 async def of_one_async(completion: str, answer: int, prompt: str) -> float | None:
-    """The same, asynchronous; it waits until all four calls have started."""
+    """Return the score asynchronously, after all four calls have started."""
     STARTED.append(completion)
     while len(STARTED) < 4:
         await asyncio.sleep(0)
@@ -173,7 +173,7 @@ def test_per_completion_reward_fails_for_one_completion(reward: Any) -> None:
 
 
 def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
-    """Which sample it was is known."""
+    """The error identifies the sample."""
     asked: list[str] = []
 
     def it(completion: str) -> float:
@@ -241,7 +241,7 @@ def test_transient_failure_stops_or_is_tolerated() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError(), PartError("words", hint="advice")])
-def test_nothing_ends_a_run_quietly(error: BaseException) -> None:
+def test_exit_in_a_reward_is_a_fault(error: BaseException) -> None:
     def it(completions: list[str]) -> list[float]:
         raise error
 
@@ -362,10 +362,10 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     book = FaultLog()
     reward = Reward("heavy", bound, on_error="skip", timeout=8.0, processes=2)
     assert trl_reward(reward, book)(**given) == [3.0, 3.0, *[None] * 7, 3.0]
-    told = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
-    assert {(2, "gave no answer within 8 s, and was killed"), (8, "returned nan")} <= told
-    assert (4, "ended its process: out of memory, a crash, or an exit") in told
-    (raised,) = [said for sample, said in told if sample == 6]
+    recorded = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
+    assert {(2, "gave no answer within 8 s, and was killed"), (8, "returned nan")} <= recorded
+    assert (4, "ended its process: out of memory, a crash, or an exit") in recorded
+    (raised,) = [said for sample, said in recorded if sample == 6]
     assert raised.startswith("raised ValueError: ")
     assert raised != f"raised ValueError: {os.getpid()}"
     reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), FaultLog()
@@ -425,7 +425,7 @@ def test_components() -> None:
 
 
 def _one_of_two(rank: int, port: int) -> int:
-    """A process that hears of the fault of another one; its exit code says what it heard."""
+    """A process that receives the fault of another one; its exit code is what it received."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     import torch.distributed

@@ -1,4 +1,4 @@
-"""What ties names of the table together: two rows, or a row and a formula, that must be the same, on any batch.
+"""Identities between algorithms, or an algorithm and a formula, on any batch.
 
 Through whole rows where the identity is one between algorithms: from rewards to loss and gradient. (What holds for
 every row by itself is in `test_every_algorithm`; DFT and the other supervised losses have theirs beside their rows.)
@@ -15,11 +15,11 @@ import torch
 from fixtures_equations import REGISTRY, equation, learnt, part, row_of, scored, taught
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
 from rlm_plugins.step import Equation, score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 Tensor = torch.Tensor
@@ -46,7 +46,7 @@ def on_policy(batch: Batch) -> Batch:
 @quick
 @given(batches())
 def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
-    """Row by row in the gradient, so also where groups differ in size; a group of one is compared with nobody."""
+    """Row by row in the gradient, so also where groups differ in size; a group of one has no comparison."""
     factor = (sizes(batch) / (sizes(batch) - 1)).nan_to_num(posinf=0.0)
     rloo, reinforce = row_of("rloo", shapers=()), row_of("reinforce")
     close(score(batch, rloo).advantages, factor * score(batch, reinforce).advantages)

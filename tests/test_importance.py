@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 import trl_formulas
 from hypothesis import given, settings
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.importance import sequence, token
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -36,7 +36,7 @@ def test_each_token_has_its_share_of_the_gradient(batch: Batch) -> None:
 
 @quick
 @given(batches(tokens=1))
-def test_of_a_single_token_both_are_the_same(batch: Batch) -> None:
+def test_levels_are_equal_for_a_single_token(batch: Batch) -> None:
     plain = token(batch.logp, batch.old_logp).where(batch.mask, 0.0)
     torch.testing.assert_close(sequence(batch.logp, batch.old_logp, batch.mask), plain)
 

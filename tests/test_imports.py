@@ -27,7 +27,7 @@ LIGHT = {
     ),
     "the explanations": "import rlm_plugins.cli.explain, rlm_plugins.cli.objective_text, rlm_plugins.metrics",
     "the scaffold": "import rlm_plugins.cli.new",
-    "the conformance kit, as a pytest plugin": "import rlm_plugins.testing",
+    "the conformance kit, as a pytest plugin": "import rlm_testing",
     "the command line": "import rlm_plugins.cli",
 }
 
@@ -41,7 +41,7 @@ def imported_by(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("what", LIGHT)
-def test_it_imports_nothing_heavy(what: str) -> None:
+def test_module_imports_no_heavy_package(what: str) -> None:
     assert not imported_by(LIGHT[what]) & set(HEAVY)
 
 
@@ -49,14 +49,14 @@ def test_the_check_can_fail() -> None:
     assert {"torch", "numpy"} <= imported_by("import rlm_plugins.step")
 
 
-def test_a_plugin_pays_for_pluggy_and_nothing_else() -> None:
+def test_package_imports_only_pluggy() -> None:
     bare, ours = imported_by("pass"), imported_by("from rlm_plugins import hookimpl")
     foreign = {name for name in ours - bare if name not in sys.stdlib_module_names}
     assert foreign == {"rlm_plugins", "pluggy"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["plugins", "--json"], ["explain", "clip"]])
-def test_a_command_answers_without_torch(arguments: list[str]) -> None:
+def test_command_does_not_import_torch(arguments: list[str]) -> None:
     code = (
         "import sys, io, contextlib\n"
         f"sys.argv = ['rlm', *{arguments!r}]\n"

@@ -63,6 +63,6 @@ def test_a_target_that_is_no_number_of_tokens_is_named(odd: object) -> None:
 
 
 @pytest.mark.parametrize("reward", [l1_exact, l1_max])
-def test_a_negative_slope_is_refused(reward: Any) -> None:
+def test_negative_slope_is_rejected(reward: Any) -> None:
     with pytest.raises(RecipeError, match="alpha"):
         Part("rlm_rewards", reward.__name__, "builtin", reward).bind({"alpha": -1e-4})

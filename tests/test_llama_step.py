@@ -10,15 +10,15 @@ from typing import Any
 import fixtures_models
 import pytest
 import torch
+from rlm_fastgen import llama_step_check as same_step
+from rlm_fastgen.kv_cache import preallocate, surviving_indices
+from rlm_fastgen.kv_state import KVState
+from rlm_fastgen.llama_modules import Norm, UnsupportedModel
+from rlm_fastgen.llama_step import LlamaStep
+from rlm_fastgen.llama_step_check import verified_step
 from test_fast_generate import config, prompts, same
 from transformers import DynamicCache
 
-from rlm_plugins.generation import llama_step_check as same_step
-from rlm_plugins.generation.kv_cache import preallocate, surviving_indices
-from rlm_plugins.generation.kv_state import KVState
-from rlm_plugins.generation.llama_modules import Norm, UnsupportedModel
-from rlm_plugins.generation.llama_step import LlamaStep
-from rlm_plugins.generation.llama_step_check import verified_step
 from rlm_plugins.kernels.cpu_linear import PackedLinear
 from rlm_plugins.kernels.model_traits import causal_model
 
@@ -28,13 +28,13 @@ FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window":
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each step read."""
+    """Record the number of sequences of each step."""
     rows: list[int] = []
     call = LlamaStep.__call__
 
-    def counted(self: LlamaStep, token: torch.Tensor, past: KVState) -> torch.Tensor:
+    def counted(self: LlamaStep, token: torch.Tensor, *rest: Any) -> torch.Tensor:
         rows.append(len(token))
-        return call(self, token, past)
+        return call(self, token, *rest)
 
     monkeypatch.setattr(LlamaStep, "__call__", counted)
     return rows
@@ -55,7 +55,7 @@ def made(family: str, **changes: Any) -> Any:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("padded", [True, False])
 @torch.no_grad()
-def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -> None:
+def test_step_logits_equal_the_full_forward_pass(family: str, padded: bool) -> None:
     """Token by token, a row let go on the way: as the model reads everything at once."""
     model, inputs = made(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
     ids, there = inputs["input_ids"], inputs["attention_mask"]
@@ -69,9 +69,7 @@ def test_its_logits_are_those_of_the_whole_sequence(family: str, padded: bool) -
     model(ids, attention_mask=there, use_cache=True, **start)
     left = torch.arange(3)
     step, width = LlamaStep(model), ids.shape[1] + 1
-    past = KVState(
-        {"attention_mask": seen[:, :width], "position_ids": places[:, :width], "past_key_values": cache}, left
-    )
+    past = KVState(cache, left, places[:, width - 1 : width], seen[:, :width])
     for t in range(6):
         assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
         if t == 2:
@@ -90,7 +88,7 @@ def test_small_weights_without_an_adapter_are_not_copied() -> None:
 @pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
 @torch.no_grad()
 def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
-    """Where x is small the ε decides."""
+    """For a small x the ε dominates."""
     module = fixtures_models.model("Qwen3").eval().model.norm
     module.weight.copy_(torch.randn_like(module.weight))
     x = torch.randn(5, module.weight.shape[0]) * size
@@ -99,7 +97,7 @@ def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
 
 @pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])
 @torch.no_grad()
-def test_layers_that_read_the_same_are_one_product_where_all_are_copied(target: Any) -> None:
+def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
     model = fixtures_models.adapted(fixtures_models.model("Qwen2"), target_modules=target).eval()
     step, decoder = LlamaStep(model), causal_model(model).model
     assert isinstance(step._layers[1].qkv, PackedLinear) == (target == "all-linear")
@@ -121,7 +119,7 @@ def test_supported_decoder_uses_the_fast_step(family: str, read: list[int]) -> N
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Phi3", "Olmo2", "Gemma", "Cohere"])
-def test_one_of_another_kind_is_called_as_ever(family: str, read: list[int]) -> None:
+def test_unknown_module_is_called_unchanged(family: str, read: list[int]) -> None:
     same(fixtures_models.model(family).eval(), prompts(5, 3, times=2), config())
     assert not read
 
@@ -162,7 +160,7 @@ def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], re
 
 
 @pytest.mark.parametrize(
-    "said",
+    "load_options",
     [
         {"modules_to_save": ["embed_tokens"]},
         {"modules_to_save": ["input_layernorm"]},
@@ -171,9 +169,9 @@ def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], re
     ],
     ids=["words", "norm", "head", "words with an adapter"],
 )
-def test_trained_base_weights_are_not_treated_as_frozen(said: dict[str, Any], read: list[int]) -> None:
+def test_trained_base_weights_are_not_treated_as_frozen(load_options: dict[str, Any], read: list[int]) -> None:
     """Both are the same at the start, when it would be tried."""
-    model = fixtures_models.adapted(fixtures_models.model("Llama"), **said).eval()
+    model = fixtures_models.adapted(fixtures_models.model("Llama"), **load_options).eval()
     same(model, prompts(4, times=2), config())
     with torch.no_grad():
         for x in model.parameters():
@@ -192,7 +190,7 @@ def test_inactive_hidden_state_hooks_are_allowed(read: list[int]) -> None:
 
 
 def test_gradient_checkpointing_falls_back(read: list[int]) -> None:
-    """What lets gradients into frozen words is no matter to one who writes."""
+    """The hook that enables gradients of frozen embeddings does not affect generation."""
     model = made("Llama")
     model.enable_input_require_grads()
     same(model, prompts(4, times=2), config())
@@ -205,7 +203,7 @@ def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.
     with caplog.at_level(logging.WARNING, same_step.__name__):
         for _ in range(2):
             same(model, prompts(4, 2, times=2), config())
-    assert read == [3], "the trial"
+    assert read == [7, 3], "the trial"
     assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
         "decoding calls the model module by module: its logits differ from a Llama-type forward"
     ]
@@ -228,7 +226,7 @@ NOT_ITS_WORK = {
 
 
 @pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
-def test_neither_half_precision_nor_an_adapter_that_cannot_be_added_is_its_work(make: Callable[[], Any]) -> None:
+def test_half_precision_and_unmerged_adapters_fall_back(make: Callable[[], Any]) -> None:
     with pytest.raises(UnsupportedModel):
         LlamaStep(make())
 
@@ -240,9 +238,9 @@ def test_unsupported_decoder_falls_back_once(monkeypatch: pytest.MonkeyPatch) ->
     assert verified_step(model) is None
 
 
-def test_it_is_tried_once(read: list[int]) -> None:
+def test_self_check_runs_once(read: list[int]) -> None:
     model = fixtures_models.model("Llama").eval()
     for _ in range(3):
         with torch.no_grad():
             assert verified_step(model) is not None
-    assert read == [3]
+    assert read == [7, 3]

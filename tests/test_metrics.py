@@ -40,7 +40,7 @@ def test_every_metric_is_documented() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_no_entry_hides_another(metric: Metric) -> None:
+def test_each_metric_finds_its_own_entry(metric: Metric) -> None:
     example = re.sub(r"<([^>|]+)[^>]*>", r"\1", metric.name)
     assert find(example) is metric
 
@@ -68,7 +68,7 @@ def test_unlogged_metrics_are_not_listed(name: str) -> None:
     assert find(name) is None
 
 
-def test_a_dot_is_a_dot() -> None:
+def test_dot_matches_only_a_dot() -> None:
     assert not Metric("a.b", "", "", "").matches("axb")
 
 

@@ -14,7 +14,7 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.renamed import KEYS, KNOBS, PARTS
 from rlm_plugins.run.migration import KEPT, migrate, with_current_names
-from rlm_plugins.run.resume import changes
+from rlm_plugins.run.resume import changes, check_resumable, without_new_defaults
 
 OLDER = Path(__file__).parent / "data" / "recipe_of_an_older_run.yaml"
 
@@ -27,11 +27,32 @@ def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
     migrated = (tmp_path / "recipe.yaml").read_text()
     loaded = recipe.load(tmp_path / "recipe.yaml")
     stages = compose(loaded, Registry(), build_environment=False)
-    assert changes(yaml.safe_load(migrated), yaml.safe_load(yaml.safe_dump(dict(resolved(stages, loaded))))) == []
+    today = yaml.safe_load(yaml.safe_dump(dict(resolved(stages, loaded))))
+    assert without_new_defaults(changes(yaml.safe_load(migrated), today), loaded, stages) == []
     (tmp_path / KEPT).unlink()
     migrate(tmp_path)
     assert (tmp_path / "recipe.yaml").read_text() == migrated
     assert not (tmp_path / KEPT).exists(), "nothing left to rename"
+
+
+def test_run_of_an_older_version_resumes_without_allowed_changes(tmp_path: Path) -> None:
+    """Also where a plugin, the default generator, was a part of the core then."""
+    shutil.copy(OLDER, tmp_path / "recipe.yaml")
+    (tmp_path / "manifest.json").write_text('{"packages": {}, "plugins": {"builtin": "rlm-plugins 0.1.0"}}')
+    migrate(tmp_path)
+    check_resumable(tmp_path, recipe.load(tmp_path / "recipe.yaml"), Registry())
+
+
+def test_new_setting_with_another_value_is_a_change(tmp_path: Path) -> None:
+    shutil.copy(OLDER, tmp_path / "recipe.yaml")
+    (tmp_path / "manifest.json").write_text("{}")
+    migrate(tmp_path)
+    recorded = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
+    loaded = recipe.load(tmp_path / "recipe.yaml", ["stages.0.evaluation.samples=4"])
+    stages = compose(loaded, Registry(), build_environment=False)
+    today = yaml.safe_load(yaml.safe_dump(dict(resolved(stages, loaded))))
+    changed = without_new_defaults(changes(recorded, today), loaded, stages)
+    assert changed == [("stages[0].evaluation.samples", "nothing", "4")]
 
 
 @pytest.mark.parametrize(

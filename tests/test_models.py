@@ -19,10 +19,11 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.tokenizer_check import check_tokenizer
+from rlm_plugins.data.tokenizer_check import check_examples, check_prompt_lengths, check_tokenizer, positions_of
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
+from rlm_plugins.specs import EnvironmentSpec
 
 SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
 ROW = addition(train_rows=1, test_rows=0).train[0]
@@ -48,7 +49,7 @@ def damaged(saved: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("row", addition(train_rows=20, test_rows=0, slip=0.5, min_digits=1, digits=6).train)
-def test_prompts_and_demonstrations_come_back_unchanged(row: dict[str, Any], saved: Path) -> None:
+def test_prompts_and_demonstrations_round_trip(row: dict[str, Any], saved: Path) -> None:
     for tokenizer in (scratch().tokenizer(), AutoTokenizer.from_pretrained(saved)):
         for text in (row["prompt"][0]["content"], row["demonstration"]):
             ids = tokenizer(text)["input_ids"]
@@ -64,7 +65,7 @@ def test_one_token_per_tag_and_per_character() -> None:
     assert len(tokenizer("".join(TAGS))["input_ids"]) == len(TAGS)
 
 
-def test_characters_are_the_recipes_choice() -> None:
+def test_recipe_sets_the_characters() -> None:
     tokenizer = scratch(characters="ab\nb<>t").tokenizer()
     text = "a\n\nb<t><think>"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
@@ -83,7 +84,7 @@ def test_a_saved_tokenizer_is_the_same(saved: Path) -> None:
         assert ids[0] == ids[1]
 
 
-def test_specials_disappear_from_completions() -> None:
+def test_special_tokens_are_removed_from_completions() -> None:
     tokenizer = scratch().tokenizer()
     ids = tokenizer("<answer>4</answer><|end|><|pad|><|pad|>")["input_ids"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<answer>4</answer>"
@@ -137,7 +138,7 @@ def test_the_config_is_the_models() -> None:
     assert source.origin == "llama from scratch, 2 layers of 128, seed 0"
 
 
-def test_it_generates_and_stops() -> None:
+def test_scratch_model_generates_and_stops() -> None:
     source = scratch(**SMALL)
     tokenizer, model = source.tokenizer(), source.load()
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
@@ -151,7 +152,7 @@ def test_it_generates_and_stops() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(128, 3), (12, 4)])
-def test_sizes_that_do_not_divide_are_refused(hidden: int, heads: int) -> None:
+def test_indivisible_sizes_are_rejected(hidden: int, heads: int) -> None:
     with pytest.raises(
         RecipeError, match=rf"model.hidden: expected .* got {hidden} .*\n  allowed: a multiple of {2 * heads}"
     ):
@@ -161,7 +162,7 @@ def test_sizes_that_do_not_divide_are_refused(hidden: int, heads: int) -> None:
 # ---- pretrained: a folder
 
 
-def test_a_saved_model_comes_back(saved: Path) -> None:
+def test_saved_model_round_trips(saved: Path) -> None:
     source = pretrained(path=str(saved))
     before, after = scratch(**SMALL, seed=3).load().state_dict(), source.load().state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -309,7 +310,7 @@ def test_a_conversation_needs_a_chat_template() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(rlm_models()))
-def test_each_keeps_the_contract(name: str) -> None:
+def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_models", name, "builtin", rlm_models()[name])
     part.check()
     part.bind({"path": "x"} if name == "pretrained" else {})
@@ -319,7 +320,7 @@ def test_each_keeps_the_contract(name: str) -> None:
     ("name", "knobs"),
     [("scratch", {"architecture": "gpt2"}), ("scratch", {"layers": 0}), ("pretrained", {"dtype": "int8", "path": "x"})],
 )
-def test_impossible_knobs_are_refused(name: str, knobs: dict[str, Any]) -> None:
+def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         Part("rlm_models", name, "builtin", rlm_models()[name]).bind(knobs)
 
@@ -330,3 +331,25 @@ def test_listing_parts_imports_nothing_heavy(file: str) -> None:
     code = f"import sys, rlm_plugins.builtin.{file} as m; m.rlm_{file}(); print(sys.modules.keys() & {heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+# ---- lengths
+
+
+def test_prompts_longer_than_the_positions_are_refused() -> None:
+    source = scratch(**SMALL, max_positions=40)
+    rows = [{"prompt": "1+1="}, {"prompt": "1" * 39}]
+    check_prompt_lengths(source.tokenizer(), rows, 40, {})
+    with pytest.raises(RecipeError, match="prompt of held-out example 2 has 40 tokens, and the model has 40 positions"):
+        check_prompt_lengths(source.tokenizer(), [*rows, {"prompt": "1" * 40}], 40, {}, "held-out")
+    chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1" * 40}]}])
+    with pytest.raises(RecipeError, match="prompt of training example 0 has 42 tokens"):
+        check_examples(source.tokenizer(), chat, source.config, {})
+    check_examples(source.tokenizer(), chat, scratch(**SMALL, max_positions=43).config, {})
+
+
+def test_scaled_rotary_embeddings_have_more_positions() -> None:
+    config = scratch(**SMALL, max_positions=32).config
+    assert positions_of(config) == 32
+    config.rope_parameters = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    assert positions_of(config) == 128

@@ -35,7 +35,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 @pytest.fixture(scope="module")
 def installed(packages: Folders) -> Iterator[Folders]:
-    """The same, installed as pip would do it: by the metadata of their own pyproject.toml."""
+    """Install them as pip would: by the metadata of their own pyproject.toml."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         for package in packages.values():
             project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
@@ -64,13 +64,13 @@ def verdicts(packages: Folders, tmp_path_factory: pytest.TempPathFactory) -> Map
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_tests_pass_as_generated(verdicts: Mapping[str, list[bool]], kind: str) -> None:
+def test_tests_of_a_new_package_pass(verdicts: Mapping[str, list[bool]], kind: str) -> None:
     assert verdicts[kind], "the battery is not empty"
     assert all(verdicts[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_part_is_found_through_its_entry_point(installed: Folders, kind: str) -> None:
+def test_part_of_a_new_package_is_found_by_entry_point(installed: Folders, kind: str) -> None:
     registry = Registry()
     registry.require_sound()
     part = registry.find(KINDS[kind], f"my_{kind}")
@@ -80,7 +80,7 @@ def test_its_part_is_found_through_its_entry_point(installed: Folders, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_recipe_passes_every_check(installed: Folders, kind: str) -> None:
+def test_recipe_of_a_new_package_passes_every_check(installed: Folders, kind: str) -> None:
     registry = Registry()
     (stage,) = compose(recipe.load(installed[kind] / "recipe.yaml"), registry)
     assert f"my_{kind}" in str(stage.body)
@@ -133,7 +133,7 @@ def test_a_package_alone_runs_its_tests_without_being_installed(tmp_path: Path) 
         ("builtin", "the plugin 'builtin' is installed already: rlm-plugins"),
     ],
 )
-def test_a_name_that_cannot_be(tmp_path: Path, name: str, expected: str) -> None:
+def test_invalid_name_is_an_error(tmp_path: Path, name: str, expected: str) -> None:
     with pytest.raises(RlmError) as caught:
         create("reward", name, tmp_path)
     assert expected in str(caught.value)
@@ -160,7 +160,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
         create("reward", "mine", tmp_path / "file")
 
 
-def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_missing_folder_is_created(tmp_path: Path) -> None:
     files = create("reward", "mine", tmp_path / "deep" / "down")
     assert all(path.is_file() for path in files)
 

@@ -1,4 +1,4 @@
-"""The objective in Unicode: what docstrings say, with the knobs written in, for any part."""
+"""The objective in Unicode: formulas of docstrings with the values of the knobs, for any part."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_clause_with_the_formula_is_found_and_cut() -> None:
     assert objective(slots(policy_loss=bound(capped, cap=3.0))) == "loss = Σ [ −min(w, 3) · Â · 0.5 ] / Σ n"
 
 
-def test_without_a_formula_a_part_goes_by_its_name() -> None:
+def test_part_without_formula_is_shown_by_name() -> None:
     assert objective(slots(policy_loss=bound(silent))) == "loss = Σ [ silent(ratio, advantages) ] / Σ n"
     assert legend(slots(policy_loss=bound(silent)))[1] == ("ℓ", "", "silent")
 
@@ -117,7 +117,7 @@ def test_numbers_replace_whole_words_only() -> None:
     assert with_values("cap, capped, γλ, 2γ, γ_x, γ", part) == "3, capped, γλ, 2γ, γ_x, 0.5"
 
 
-def test_a_call_spells_values_as_a_recipe_does() -> None:
+def test_call_prints_values_in_recipe_syntax() -> None:
     assert call(bound(capped)) == "capped(cap=2.0, gamma=0.5, soft=true)"
     assert call(bound(silent)) == "silent"
 

@@ -1,4 +1,4 @@
-"""The page is the oracle: the machine, told to be `grpo`, must compute what the page computes."""
+"""`one_page.py` is the reference: the framework with `grpo` must compute equal values."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_logprob_belongs_to_the_generated_token() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_learns_to_sort(seed: int) -> None:
+def test_one_page_learns_to_sort(seed: int) -> None:
     torch.set_num_threads(1)
     rewards = [reward for _, reward, _ in one_page.train(seed=seed)]
     assert sum(rewards[:3]) / 3 < 0.25, "a network that knows nothing"

@@ -207,6 +207,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
     found = recipe.load(file, ["model=scratch"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
+    monkeypatch.setattr("rlm_plugins.recipe.compose._check_examples", lambda *_: None)  # a model for digits only
     monkeypatch.setattr(Replay, "check", lambda self: None)  # the pool is of another world
     (stage,) = compose(found, REGISTRY)
     assert opened[0] == stage.body["environment"]["split"]
@@ -227,7 +228,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
 
 
 def sizes(file: Path) -> list[str]:
-    """Overrides for the sizes that the recipe says."""
+    """Return overrides that shrink the sizes of the recipe."""
     said = recipe.load(file).bodies[0]["trainer"]
     return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
 
@@ -280,7 +281,7 @@ SPEEDS = {
     "file", one_in(6, [f for f in FILES if recipe.load(f).bodies[0].get("rewards")]), ids=lambda f: f.stem
 )
 def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
-    """Two updates of a generation, each of two micro-batches that are dealt out anew, and parted; some groups teach
+    """Two updates of a generation, each of two micro-batches that are shuffled and split; some groups are not
     nothing."""
     pieces = ["per_device_train_batch_size=8", "gradient_accumulation_steps=2", "steps_per_generation=4"]
     rewards = "rewards=[{name: some_coins, as: accuracy}]"

@@ -155,7 +155,7 @@ def compare(
     ],
 )
 def test_loss_types(tmp_path: Path, loss_type: str, accumulation: int, iterations: int, beta: float) -> None:
-    """Every value of one setting meets every value of each other one."""
+    """Every value of one setting is combined with every value of each other one."""
     compare(
         tmp_path,
         loss_type=loss_type,

@@ -1,4 +1,4 @@
-"""Knobs that do not suit what `trainer:` says, and what else `rlm check` used to let pass: told with its place."""
+"""Errors of `rlm check` for knobs that contradict `trainer:` and for other inconsistent settings, with their place."""
 
 from __future__ import annotations
 
@@ -70,25 +70,25 @@ WRONG: dict[str, tuple[str, str, str]] = {
 }
 
 
-def check(folder: Path, *said: str) -> str:
-    """What `rlm check` prints."""
+def check(folder: Path, *overrides: str) -> str:
+    """Return the output of `rlm check`."""
     file = folder / "recipe.yaml"
     file.write_text(RECIPE)
-    return CliRunner().invoke(app, ["check", str(file), *said]).output
+    return CliRunner().invoke(app, ["check", str(file), *overrides]).output
 
 
-@pytest.mark.parametrize(("said", "place", "words"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("overrides", "place", "words"), WRONG.values(), ids=WRONG)
 def test_unsuitable_knobs_are_rejected(
-    tmp_path: Path, said: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, overrides: str, place: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    told = check(tmp_path, f"stages.1.{said}")
-    assert told.startswith(f"error: {HERE}{place}: "), told
-    assert words in told
+    printed = check(tmp_path, f"stages.1.{overrides}")
+    assert printed.startswith(f"error: {HERE}{place}: "), printed
+    assert words in printed
 
 
 def test_suitable_knobs_are_accepted(tmp_path: Path) -> None:
     suits = ["{name: overlong, cache: 15}", "{name: overlong, max_length: 20, cache: 19}"]
     shapers = f"stages.1.algorithm.shapers=[{', '.join(suits)}]"
-    told = check(tmp_path, shapers, "stages.1.algorithm.filters=[{name: keep_k, k: 3}]", "--json")
-    assert len(json.loads(told)) == 2
+    printed = check(tmp_path, shapers, "stages.1.algorithm.filters=[{name: keep_k, k: 3}]", "--json")
+    assert len(json.loads(printed)) == 2

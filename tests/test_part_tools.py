@@ -1,4 +1,4 @@
-"""What a scoring part may try: the words of the rows, a reading, continuations, scores; and whom a part may meet."""
+"""Tools of scoring parts: texts, a forward pass, continuations, scores; and access to the policy."""
 
 from __future__ import annotations
 
@@ -75,8 +75,10 @@ def test_scores_of_other_completions(tmp_path: Path) -> None:
     """Two rewards, one that does not apply to some; columns come along, and the ledger hears nothing of it."""
 
     def answers(completions: list[str], answer: list[str], log_metric: Any) -> list[float | None]:
-        log_metric("heard", 1.0)
-        return [None if not text else float(text == said) for text, said in zip(completions, answer, strict=True)]
+        log_metric("recorded", 1.0)
+        return [
+            None if not text else float(text == solution) for text, solution in zip(completions, answer, strict=True)
+        ]
 
     found: list[Any] = []
 
@@ -89,7 +91,7 @@ def test_scores_of_other_completions(tmp_path: Path) -> None:
     made.train()
     assert found[0][[0, 1, 3]].tolist() == [1.0, 1.0, 0.0]
     assert found[0][2].isnan()
-    assert len(logged(made, "heard")) == 1, "once, for the rows that are taught"
+    assert len(logged(made, "recorded")) == 1, "once, for the trained completions"
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "zero"])
@@ -105,17 +107,17 @@ def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> 
         found.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
         return rewards
 
-    book, told = FaultLog(), []
+    book, notes = FaultLog(), []
     reward = Reward("touchy", Part("rlm_rewards", "touchy", "test", touchy).bind({}), on_error=policy)
     functions = [trl_reward(reward, book)]
-    pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "note": told.extend}
+    pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "note": notes.extend}
     made = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, pieces=pieces, max_steps=1)
     if policy == "stop":
         with pytest.raises(Fault, match="not this one"):
             made.train()
         return
     made.train()
-    assert told, "the sample is written down"
+    assert notes, "the sample is written down"
     expected = {"skip": torch.nan, "zero": 0.0}[policy]
     assert torch.equal(found[0].nan_to_num(-1), torch.tensor([expected, eighths(["1"])[0]]).nan_to_num(-1))
 
@@ -142,7 +144,7 @@ def test_rank_slices_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Guest:
-    """Remembers whom it met."""
+    """Keep the policy of `setup`."""
 
     def __init__(self, *, name: str = "") -> None:
         self.met: list[Any] = []
@@ -156,7 +158,7 @@ class Guest:
         return rewards
 
 
-def test_any_class_may_meet_the_policy() -> None:
+def test_any_class_part_may_have_setup() -> None:
     part, policy = advantage(Guest), tiny.model()
     setup_parts([part, advantage(everything)], policy, {})
     assert part.target.met == [policy]  # a function has nobody to meet

@@ -48,7 +48,7 @@ def knob(annotation: Any, default: Any = ...) -> Part:
 # ------------------------------------------------------------------ reading a signature
 
 
-def test_before_the_star_data_after_it_knobs() -> None:
+def test_positional_arguments_are_data_and_keywords_knobs() -> None:
     def target(rewards: Any, group: Any, ratio: Any = None, *, eps: float = 1e-4, scale: Mode) -> None: ...
 
     found = part(target)
@@ -81,7 +81,7 @@ def test_class_declares_data_in_call_and_update() -> None:
     assert found.file == __file__
 
 
-def test_a_class_without_knobs() -> None:
+def test_class_without_knobs() -> None:
     class Counter:
         def __call__(self, rewards: Any) -> Any: ...
 
@@ -90,7 +90,7 @@ def test_a_class_without_knobs() -> None:
 
 
 @pytest.mark.parametrize("kind", ["partial", "object", "method", "lambda", "decorated"])
-def test_other_things_that_can_be_called(kind: str) -> None:
+def test_other_callables_are_parts(kind: str) -> None:
     class Thing:
         def __call__(self, rewards: Any, *, k: Mode = "group") -> Any:
             return (rewards, k)
@@ -135,7 +135,7 @@ def test_logged_values_are_prefixed_with_the_recipe_key() -> None:
     assert written == [("policy_loss/clipped", 1.5)]
 
 
-def test_a_default_that_can_change_is_not_shared() -> None:
+def test_mutable_default_is_not_shared() -> None:
     def target(rewards: Any, *, k: list[int] = []) -> Any:  # noqa: B006
         k.append(1)
         return list(k)
@@ -231,7 +231,7 @@ def test_a_wrong_part_is_an_error_that_names_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["_hidden", "model_config", "model_dump"])
-def test_knob_names_that_cannot_be(name: str) -> None:
+def test_invalid_knob_names(name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def target(rewards, *, {name}: int = 1): ...", namespace)
     with pytest.raises(PluginError, match="guest"):
@@ -252,7 +252,7 @@ def test_knob_names_that_pydantic_uses_too(name: str, recwarn: pytest.WarningsRe
     ("hook", "name"),
     [("rlm_rewards", "weight"), ("rlm_penalties", "beta"), ("rlm_models", "lora"), ("rlm_filters", "name")],
 )
-def test_knobs_that_a_recipe_could_not_reach(hook: str, name: str) -> None:
+def test_knobs_hidden_by_recipe_keys_are_rejected(hook: str, name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def target(*, {name}: float = 1.0): ...", namespace)
     with pytest.raises(PluginError, match=f"a knob is called '{name}'"):
@@ -320,7 +320,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def test_an_update_names_words_of_the_scoring_room() -> None:
+def test_update_declares_scoring_data() -> None:
     made = part(Learner, "rlm_advantages")
     made.check()
     assert made.update_needs == ("prompt_index", "named_rewards")
@@ -353,7 +353,7 @@ def test_update_with_unknown_data_is_rejected(update: str, words: str) -> None:
         part(namespace["Part"], "rlm_policy_losses").check()
 
 
-def test_the_order_of_an_epoch_does_not_learn() -> None:
+def test_epoch_sampler_has_no_update() -> None:
     class Part:
         def __call__(self, size: int, epoch: int) -> list[int]: ...
 
@@ -363,7 +363,7 @@ def test_the_order_of_an_epoch_does_not_learn() -> None:
         part(Part, "rlm_samplers").check()
 
 
-def test_the_two_rooms_differ() -> None:
+def test_scoring_and_loss_phases_have_different_data() -> None:
     assert set(names(SCORING)) - set(names(LOSS))
     assert set(names(LOSS)) - set(names(SCORING))
 
@@ -489,7 +489,7 @@ def test_without_a_place_the_error_names_the_part() -> None:
         knob(float).bind({"k": "x"})
 
 
-def test_a_class_may_refuse_its_knobs() -> None:
+def test_class_may_reject_its_knobs() -> None:
     class Refuses:
         def __init__(self, *, low: int = 1, high: int = 0) -> None:
             if low > high:
@@ -504,8 +504,8 @@ def test_a_class_may_refuse_its_knobs() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_class_may_refuse_them_in_our_words() -> None:
-    """Then nobody is shown a traceback: `rlm` prints those of other people's exceptions."""
+def test_class_may_raise_a_recipe_error() -> None:
+    """No traceback is printed then: `rlm` prints those of other exceptions."""
 
     class Refuses:
         def __init__(self, *, low: int = 1) -> None:

@@ -9,12 +9,12 @@ import torch
 import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step_batch import with_own_step_batch
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
@@ -27,7 +27,7 @@ def policies(pi: list[float], ref: list[float]) -> tuple[torch.Tensor, torch.Ten
 
 @quick
 @given(LOGITS, LOGITS)
-def test_k1_and_k3_are_right_on_average(pi: list[float], ref: list[float]) -> None:
+def test_k1_and_k3_are_unbiased(pi: list[float], ref: list[float]) -> None:
     """Σ π(y) k(y) over the whole vocabulary is the divergence itself."""
     logp, ref_logp = policies(pi, ref)
     divergence = (logp.exp() * (logp - ref_logp)).sum()
@@ -37,8 +37,8 @@ def test_k1_and_k3_are_right_on_average(pi: list[float], ref: list[float]) -> No
 
 @quick
 @given(LOGITS, LOGITS)
-def test_the_gradient_of_k2_is_right_on_average(pi: list[float], ref: list[float]) -> None:
-    """E[∇ k2] = ∇ KL(π, ref), which neither k1 (zero) nor k3 (∇ KL(ref, π)) can say."""
+def test_gradient_of_k2_is_unbiased(pi: list[float], ref: list[float]) -> None:
+    """E[∇ k2] = ∇ KL(π, ref), which neither k1 (zero) nor k3 (∇ KL(ref, π)) has."""
     logits = torch.tensor([pi], dtype=torch.float64, requires_grad=True)
     logp, ref_logp = logits.log_softmax(-1), policies(pi, ref)[1]
     sampled = logp.exp().detach()
@@ -69,7 +69,7 @@ def test_value_and_derivative_by_the_formula(d: float) -> None:
 
 
 @pytest.mark.parametrize("d", [-1e4, -50.0, 50.0, 1e4])
-def test_far_away_k3_is_large_finite_and_without_gradient(d: float) -> None:
+def test_k3_of_distant_log_probs_is_finite_without_gradient(d: float) -> None:
     logp = torch.tensor([[d]], requires_grad=True)
     found = kl(logp, torch.zeros(1, 1))
     edge = math.copysign(20.0, d)
@@ -110,7 +110,7 @@ def test_the_old_policy_is_measured_like_the_reference() -> None:
 
 @quick
 @given(st.floats(-5.0, 5.0))
-def test_straight_through_has_its_own_value_and_the_slope_of_k2(d: float) -> None:
+def test_straight_through_has_the_gradient_of_k2(d: float) -> None:
     for estimator in ("k1", "k2", "k3", "abs"):
         logp = torch.tensor([[-7.0 + d]], dtype=torch.float64, requires_grad=True)
         ref = torch.tensor([[-7.0]], dtype=torch.float64)
@@ -128,7 +128,7 @@ def test_the_absolute_distance() -> None:
 
 @quick
 @given(batches(group_size=6), st.floats(0.05, 0.9))
-def test_the_tokens_of_largest_covariance_pay_for_distance(batch: Batch, share: float) -> None:
+def test_penalty_applies_to_the_tokens_of_largest_covariance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
     found = kl_cov(
         logp,
@@ -162,7 +162,7 @@ def test_zero_covariance_has_zero_penalty() -> None:
     assert not kl_cov(logp, old, empty, rows, share=0.5).any()
 
 
-def test_entropy_is_a_bonus() -> None:
+def test_entropy_penalty_is_negative() -> None:
     h = torch.tensor([[0.5, 2.0]], requires_grad=True)
     assert entropy(h).tolist() == [[-0.5, -2.0]]
     assert torch.autograd.grad(entropy(h).sum(), h)[0].tolist() == [[-1.0, -1.0]]

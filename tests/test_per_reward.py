@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.per_reward_advantage import per_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.functional.statistics import whiten
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -40,7 +40,7 @@ def summed(batch: Batch, weights: dict[str, float], eps: float) -> list[float]:
 
 @quick
 @given(batches())
-def test_scores_are_added_up_and_measured_in_the_std_of_the_batch(batch: Batch) -> None:
+def test_summed_scores_are_divided_by_the_batch_std(batch: Batch) -> None:
     total = summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-4)
     found = per_reward(batch.named_rewards, batch.group, batch.mask, weights={"format": 0.5})
     spread = statistics.stdev(total) if len(total) > 1 else 0.0
@@ -66,7 +66,7 @@ def test_per_reward_separates_equal_sums() -> None:
     assert found[2] == pytest.approx(2 * found[0])
 
 
-def test_a_wide_reward_does_not_drown_a_narrow_one() -> None:
+def test_reward_with_large_range_does_not_dominate() -> None:
     """Multiplying one reward by a thousand changes (almost) nothing."""
     right, long = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 2.0, 3.0])
     group, mask = torch.tensor([0, 0, 0, 0]), torch.ones(4, 1, dtype=torch.bool)
@@ -83,7 +83,7 @@ def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:
 
 @pytest.mark.parametrize("over", ["completions", "tokens"])
 @pytest.mark.parametrize("eps", [0.0, 1e-4])
-def test_rewards_that_cancel_out_leave_nothing_to_be_scaled_up(over: Any, eps: float) -> None:
+def test_cancelling_rewards_have_zero_advantage(over: Any, eps: float) -> None:
     """0.1 right, 9 short: opposite scores, equal but for eps and rounding, whose rest has a std too."""
     named = {"right": torch.tensor([0.1, 0.0, 0.1, 0.0]), "short": torch.tensor([0.0, 9.0, 0.0, 9.0])}
     group, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([[True, True], [True, False], [True, True], [True, True]])
@@ -95,3 +95,15 @@ def test_weight_of_an_unknown_reward_is_rejected() -> None:
         per_reward(
             {"accuracy": torch.ones(2)}, torch.zeros(2).long(), torch.ones(2, 1).bool(), weights={"acuracy": 2.0}
         )
+
+
+def test_a_group_of_one_adds_its_reward_if_told_to() -> None:
+    """verl treats it as if its mean were 0 and its std 1."""
+    rewards = {"a": torch.tensor([2.0, 1.0, 0.0]), "b": torch.tensor([float("nan"), 3.0, 3.0])}
+    group, mask = torch.tensor([7, 1, 1]), torch.ones(3, 1, dtype=torch.bool)
+    pair = 0.5 / (math.sqrt(0.5) + 1e-4)
+    total = [2.0, pair, -pair]
+    for singleton, expected in (("reward", total), ("zero", [0.0, pair, -pair])):
+        found = per_reward(rewards, group, mask, singleton=singleton)  # type: ignore[arg-type]
+        spread = statistics.stdev(expected) + 1e-4
+        assert found.tolist() == pytest.approx([x / spread for x in expected], rel=1e-5)

@@ -26,11 +26,11 @@ def test_every_number_has_its_source(file: Path) -> None:
     assert len(found) == len(set(found)), "one number per line, or a comment does not say which one it means"
     assert [lines[n] for n in found if not SOURCE.search(lines[n].partition(" # ")[2])] == []
     for line in lines:
-        if told := re.search(r": (\d+) +#.*\((\d+) × (\d+)\)$", line):
-            assert int(told[2]) * int(told[3]) == int(told[1])
+        if product := re.search(r": (\d+) +#.*\((\d+) × (\d+)\)$", line):
+            assert int(product[2]) * int(product[3]) == int(product[1])
 
 
-def test_contexts_grow() -> None:
+def test_context_grows_from_stage_to_stage() -> None:
     stages = compose(recipe.load(STAGED), Registry(), build_environment=False)
     assert [stage.settings["max_completion_length"] for stage in stages] == [8 * 1024, 16 * 1024, 24 * 1024]
     assert [stage.settings["num_generations"] for stage in stages] == [8, 16, 16]
@@ -42,7 +42,7 @@ def test_contexts_grow() -> None:
 
 
 @pytest.mark.slow
-def test_each_stage_goes_on_from_the_last(tmp_path: Path) -> None:
+def test_each_stage_starts_from_the_previous_one(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     changes = [
         f"plugins={{load: [{CANNED}]}}",

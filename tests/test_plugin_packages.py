@@ -26,7 +26,7 @@ def project(package: Path) -> dict[str, Any]:
 
 
 def missing(package: Path, *, extras: bool = False) -> list[str]:
-    """What it builds on, or what its extras bring, and is not installed here."""
+    """Return dependencies and extras of the package that are not installed here."""
     known = project(package)
     lists = known.get("optional-dependencies", {}).values() if extras else [known["dependencies"]]
     names = [re.split(r"[^\w-]", needed)[0] for needed in chain.from_iterable(lists)]
@@ -34,7 +34,7 @@ def missing(package: Path, *, extras: bool = False) -> list[str]:
 
 
 FOLDERS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
-PACKAGES = [folder for folder in FOLDERS if "entry-points" in project(folder)]
+PACKAGES = [folder for folder in FOLDERS if "rlm" in project(folder).get("entry-points", {})]
 """Those that offer parts; the others are what they are built on."""
 
 
@@ -49,7 +49,7 @@ def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return found
 
 
-def test_it_registers_through_its_entry_point(package: Path) -> None:
+def test_package_registers_through_its_entry_point(package: Path) -> None:
     known, registry = project(package), Registry()
     registry.require_sound()
     for name in known["entry-points"]["rlm"]:
@@ -59,7 +59,7 @@ def test_it_registers_through_its_entry_point(package: Path) -> None:
         assert [part for part in registry if part.plugin == name], "it offers something"
 
 
-def test_its_recipes_pass_every_check(package: Path) -> None:
+def test_recipes_of_a_package_pass_every_check(package: Path) -> None:
     """Those that stand alone: who goes on from a run (`runs/…`), or needs an extra, is for the package's own tests."""
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")

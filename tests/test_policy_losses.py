@@ -28,7 +28,7 @@ def with_derivative(loss: Any, w: float, advantage: float, **knobs: Any) -> tupl
 
 @quick
 @given(W, A)
-def test_clip_is_flat_where_the_policy_has_moved_enough(w: float, advantage: float) -> None:
+def test_clip_has_no_gradient_beyond_its_range(w: float, advantage: float) -> None:
     low, high = 0.8, 1.28
     value, slope = with_derivative(clip, w, advantage, epsilon=0.2, epsilon_high=0.28)
     if advantage > 0 and w > high:
@@ -58,7 +58,7 @@ def test_upper_bound_defaults_to_the_lower_one() -> None:
 
 @quick
 @given(W, A)
-def test_plain_is_the_clip_without_a_clip(w: float, advantage: float) -> None:
+def test_plain_equals_clip_without_clipping(w: float, advantage: float) -> None:
     assert with_derivative(unclipped, w, advantage) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
 
 
@@ -79,7 +79,7 @@ def test_a_preserved_gradient_is_bounded_by_its_beta(w: float, advantage: float,
 
 @quick
 @given(W, A)
-def test_delta_is_dual_clip_there_too(w: float, advantage: float) -> None:
+def test_delta_is_dual_clip_with_a_preserved_gradient(w: float, advantage: float) -> None:
     value, slope = with_derivative(gradient_preserving, w, advantage, delta=3.0)
     plain_value, plain_slope = with_derivative(gradient_preserving, w, advantage)
     capped = advantage < 0 and w > 3.0
@@ -99,7 +99,7 @@ def test_sapo_by_its_formula(w: float, advantage: float, rising: float, falling:
 
 @quick
 @given(W, A, st.floats(-5.0, -0.01))
-def test_cispo_clips_the_weight_and_never_the_gradient(w: float, advantage: float, logp: float) -> None:
+def test_cispo_clips_the_weight_and_keeps_the_gradient(w: float, advantage: float, logp: float) -> None:
     for low, cap in ((None, 5.0), (0.2, 1.28)):
         point = torch.tensor([[logp]], dtype=torch.float64, requires_grad=True)
         ratio = torch.tensor([[w]], dtype=torch.float64, requires_grad=True)
@@ -111,7 +111,7 @@ def test_cispo_clips_the_weight_and_never_the_gradient(w: float, advantage: floa
         assert through_w is None
 
 
-def test_without_an_advantage_nothing_is_learned() -> None:
+def test_zero_advantage_has_zero_gradient() -> None:
     for w in (0.1, 1.0, 9.0):
         for loss in (unclipped, clip, gradient_preserving, sapo):
             assert with_derivative(loss, w, 0.0) == (0.0, 0.0)
@@ -131,6 +131,6 @@ def test_logged_clip_fraction_is_exact() -> None:
 
 
 @pytest.mark.parametrize("knobs", [{"epsilon": -0.1}, {"epsilon_high": -1.0}, {"delta": 0.0}, {"epsilon": "0.2"}])
-def test_knobs_that_mean_nothing_are_refused(knobs: dict[str, Any]) -> None:
+def test_knobs_out_of_range_are_rejected(knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         Part("rlm_policy_losses", "clip", "builtin", clip).bind(knobs)

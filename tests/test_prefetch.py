@@ -1,4 +1,4 @@
-"""Rewards that are asked before their answers are needed: the same answers, sooner."""
+"""Prefetched rewards: equal scores, requested earlier."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_prefetched_request_is_sent_once(loop: Any) -> None:
 
 
 def test_cheap_reward_is_not_prefetched_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cheap is measured batch by batch, of those begun early and of those that were not."""
+    """The cost is measured in each batch, for prefetched requests and for the others."""
     function = reward()
     for cheap, asked in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
         monkeypatch.setattr(ahead, "MIN_SECONDS", cheap)
@@ -116,7 +116,7 @@ def test_cheap_reward_is_not_prefetched_again(loop: Any, monkeypatch: pytest.Mon
 
 
 def test_prefetch_can_be_disabled() -> None:
-    """Beside the reward, in the recipe: then nobody can begin, and TRL's call is the one question."""
+    """With the option beside the reward in the recipe nothing is prefetched: TRL's call is the only request."""
     assert not hasattr(reward(prefetch=False), "begin")
     assert asyncio.run(reward(prefetch=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
     assert LOG == ["asked 1234"]
@@ -133,7 +133,7 @@ class Asks:
 
 
 def test_reward_that_uses_the_policy_is_not_prefetched() -> None:
-    """Asked early, it could switch off adapters in the middle of a pass of the trainer's."""
+    """Called early, it could disable adapters during a forward pass of the trainer."""
     assert not hasattr(trl_reward(Reward("asks", Part("rlm_rewards", "asks", "guest", Asks).bind({}))), "begin")
 
 
@@ -144,7 +144,7 @@ def test_remaining_requests_are_sent_together(loop: Any) -> None:
     assert sorted(LOG) == ["asked 12", "asked 34"]
 
 
-def test_an_answer_to_another_question_is_not_taken(loop: Any) -> None:
+def test_score_of_another_request_is_not_used(loop: Any) -> None:
     function = reward()
     function.begin(BATCH, loop)
     other = {**BATCH, "completions": ["4", "3", "2", "1"]}
@@ -184,7 +184,7 @@ def heavy(folder: Path) -> Reward:
 
 
 def test_processes_get_one_group_per_request(tmp_path: Path) -> None:
-    """Whose groups were begun are not asked again."""
+    """Groups that were prefetched are not requested again."""
     function = trl_reward(heavy(tmp_path))
     first = {name: x[:2] if isinstance(x, list) else x for name, x in BATCH.items()}
     function.begin(first, None)
@@ -193,7 +193,7 @@ def test_processes_get_one_group_per_request(tmp_path: Path) -> None:
 
 
 def test_run_with_multiprocess_rewards_only(tmp_path: Path) -> None:
-    """Nothing is asynchronous, so TRL has no event loop; each group is asked about once."""
+    """Nothing is asynchronous, so TRL has no event loop; each group is requested once."""
     reward = heavy(tmp_path)
     fast = REGISTRY.find("rlm_generators", "fast").bind({})
     pieces = {"speed": replace(NO_SPEED, prefetch_rewards=True), "generator": fast}
@@ -233,7 +233,7 @@ def rlm_rewards():
     assert function(**BATCH) == [1.0] * 4
 
 
-def told(name: str, function: Any, *args: Any, **options: Any) -> Any:
+def logged_call(name: str, function: Any, *args: Any, **options: Any) -> Any:
     LOG.append(name)
     found = function(*args, **options)
     LOG.append(f"{name} done")
@@ -255,14 +255,14 @@ def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) ->
 def test_run_prefetches_before_the_forward_pass(
     generator: str | None, overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Group by group while the others are written, where the generator says who is done; else before the reading."""
+    """Group by group during generation if the generator reports finished sequences, else before the forward pass."""
     it = made(tmp_path, generator, overlap, beta=0.1, max_steps=1)
     for owner, name in (
         (it, "_generate_single_turn"),
         (it, "_get_per_token_logps_and_entropies"),
         (it.reward_funcs[0], "begin"),
     ):
-        monkeypatch.setattr(owner, name, partial(told, name, getattr(owner, name)))
+        monkeypatch.setattr(owner, name, partial(logged_call, name, getattr(owner, name)))
     it.train()
     happened = [event for event in LOG if not event.startswith("asked")]
     written, read = happened.index("_generate_single_turn done"), happened.index("_get_per_token_logps_and_entropies")

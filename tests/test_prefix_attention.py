@@ -8,20 +8,31 @@ from typing import Any
 import fixtures_models
 import pytest
 import torch
-from test_fast_generate import config, prompts, same
+from rlm_fastgen import fast
+from rlm_fastgen import prefix_attention as shared
+from rlm_fastgen.active_sequences import ActiveSequences
+from rlm_fastgen.kv_cache import preallocate, surviving_indices
+from rlm_fastgen.kv_state import KVState
+from rlm_fastgen.llama_step import LlamaStep
+from rlm_fastgen.prefix_attention import SharedPrefix, attend_all, sharing_pays
+from rlm_fastgen.prompt_tree import PromptTree
+from rlm_fastgen.prompts import distinct_prompts, unpadded
+from rlm_fastgen.self_check import shares_prefixes
+from test_fast_generate import by_the_loop, config, prompts, same
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
-
-from rlm_plugins.generation import prefix_attention as shared
-from rlm_plugins.generation.active_sequences import distinct_prompts
-from rlm_plugins.generation.kv_cache import preallocate, surviving_indices
-from rlm_plugins.generation.kv_state import KVState
-from rlm_plugins.generation.llama_step import LlamaStep
-from rlm_plugins.generation.prefix_attention import SharedPrompts, sharing_pays
 
 FAMILIES: dict[str, dict[str, Any]] = {"Llama": {"num_key_value_heads": 4}, "Qwen2": {}, "Qwen3": {}}
 """Each head with keys of its own; shared keys and biases; heads that are normalised."""
 NEVER = 10**9
+BEGINNINGS = {
+    "equal lengths": ("templateab", "templatecd"),
+    "one begins another": ("template", "templateab", "temp"),
+    "two pairs": ("abcuv", "abcxy", "defgh", "def"),
+    "nothing": ("abc", "defg", "hi"),
+    "one prompt": ("template",),
+}
+"""Prompts by letters."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +44,13 @@ def _one_thread() -> None:
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Of each look at prompts that are kept once: how many prompts, and how many rows."""
     found: list[tuple[int, int]] = []
-    seen = SharedPrompts.attend
+    seen = SharedPrefix.attend
 
-    def watched(self: SharedPrompts, number: int, asked: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def watched(self: SharedPrefix, number: int, asked: torch.Tensor, *rest: Any) -> Any:
         found.append((len(self.kv[number][0]), len(asked)))
         return seen(self, number, asked, *rest)
 
-    monkeypatch.setattr(SharedPrompts, "attend", watched)
+    monkeypatch.setattr(SharedPrefix, "attend", watched)
     return found
 
 
@@ -76,8 +87,7 @@ def test_logits_are_those_of_the_whole_sequence(
     some, order = distinct_prompts(ids, None)
     start = {"attention_mask": there[some, :width], "position_ids": places[some, :width]}
     model(ids[some], past_key_values=cache, use_cache=True, **start)
-    given = {"attention_mask": there[:, : width + 1], "position_ids": places[:, : width + 1]}
-    past, step = KVState({**given, "past_key_values": cache}, order), LlamaStep(model)
+    past, step = KVState(cache, order, places[:, width : width + 1], there[:, : width + 1]), LlamaStep(model)
     left, alive = torch.arange(len(twin)), []
     for t in range(tokens):
         alive.append((len({*twin[left].tolist()}), len(left)))
@@ -106,7 +116,8 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
     mask = pad(mask[twin], (0, 5))
     k, v = (torch.cat(x, 2).double() for x in ((keys[twin], own), (values[twin], own_values)))
     usual = scaled_dot_product_attention(asked.double(), k, v, attn_mask=mask.double(), scale=0.3)
-    found = SharedPrompts([(keys, values)], twin, mask).attend(0, asked, own, own_values, 0.3)
+    prefix = SharedPrefix([(keys, values)], twin, mask)
+    found = attend_all([prefix], 0, asked, own, own_values, None, 0.3)
     torch.testing.assert_close(found, usual.float(), rtol=1e-5, atol=1e-6)
 
 
@@ -140,9 +151,7 @@ def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
         cache = DynamicCache(config=model.config)
         preallocate(cache)
         model(torch.arange(1, 6)[None], past_key_values=cache, use_cache=True)
-        past = KVState(
-            {"position_ids": torch.full((4, 1), 5), "past_key_values": cache}, torch.zeros(4, dtype=torch.long)
-        )
+        past = KVState(cache, torch.zeros(4, dtype=torch.long), torch.full((4, 1), 5), None)
         held = past._prompts.kv[0][0] if past._prompts else cache.layers[0].keys
         assert len(held) == times
         assert cache.get_seq_length() == (5 if times > 1 else 0), "its own tokens alone"
@@ -150,7 +159,102 @@ def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_small_groups_copy_the_prompt_cache() -> None:
     keys = torch.empty(2, 2, 112, 64)
-    assert sharing_pays(torch.arange(2).repeat(8), keys)
-    assert not sharing_pays(torch.arange(2).repeat(2), keys)
-    assert not sharing_pays(torch.arange(2), keys.expand(2, 2, 112, 64))
-    assert not sharing_pays(torch.arange(2).repeat(8), keys.to("meta"))
+    assert sharing_pays(16 - 2, keys)
+    assert not sharing_pays(4 - 2, keys)
+    assert not sharing_pays(0, keys)
+    assert sharing_pays(4 - 2, keys, torch.empty(1, 2, 400, 64)), "with what all prompts start with"
+    assert not sharing_pays(16 - 2, keys.to("meta"))
+
+
+# ------------------------------------------------------------------ what all prompts start with
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("texts", BEGINNINGS.values(), ids=BEGINNINGS)
+@pytest.mark.parametrize("least", [0, 100, NEVER], ids=["kept once", "copied at last", "copied"])
+@torch.no_grad()
+def test_logits_after_prompts_that_start_alike(
+    family: str, texts: tuple[str, ...], least: int, monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
+) -> None:
+    """After the prompts and token by token, rows let go in any order: those of the whole sequence."""
+    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
+    prompts_of = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts]
+    draw, tokens = random.Random(len(texts)), 8
+    twin = torch.tensor(draw.sample([i for i in range(len(texts)) for _ in range(1 + 2 * i)], len(texts) ** 2))
+    words = torch.randint(10, fixtures_models.WORDS, (len(twin), tokens), generator=torch.Generator().manual_seed(2))
+    usual = []
+    for row, i in enumerate(twin.tolist()):
+        whole = torch.cat([torch.tensor(prompts_of[i]), words[row]])
+        usual.append(model(whole[None]).logits[0, len(prompts_of[i]) - 1 :])
+    cache = DynamicCache(config=model.config)
+    preallocate(cache)
+    step = LlamaStep(model)
+    tree = PromptTree(prompts_of, torch.device("cpu"), min_saved=1)
+    logits, past = tree.prefill(step, cache, twin)
+    left = torch.arange(len(twin))
+    assert torch.allclose(logits[twin], torch.stack([x[0] for x in usual]), atol=1e-5)
+    for t in range(tokens):
+        expected = torch.stack([usual[row][t + 1] for row in left])
+        assert torch.allclose(step(words[left, t], past), expected, atol=1e-5)
+        done = torch.tensor([draw.random() < 0.3 for _ in left])
+        done[draw.randrange(len(left))] = False
+        past.evict(places := surviving_indices(done))
+        left = left[places]
+    assert bool(kept) == (least == 0 or (least == 100 and len(twin) > 3))
+
+
+def test_prompts_that_start_alike_are_computed_once() -> None:
+    for name, tokens in {"one begins another": 10, "nothing": 9, "two pairs": 12, "equal lengths": 12}.items():
+        prompts_of = [[ord(letter) for letter in text] for text in BEGINNINGS[name]]
+        assert len(PromptTree(prompts_of, torch.device("cpu"), min_saved=1)._tokens) == tokens
+
+
+@pytest.mark.parametrize("least", [0, NEVER])
+@pytest.mark.parametrize("texts", BEGINNINGS.values(), ids=BEGINNINGS)
+@pytest.mark.parametrize("times", [1, 6])
+def test_samples_of_prompts_that_start_alike(
+    texts: tuple[str, ...], times: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any number, in the greedy mode of an evaluation too."""
+    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr("rlm_fastgen.active_sequences.MIN_SAVED", 1)
+    rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    with by_the_loop():
+        for family in ("Qwen2", "GPT2", "Phi3"):
+            model = fixtures_models.adapted(fixtures_models.model(family)).eval()
+            same(model, inputs, config())
+            same(model, inputs, config(do_sample=False))
+
+
+def test_the_beginning_is_prefilled_once_by_a_decoder_of_another_kind() -> None:
+    model, read = fixtures_models.model("GPT2").eval(), []
+    ids = torch.tensor([[0, *range(3, 13), 20], [*range(3, 13), 21, 22]])
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    same(model, inputs, config(max_new_tokens=2, eos_token_id=None))
+    model.register_forward_pre_hook(lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True)
+    fast.fast_generate(model.generate, model, inputs, config(max_new_tokens=2, eos_token_id=None))
+    assert read == [(1, 10), (2, 2), (2, 1)]
+
+
+def test_a_decoder_that_cannot_continue_a_beginning_shares_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The self-check finds out; the rest of the loop is used all the same."""
+    after = ActiveSequences._prefill_after
+    monkeypatch.setattr(ActiveSequences, "_prefill_after", lambda *given: after(*given).roll(1, 1))
+    model = fixtures_models.model("GPT2").eval()
+    ids = torch.tensor([[0, 0, *range(3, 13), 20], [*range(3, 13), 21, 22, 23]])
+    with by_the_loop():
+        same(model, {"input_ids": ids, "attention_mask": (ids != 0).long()}, config())
+    assert not shares_prefixes(model)
+
+
+def test_positions_of_ones_own_are_left_to_the_model() -> None:
+    ids, mask = torch.tensor([[0, 7, 8]]), torch.tensor([[0, 1, 1]])
+    assert unpadded(ids, mask, torch.tensor([[0, 0, 1]])) == [[7, 8]]
+    assert unpadded(ids, mask, torch.tensor([[0, 1, 2]])) is None
+    assert unpadded(ids, mask, None) is None
+    assert unpadded(ids, torch.zeros_like(mask), torch.zeros_like(mask)) is None, "an empty prompt"
+    assert unpadded(ids, None, torch.arange(3)[None]) == [[0, 7, 8]]

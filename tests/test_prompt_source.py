@@ -1,4 +1,4 @@
-"""The desk: the same problems as the data loader's, or those a sampler chooses, and the same again after a resume."""
+"""The prompt source: prompts of the data loader or of a sampler, and equal ones after a resume."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ def test_a_misspelled_member_is_an_error(name: str, meant: str, make: Any) -> No
 
 
 @pytest.mark.parametrize("name", [*OWN, "_valdate", "__valdate"])
-def test_other_members_are_the_business_of_the_part(name: str) -> None:
+def test_other_members_are_ignored(name: str) -> None:
     reward_with(name).check()
     filter_with(name).check()
 
 
-def test_an_attribute_of_a_class_may_be_called_like_a_member() -> None:
+def test_class_attribute_may_have_the_name_of_a_member() -> None:
     part = reward_with("own")
     part.target.column, part.target.metric = "answer", 1.0
     part.check()
@@ -137,7 +137,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("hook", "name"), FOUND)
-def test_the_capabilities_of_a_part_are_told(hook: str, name: str) -> None:
+def test_capabilities_of_a_part_are_explained(hook: str, name: str) -> None:
     part = REGISTRY.find(hook, name)
     assert {member for member, _ in capabilities(part)} == FOUND[hook, name]
     assert all(sentence for _, sentence in capabilities(part))

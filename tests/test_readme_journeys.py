@@ -38,7 +38,7 @@ def test_journey_one_third_party_reward(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-3000:]
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert any("rlm-example" in origin for origin in manifest["plugins"].values())
+    assert "rlm-example" in json.dumps(manifest["version"])
     sample = json.loads((tmp_path / "run" / "samples.jsonl").read_text().splitlines()[0])
     assert sample["shares"]["brevity"] == pytest.approx(0.1 * sample["rewards"]["brevity"])
 
@@ -80,11 +80,11 @@ def test_second_broken_in_five_ways(tmp_path: Path, right: str, wrong: str, plac
     file = tmp_path / "mine.yaml"
     file.write_text(FROM_NOTHING.replace(right, wrong))
     result = rlm("check", str(file))
-    told = " ".join(result.stderr.split())
+    printed = " ".join(result.stderr.split())
     assert result.exit_code == 2, result.output
-    assert place in told
-    assert word in told
-    assert "Traceback" not in told
+    assert place in printed
+    assert word in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.slow

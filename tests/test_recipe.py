@@ -1,4 +1,4 @@
-"""The first wall: what a recipe may say, what its stages take from each other, and what the command line changes."""
+"""Reading a recipe: its structure, inheritance between stages, and overrides of the command line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_bare_names_become_mappings_and_values_keep_their_line(tmp_path: Path) -
     assert found.origins["trainer.learning_rate"] == "recipe.yaml line 5"
 
 
-def test_a_stage_takes_sections_whole_and_the_trainer_key_by_key(tmp_path: Path) -> None:
+def test_stage_inherits_sections_whole_and_trainer_by_key(tmp_path: Path) -> None:
     found = read(tmp_path, STAGES)
     first, second = found.bodies
     assert found.places == [("stages", 0), ("stages", 1)]
@@ -102,7 +102,7 @@ def test_stages_inherit_copies(tmp_path: Path) -> None:
     assert second["environment"]["digits"] == 3
 
 
-def test_none_and_null_empty_a_place(tmp_path: Path) -> None:
+def test_none_and_null_clear_a_key(tmp_path: Path) -> None:
     text = SMALL.replace("algorithm: grpo", "algorithm: {name: grpo, importance: none, penalties: none, sampler: none}")
     body = read(tmp_path, text).bodies[0]
     assert body["algorithm"] == {"name": "grpo", "importance": None, "penalties": None, "sampler": None}
@@ -122,7 +122,7 @@ def test_recipe_name_defaults_to_the_file_name(tmp_path: Path) -> None:
     assert recipe.load(odd).name == "my-first-copy"
 
 
-def test_the_grammar_is_the_one_of_the_house() -> None:
+def test_recipe_keys_are_sections_and_slots() -> None:
     assert tuple(Algorithm.model_fields) == ("name", *SLOTS)
     assert tuple(Body.model_fields) == ("name", *SECTIONS)
 
@@ -140,7 +140,7 @@ def test_every_key_has_a_description() -> None:
     assert {"Speed", "Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
 
 
-def test_reading_a_recipe_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_reading_a_recipe_imports_no_heavy_package(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(STAGES)
     code = "import sys; from rlm_plugins import recipe; "
     code += "from rlm_plugins.recipe import compose, json_schema, trainer_settings; "
@@ -387,7 +387,7 @@ keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
     st.dictionaries(keys, anything, max_size=6),
     st.lists(st.tuples(st.lists(keys | st.sampled_from(["0", "x"]), min_size=1, max_size=4), anything), max_size=2),
 )
-def test_any_data_is_a_recipe_or_an_error(
+def test_any_yaml_is_a_recipe_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any], overrides: list[tuple[list[str], Any]]
 ) -> None:
     from rlm_plugins.recipe.yaml_scalars import dump

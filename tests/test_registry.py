@@ -34,7 +34,7 @@ def file(folder: Path, source: str, name: str = "mine") -> Path:
 # ------------------------------------------------------------------ what is built in
 
 
-def test_built_ins_are_a_plugin_like_any_other() -> None:
+def test_built_in_parts_are_a_plugin() -> None:
     registry = Registry()
     assert registry.plugins[BUILTIN].origin == f"rlm-plugins {__version__}"
     assert registry.find("rlm_advantages", "gae") is registry.find("rlm_advantages", "builtin/gae")
@@ -54,7 +54,7 @@ def test_parts_are_found_by_name() -> None:
             assert registry.find(hook, name).name == name.rpartition("/")[2]
 
 
-def test_every_built_in_part_is_sound() -> None:
+def test_every_built_in_part_is_valid() -> None:
     for part in Registry():
         part.check()
         assert Path(part.file).is_file() or isinstance(part.target, Algorithm)
@@ -197,12 +197,15 @@ def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> N
 
 
 def test_an_interrupt_is_not_swallowed(install: Installer) -> None:
-    install("slow", "raise KeyboardInterrupt")
+    """Ctrl-C during an import ends the command; a plugin that raises KeyboardInterrupt costs itself alone."""
+    install("raises", "raise KeyboardInterrupt")
+    assert isinstance(Registry().plugins["raises"].error, KeyboardInterrupt)
+    install("slow", "import signal, time, os\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)")
     with pytest.raises(KeyboardInterrupt):
         Registry()
 
 
-def test_an_entry_point_that_points_nowhere(install: Installer) -> None:
+def test_entry_point_to_a_missing_module_is_an_error(install: Installer) -> None:
     path = install("guest", reward())
     path.unlink()
     registry = Registry()
@@ -210,7 +213,7 @@ def test_an_entry_point_that_points_nowhere(install: Installer) -> None:
     registry.require_sound()
 
 
-def test_a_hook_that_raises_is_like_a_failed_import(install: Installer) -> None:
+def test_hook_that_raises_is_reported_as_a_failed_import(install: Installer) -> None:
     install("guest", HOOK + "@hookimpl\ndef rlm_rewards():\n    return {'r': 1 / 0}")
     registry = Registry()
     registry.require_sound()
@@ -267,7 +270,7 @@ def test_a_broken_contract_is_an_error_at_start(install: Installer, kind: str) -
         assert text in str(caught.value)
 
 
-def test_all_of_its_parts_or_none(install: Installer) -> None:
+def test_invalid_part_rejects_its_whole_plugin(install: Installer) -> None:
     install("guest", HOOK + "@hookimpl\ndef rlm_rewards():\n    return {'good': lambda completions: [], 'bad': 3}")
     with pytest.raises(RecipeError, match="not loaded: guest"):
         Registry().find("rlm_rewards", "good")
@@ -285,7 +288,7 @@ def test_a_single_file_is_a_plugin(tmp_path: Path) -> None:
     assert not (tmp_path / "__pycache__").exists(), "no litter beside the recipe"
 
 
-def test_a_file_is_read_anew_even_when_it_changes_within_a_second(tmp_path: Path) -> None:
+def test_file_changed_within_a_second_is_loaded_again(tmp_path: Path) -> None:
     for answer in (111, 222):
         path = file(tmp_path, f"@hookimpl\ndef rlm_samplers():\n    return {{'s': lambda size: {answer}}}")
         assert Registry(load=[path]).find("rlm_samplers", "s").bind({}).call({"size": 1}) == answer
@@ -368,7 +371,7 @@ def test_a_blocked_plugin_is_not_even_imported(install: Installer) -> None:
     assert Path(f"{path}.imported").exists()
 
 
-def test_blocking_takes_one_side_of_a_clash(install: Installer) -> None:
+def test_blocking_a_plugin_resolves_a_name_clash(install: Installer) -> None:
     install("one", reward())
     install("two", reward())
     assert Registry(block=["one"]).find("rlm_rewards", "brevity").plugin == "two"
@@ -409,7 +412,7 @@ def test_trace_shows_every_hook_call(
     assert any(line.startswith("rlm: builtin:") and "rlm_advantages() → group_relative" in line for line in shown)
 
 
-def test_no_package_of_this_test_outlives_it() -> None:
+def test_packages_of_a_test_are_removed_after_it() -> None:
     assert not {"guest", "broken", "one", "two"} & set(Registry().plugins)
 
 

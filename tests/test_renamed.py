@@ -12,7 +12,7 @@ import pytest
 from rlm_plugins import renamed
 from rlm_plugins.batch import LOSS, SCORING, names
 from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hookspecs import GENERATING, HOOKS, WRITING
+from rlm_plugins.hookspecs import GENERATING, HOOKS, ROLLOUT
 from rlm_plugins.recipe import document
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
@@ -32,7 +32,7 @@ speed: {}
 def hook_with(datum: str) -> str:
     """A hook whose parts may name `datum`."""
     known = {hook: names(seam.data) for hook, seam in HOOKS.items() if seam.data in (SCORING, LOSS)}
-    known |= {"rlm_rollouts": list(WRITING), "rlm_generators": list(GENERATING)}
+    known |= {"rlm_rollouts": list(ROLLOUT), "rlm_generators": list(GENERATING)}
     return next(hook for hook, data in known.items() if datum in data)
 
 
@@ -123,7 +123,7 @@ def import_error(folder: Path, text: str) -> str:
     return caught.value.hint
 
 
-def test_what_was_never_renamed_has_no_hint() -> None:
+def test_other_names_have_no_rename_hint() -> None:
     for table in (renamed.DATA, renamed.MEMBERS, renamed.KEYS, renamed.PARTS, renamed.KNOBS):
         assert hint(table, "epsilon") == ""
     assert renamed.import_hint(ImportError("No module named 'numpy'")) == ""

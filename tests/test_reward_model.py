@@ -1,4 +1,4 @@
-"""The reward model: what it learns, what it says, what it is kept in, and what it leaves alone."""
+"""The reward model: its loss, its scores, its files, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import yaml
 from fixtures_critic import LORA
 from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
+from rlm_testing import conformance
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
@@ -33,7 +34,6 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import ModelSpec
-from rlm_plugins.testing import conformance
 
 HEAD = "base_model.model.score.weight"
 
@@ -75,7 +75,7 @@ def policy(base: Path, dropout: float = 0.5) -> Any:
 # ---- what it learns
 
 
-def test_its_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
+def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
     """Value and gradient, against scores of rows that were read alone, without padding."""
     judge = get_peft_model(with_head(tiny.model()), LoraConfig(**{**LORA, "task_type": "SEQ_CLS"}))
     draw = torch.Generator().manual_seed(0)
@@ -103,7 +103,7 @@ def test_its_loss_is_that_of_bradley_and_terry(tmp_path: Path) -> None:
     assert margins.abs().min() > 1e-2
 
 
-def test_a_new_one_prefers_nothing_and_its_trunk_is_the_model() -> None:
+def test_new_reward_model_scores_zero_and_keeps_the_hidden_states() -> None:
     model = tiny.model()
     judge = with_head(model)
     ids = torch.tensor([[5, 6, 7, 1]])
@@ -113,7 +113,7 @@ def test_a_new_one_prefers_nothing_and_its_trunk_is_the_model() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["1+1=", [{"role": "user", "content": "7?"}]], ids=["text", "chat"])
-def test_pairs_are_read_as_trl_reads_them(tmp_path: Path, adapter: Path, prompt: Any) -> None:
+def test_pairs_are_tokenized_as_in_trl(tmp_path: Path, adapter: Path, prompt: Any) -> None:
     tokenizer = AutoTokenizer.from_pretrained(adapter)
     row = {"prompt": prompt, "chosen": "72", "rejected": "7"}
     theirs = (
@@ -151,7 +151,7 @@ def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> N
 
 
 def test_policy_and_rng_are_unchanged(base: Path, adapter: Path, tmp_path: Path) -> None:
-    """Weights, gradients' flags, mode, random stream, files; and what the policy says, bit for bit."""
+    """Weights, gradients' flags, mode, random stream, files; and the policy's logits, bit for bit."""
     made = policy(base)
     ids = torch.tensor(conversations(adapter)[:1])
     torch.manual_seed(1)
@@ -174,7 +174,7 @@ def test_policy_and_rng_are_unchanged(base: Path, adapter: Path, tmp_path: Path)
     assert second.scores(conversations(adapter), 2) == judge.scores(conversations(adapter), 2)
 
 
-def test_in_bf16_the_head_stays_exact(base: Path, adapter: Path) -> None:
+def test_head_is_exact_in_bf16(base: Path, adapter: Path) -> None:
     rows = conversations(adapter)
     whole = reward_files.load_with_own_base(adapter, torch.device("cpu"))
     expected = whole.scores(rows, 3)
@@ -222,20 +222,20 @@ def test_the_pipeline(done: Path) -> None:
     assert json.loads((done / "02-reward/adapter/reward_model.json").read_text())["base"] == "../../01-sft/model"
 
 
-def test_both_are_evaluated_again_from_the_folder(done: Path) -> None:
+def test_both_stages_are_evaluated_from_the_run_folder(done: Path) -> None:
     """With the reward model on a base of its own: what `rlm eval` reads is merged."""
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
         logged = [r for r in records if r["stage"].endswith(stage) and "held_out/rows" in r][-1]
-        chosen, report = evaluate(done, stage=stage)
+        chosen, report, _ = evaluate(done, stage=stage)
         assert report.score == pytest.approx(logged[f"held_out/{metric}"], abs=1e-6)
         assert chosen.source.origin.endswith("adapter")
         for label, mean in report.rewards.items():
             assert mean == pytest.approx(logged[f"held_out/{label}"], abs=1e-5)
 
 
-def test_interrupted_and_resumed_it_is_the_same(tmp_path: Path) -> None:
-    """From the checkpoint in the middle: adapter, head and optimiser."""
+def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
+    """From the checkpoint in the middle: adapter, head and optimizer."""
     short = [*SHORT, "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=3"]
     whole = recipe.load(PIPELINE, short)
     for found in (whole.bodies, whole.places):
@@ -284,7 +284,7 @@ def broken(adapter: Path, folder: Path) -> Path:
     return folder
 
 
-def test_without_its_head_it_is_none(adapter: Path, base: Path, tmp_path: Path) -> None:
+def test_folder_without_head_is_rejected(adapter: Path, base: Path, tmp_path: Path) -> None:
     folder = broken(adapter, tmp_path / "headless")
     for load in (
         reward_files.check_files,
@@ -362,7 +362,7 @@ REFUSED = {
     ),
     "folder": (
         "stages.2.rewards=[{name: reward_model, path: ./nowhere}]",
-        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no file or folder './nowhere'",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no file or folder '.*nowhere'",
     ),
     "no model": (
         "stages.2.rewards=[{name: reward_model, path: .}]",
@@ -376,9 +376,9 @@ def test_invalid_settings_are_rejected_before_loading(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    change, told = REFUSED[wrong]
+    change, message = REFUSED[wrong]
     more = ["stages.2.evaluation.metric=reward_model"] if wrong in ("folder", "no model") else []
-    with pytest.raises(RecipeError, match=told):
+    with pytest.raises(RecipeError, match=message):
         compose(recipe.load(PIPELINE, [*SHORT, change, *more]), Registry())
 
 
@@ -395,7 +395,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return
     judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))
     monkeypatch.setattr(reward_files, "load_with_own_base", lambda *_: judge)
-    monkeypatch.setattr("rlm_plugins.testing.text_samples.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+    monkeypatch.setattr("rlm_testing.text_samples.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
 test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})

@@ -97,7 +97,7 @@ def generous(completions: list[str]) -> list[float]:
     return [1.0] * len(completions)
 
 
-def test_every_trap_can_be_scored() -> None:
+def test_every_probe_case_can_be_scored() -> None:
     result = findings(report(generous))
     names = list(report(accuracy)["traps"])
     assert len(names) == 10
@@ -142,7 +142,7 @@ def in_words(completions: list[str], answer: list[str]) -> list[float]:
     return [float(text == f"It equals <<{right}>>") for text, right in zip(completions, answer, strict=True)]
 
 
-def test_an_unknown_form() -> None:
+def test_unknown_answer_format() -> None:
     assert any("scores more than an empty completion" in line for line in findings(report(in_words)))
     result = report(in_words, forms={"mine": "It equals <<{answer}>>"})
     assert result["gold"]["mine"]["mean"] == 1.0

@@ -22,7 +22,7 @@ def one(text: str, answer: object, **knobs: Any) -> float | None:
 
 
 @pytest.mark.parametrize("answer", ["632", 632, 632.0, " 632 ", Decimal(632)])
-def test_correct_answer_scores_in_any_spelling(answer: object) -> None:
+def test_correct_answer_scores_in_any_notation(answer: object) -> None:
     assert one("<think>7+5+0=12</think><answer>632</answer>", answer) == 1.0
 
 
@@ -60,11 +60,11 @@ def test_numbers_are_compared_by_value(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
-def test_nothing_else_scores(text: str, mode: Any) -> None:
+def test_wrong_answers_score_zero(text: str, mode: Any) -> None:
     assert one(text, "632", mode=mode) == 0.0
 
 
-def test_saying_the_same_twice_is_no_hedge() -> None:
+def test_equal_answers_given_twice_score() -> None:
     assert one("<answer>1000</answer> that is <answer>1,000</answer>", "1000") == 1.0
 
 
@@ -185,7 +185,7 @@ HOSTS = {"trl", "verl", "openrlhf", "verifiers", "reward_model"}
 
 
 @pytest.mark.parametrize("name", sorted({*rlm_rewards()} - HOSTS))
-def test_each_keeps_the_contract(name: str) -> None:
+def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_rewards", name, "builtin", rlm_rewards()[name])
     part.check()
     part.bind({})
@@ -203,11 +203,11 @@ def test_each_keeps_the_contract(name: str) -> None:
         ("length", {"target": -1}),
     ],
 )
-def test_impossible_knobs_are_refused(name: str, knobs: dict[str, Any]) -> None:
+def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         Part("rlm_rewards", name, "builtin", rlm_rewards()[name]).bind(knobs)
 
 
-def test_tags_may_be_a_list_as_yaml_gives_them() -> None:
+def test_tags_may_be_a_list() -> None:
     bound = Part("rlm_rewards", "format", "builtin", format).bind({"tags": ["answer"]})
     assert bound.call({"completions": ["<answer>4</answer>"]}) == [1.0]

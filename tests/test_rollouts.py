@@ -48,7 +48,7 @@ def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
-    """A trainer that is only asked to write and to read."""
+    """A trainer that only generates and computes log-probs."""
     return writing(tmp_path_factory.mktemp("idle"))
 
 
@@ -72,7 +72,7 @@ def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> Non
     assert usual.do_sample
 
 
-def test_a_prefix_is_read_and_not_returned(idle: EquationTrainer) -> None:
+def test_prefix_is_not_returned(idle: EquationTrainer) -> None:
     (whole,), _ = idle.generate(["1+2="], greedy=True)
     for cut in (0, 3, len(whole) - 1):
         (rest,), _ = idle.generate(["1+2="], [whole[:cut]], greedy=True)
@@ -85,7 +85,7 @@ def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
 
 
 def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
-    """Where all must write together, the missing rows are written for nobody."""
+    """If all processes must generate together, a process without sequences generates unused ones."""
     monkeypatch.setattr(idle.components.generation, "unused_rows", lambda rows: 3 - rows)
     monkeypatch.setattr(idle.components.prompts, "inputs", [{"prompt": "1+1="}] * 3)
     seen = []
@@ -99,7 +99,7 @@ def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkey
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
-def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer, temperature: float) -> None:
+def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, temperature: float) -> None:
     idle.set_temperature(temperature)
     ids = torch.tensor([[5, 6, 7, 8]])
     mask = torch.ones_like(ids)
@@ -112,7 +112,7 @@ def test_the_temperature_is_that_of_writing_and_of_reading(idle: EquationTrainer
     assert idle.generation_config.temperature == idle.generation_kwargs["temperature"] == temperature
 
 
-def test_next_to_no_temperature_is_greedy(idle: EquationTrainer) -> None:
+def test_very_low_temperature_is_greedy(idle: EquationTrainer) -> None:
     idle.set_temperature(1e-4)
     cold = idle.generate(["1+2="] * 3)[0]
     idle.set_temperature(1.0)
@@ -148,7 +148,7 @@ THOUGHTLESS = "{% for m in messages %}{{ m['role'][0] + m['content'] + '<|end|>'
 
 @pytest.mark.parametrize("template", [None, NEWLINE, THOUGHTLESS], ids=["ours", "after the end", "no beginning"])
 def test_an_answer_in_a_conversation_is_its_turn(template: str | None) -> None:
-    """What a template writes after the end token is not the assistant's."""
+    """The template's text after the end token is not part of the answer."""
     tokens = chat(template)
     words = tokens.tokenizer.convert_ids_to_tokens(tokens.answer_ids([{"role": "user", "content": "1"}], "42"))
     assert words == ["4", "2", "<|end|>"]
@@ -164,7 +164,7 @@ def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
     return part(["p"] * len(values), inputs, place, asked)["completion_ids"]
 
 
-def test_each_completion_gets_its_own_demonstration_or_stays_open() -> None:
+def test_completion_without_demonstration_is_sampled() -> None:
     assert shown(["a", "a", None, ""], [0, 1, 0, 0]) == [("p", "a"), None, None, None]
     assert shown([["a", "b"]] * 3, [0, 1, 2], column="solutions") == [("p", "a"), ("p", "b"), None]
     assert Demonstrations(column="solutions").columns == ("solutions",)
@@ -221,7 +221,7 @@ def test_replay_applies_its_threshold(tmp_path: Path) -> None:
         ([entry("a", "x"), {"prompt": "a"}], {}, "line 2 .* is not an entry of a pool: KeyError: 'completion'"),
     ],
 )
-def test_a_pool_that_is_none(tmp_path: Path, lines: Any, knobs: Any, words: str) -> None:
+def test_invalid_replay_pool_is_an_error(tmp_path: Path, lines: Any, knobs: Any, words: str) -> None:
     path = str(tmp_path / "nowhere.jsonl") if lines is None else pool(tmp_path, *lines)
     with pytest.raises(RecipeError, match=words):
         Replay(path=path, **knobs).check()
@@ -275,7 +275,7 @@ def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: i
     ],
 )
 def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) -> None:
-    """Who kept whose tokens, in rounds; half of what the parent wrote itself is kept each time."""
+    """Branches in rounds: each keeps half of the tokens that its parent generated itself."""
     counting.calls = 0  # type: ignore[attr-defined]
     found = Branches(**knobs)(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, counting)
     for group in (0, 8):
@@ -353,7 +353,7 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
         assert {*texts} <= {"12", "34", "56"}
 
 
-def test_a_prompt_the_pool_does_not_know_is_left_to_the_policy(tmp_path: Path) -> None:
+def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
     made = writing(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
     made.train()
     assert last_batch().sources["policy"].all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -34,11 +33,9 @@ def test_opening(tmp_path: Path) -> None:
     part = tmp_path / "part.py"
     part.write_text("# a part")
     run = Run(tmp_path / "run")
-    run.open({"name": "x", "rewards": ["ä"]}, {"builtin": "rlm-plugins 0"}, [part])
+    run.open({"recipe": {"name": "x", "rewards": ["ä"]}}, [part])
     assert yaml.safe_load((run.folder / "recipe.yaml").read_text()) == {"name": "x", "rewards": ["ä"]}
-    manifest = json.loads((run.folder / "manifest.json").read_text())
-    assert manifest["packages"]["trl"].startswith("1.16")
-    assert manifest["plugins"] == {"builtin": "rlm-plugins 0"}
+    assert run.manifest()["recipe"]["name"] == "x"
     assert (run.folder / "plugins" / "part.py").read_text() == "# a part"
     assert run.name == "run"
 
@@ -90,7 +87,7 @@ def test_samples_show_each_rewards_share(tmp_path: Path) -> None:
 
 def test_only_the_main_process_writes_files(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", main=False)
-    run.open({}, {})
+    run.open({})
     run.log(step=1)
     run.summarize(x=1)
     run.finish(stage())

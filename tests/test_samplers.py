@@ -32,7 +32,7 @@ def test_shuffled_depends_on_epoch_and_seed_alone() -> None:
     assert shuffled(20, 2, 6) != first
 
 
-def test_shuffled_leaves_the_global_generator_alone() -> None:
+def test_shuffled_does_not_change_the_global_generator() -> None:
     before = torch.get_rng_state()
     shuffled(20, 3, 0)
     assert torch.equal(torch.get_rng_state(), before)
@@ -44,5 +44,5 @@ def test_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(rlm_samplers()))
-def test_each_keeps_the_contract(name: str) -> None:
+def test_every_part_passes_conformance(name: str) -> None:
     Part("rlm_samplers", name, "builtin", rlm_samplers()[name]).check()

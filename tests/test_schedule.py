@@ -1,4 +1,4 @@
-"""Knobs that move: what a recipe may say, what a part is given, what a run logs."""
+"""Schedules of knobs: in a recipe, in the call of a part, and in the log of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ quick = settings(max_examples=60, deadline=None, database=None, derandomize=True
 
 @quick
 @given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(schedule.SHAPES))
-def test_it_goes_from_here_to_there(start: float, end: float, over: int, after: int, shape: str) -> None:
+def test_schedule_is_monotonic(start: float, end: float, over: int, after: int, shape: str) -> None:
     way = Schedule(start, end, over, after, shape)
     values = [way.at(step) for step in range(after + over + 3)]
     assert set(values[: after + 1]) == {start}
@@ -52,7 +52,7 @@ def test_shapes() -> None:
     assert [wave.at(step) for step in range(5)] == pytest.approx([0.0, 0.1464466, 0.5, 0.8535534, 1.0])
 
 
-def test_whole_numbers_stay_whole() -> None:
+def test_integer_schedule_stays_integer() -> None:
     def longest(loss: torch.Tensor, *, tokens: int = 3) -> torch.Tensor:
         return loss
 
@@ -66,7 +66,7 @@ def test_whole_numbers_stay_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "problem", "place"),
+    ("knobs_given", "problem", "place"),
     [
         ({"epsilon": {"from": 0.2, "to": -0.3, "over": 9}}, "got the number -0.3", "epsilon.to"),
         ({"epsilon": {"from": -0.2, "to": 0.3, "over": 9}}, "got the number -0.2", "epsilon.from"),
@@ -83,9 +83,9 @@ def test_whole_numbers_stay_whole() -> None:
         ({"epsilonn": {"from": 0.2, "to": 0.3, "over": 9}}, "unknown knob 'epsilonn'", "epsilonn"),
     ],
 )
-def test_errors_name_their_place(said: dict[str, Any], problem: str, place: str) -> None:
+def test_errors_name_their_place(knobs_given: dict[str, Any], problem: str, place: str) -> None:
     with pytest.raises(RecipeError, match=problem) as caught:
-        REGISTRY.find("rlm_policy_losses", "clip").bind(said, where="algorithm.policy_loss")
+        REGISTRY.find("rlm_policy_losses", "clip").bind(knobs_given, where="algorithm.policy_loss")
     assert caught.value.where == f"algorithm.policy_loss.{place}"
 
 
@@ -188,10 +188,10 @@ def test_schedule_round_trips_through_yaml(tmp_path: Path) -> None:
     file.write_text(RECIPE)
     recipe = load(file)
     stages = compose(recipe, REGISTRY)
-    said = resolved(stages, recipe)["algorithm"]
-    assert said["policy_loss"]["epsilon"] == {"from": 0.2, "to": 0.3, "over": 2, "after": 0, "shape": "linear"}
-    assert said["penalties"][0]["beta"] == {"from": 0.1, "to": 0, "over": 4, "after": 1, "shape": "cosine"}
-    assert json.loads(json.dumps(said)) == said
+    algorithm = resolved(stages, recipe)["algorithm"]
+    assert algorithm["policy_loss"]["epsilon"] == {"from": 0.2, "to": 0.3, "over": 2, "after": 0, "shape": "linear"}
+    assert algorithm["penalties"][0]["beta"] == {"from": 0.1, "to": 0, "over": 4, "after": 1, "shape": "cosine"}
+    assert json.loads(json.dumps(algorithm)) == algorithm
     again = tmp_path / "again.yaml"
     again.write_text(json.dumps(resolved(stages, recipe)))
     (stage,) = compose(load(again), REGISTRY)
@@ -221,7 +221,7 @@ def test_a_run_logs_where_it_stands(tmp_path: Path) -> None:
     assert beta == pytest.approx([Schedule(0.1, 0.0, 4, 1, "cosine").at(step) for step in range(3)])
 
 
-def test_names_that_come_twice_are_numbered() -> None:
+def test_duplicate_names_are_numbered() -> None:
     moving = replace(part("rlm_penalties", penalties.kl), beside={"beta": Schedule(0, 1, 2)})
     clip = part("rlm_policy_losses", policy_losses.clip)
     found = schedule.named([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])

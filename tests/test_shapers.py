@@ -10,12 +10,12 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.shapers import kl_in_reward, overlong, product, sigmoid_shaping
+from rlm_plugins.builtin.shapers import bounded, kl_in_reward, overlong, product, sigmoid_shaping
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -117,3 +117,12 @@ def test_unknown_reward_is_rejected_by_name(shaper: Any, knobs: dict[str, Any], 
 def test_a_product_of_nothing_is_refused(of: Any) -> None:
     with pytest.raises(RecipeError, match="of"):
         part("rlm_shapers", product, of=of)
+
+
+def test_bounded_clips_the_reward() -> None:
+    rewards = torch.tensor([-2.0, 0.25, 3.0])
+    assert bounded(rewards, low=-1.0, high=1.0).tolist() == [-1.0, 0.25, 1.0]
+    assert bounded(rewards, high=1.0).tolist() == [-2.0, 0.25, 1.0]
+    for knobs in ({"low": None, "high": None}, {"low": 1.0, "high": 1.0}):
+        with pytest.raises(RecipeError, match="expected"):
+            bounded.validate(None, **knobs)

@@ -80,7 +80,7 @@ REFUSED = {
     "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: the pool 'successes.jsonl' does not exist", "keep_successes"),
     "a pool for other prompts": (
         "{name: grpo, rollouts: [{name: replay, num_completions: 1, path: other.jsonl}]}",
-        r"algorithm.rollouts\[0\].path.*: no training prompt is in other.jsonl",
+        r"algorithm.rollouts\[0\].path.*: no training prompt is in .*other.jsonl",
         "must match exactly",
     ),
     "an engine without groups": (
@@ -115,15 +115,17 @@ def test_terms_refer_to_the_label(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ["remax", "rlep", "luffy", "srft", "hpt", "dft"])
 def test_every_algorithm_has_an_explanation(row: str) -> None:
-    told = CliRunner().invoke(app, ["explain", row], env={"COLUMNS": "200"})
-    assert told.exit_code == 0
-    assert "problem" not in told.output
+    result = CliRunner().invoke(app, ["explain", row], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "problem" not in result.output
 
 
 def test_check_reports_the_sources(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
-    assert told.exit_code == 0, told.output
-    assert "4 completions per prompt = 3 by the policy + 1 by demonstrations; the policy generates what" in told.output
+    result = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert (
+        "4 completions per prompt = 3 by the policy + 1 by demonstrations; the policy generates what" in result.output
+    )
 
 
 def steps(run: Run) -> list[dict[str, Any]]:
@@ -160,7 +162,7 @@ def test_successes_of_one_run_are_replayed_in_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_dft_takes_smaller_steps_than_sft(tmp_path: Path) -> None:
-    """Of a policy that knows nothing yet every probability is small, and so is DFT's gradient."""
+    """An untrained policy has small probabilities, so DFT's gradient is small."""
     settings = "trainer={max_steps: 2, per_device_train_batch_size: 4, gradient_checkpointing: false}"
     sft, dft = (
         steps(launch(recipe(tmp_path, row), [settings, "rewards=[accuracy]", "evaluation=null"], out=tmp_path / row))[0]

@@ -26,7 +26,7 @@ def accuracy(completions: list[str]) -> list[float]:
 
 
 class Shown(TrackedBaseline):
-    """The baseline of `spo`, which tells what it learned from."""
+    """The baseline of `spo`, which records its updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Shown(TrackedBaseline):
         super().update(rewards, prompt_index, policy_drift)
 
 
-def spo(folder: Path, sampler: str = "prioritised", problems: int = 9, **changes: Any) -> EquationTrainer:
+def spo(folder: Path, sampler: str = "prioritized", problems: int = 9, **changes: Any) -> EquationTrainer:
     """Eight answers a generation, to as many problems."""
     row = row_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
     chooser = REGISTRY.find("rlm_samplers", sampler).bind({})
@@ -67,14 +67,14 @@ def test_one_completion_per_prompt_trains(tmp_path: Path) -> None:
     assert made.equation.advantage.target.tracker.pairs == made.components.prompts.source.sampler.target.tracker.pairs
 
 
-def test_moved_is_how_far_the_policy_has_moved_on_its_last_answer(tmp_path: Path) -> None:
+def test_drift_is_the_change_of_log_prob_of_the_last_completion(tmp_path: Path) -> None:
     made = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
     measure = made.components.drift.measure
 
     def listening(out: dict[str, Any], index: Any) -> torch.Tensor:
-        """Before the trainer looks: what the model says now of the answers of the generation before, row by row."""
+        """Read the log-probs of the previous completions before the trainer measures their change."""
         if answers:
             readings.append({p: _read(made, a) for p, a in answers[-1].items()})
         found = measure(out, index)
@@ -100,7 +100,7 @@ def _read(made: EquationTrainer, answer: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "steps"), [("prioritised", (1, 4)), ("curriculum", (3,))])
+@pytest.mark.parametrize(("sampler", "steps"), [("prioritized", (1, 4)), ("curriculum", (3,))])
 def test_resumed_equals_uninterrupted(tmp_path: Path, sampler: str, steps: tuple[int, ...]) -> None:
     how = {"max_steps": 6, **OFTEN, "problems": 20, "sampler": sampler}
     whole, again = interrupted(tmp_path, steps, lambda folder: spo(folder, **how))

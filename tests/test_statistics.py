@@ -11,17 +11,17 @@ import torch
 import trl_formulas
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.functional.statistics import Groups, discounted, nanstd, next_live, whiten
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 @quick
 @given(batches())
-def test_a_table_of_groups_holds_every_number_once(batch: Batch) -> None:
+def test_group_table_contains_every_value_once(batch: Batch) -> None:
     groups = Groups(batch.logp[:, 0], batch.group)
     assert torch.equal(groups.flatten(groups.table), batch.logp[:, 0])
     for line, label in zip(groups.table, batch.group.unique(), strict=True):
@@ -70,7 +70,7 @@ def test_whitened_numbers_have_mean_zero_and_variance_one(batch: Batch) -> None:
 
 @quick
 @given(batches(), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
-def test_discounted_and_following_step_over_holes(batch: Batch, factor: float) -> None:
+def test_discounted_and_following_skip_untrained_tokens(batch: Batch, factor: float) -> None:
     total, after = discounted(batch.values, factor, batch.mask), next_live(batch.values, batch.mask)
     for row, mask in enumerate(batch.mask):
         for t in range(len(mask)):

@@ -10,13 +10,13 @@ import torch
 from fixtures_equations import equation, learning, part, scoring
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, filters, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import objective, score
-from rlm_plugins.testing import batches
 
 NAN = torch.nan
 quick = settings(max_examples=40, deadline=None, database=None, derandomize=True)
@@ -25,7 +25,7 @@ quick = settings(max_examples=40, deadline=None, database=None, derandomize=True
 # ---------------------------------------------------------------- score: rewards and shapers
 
 
-def test_the_reward_stands_on_the_last_trained_token() -> None:
+def test_reward_is_on_the_last_trained_token() -> None:
     batch = scoring([1.0, 2.0, 3.0], lengths=[3, 1, 2])
     batch.mask[0, 1] = False
     batch.mask = torch.cat([batch.mask, torch.zeros(3, 1, dtype=torch.bool)], 1)
@@ -43,7 +43,7 @@ def test_sequence_shaper_replaces_the_reward_on_the_last_token() -> None:
     assert found.advantages.tolist() == [[-2.0], [2.0]]
 
 
-def test_a_shaper_of_tokens_is_added_where_it_happens() -> None:
+def test_token_shaper_is_added_at_its_token() -> None:
     def early(rewards, mask):
         return torch.tensor([[0.5, 0.0], [0.25, 7.0]])
 
@@ -69,7 +69,7 @@ def test_shapers_run_in_order_on_earlier_results() -> None:
     assert found.token_rewards.tolist() == [[0, 8.0]]
 
 
-def test_dense_rewards_survive_a_sequence_shaper() -> None:
+def test_sequence_shaper_keeps_dense_rewards() -> None:
     old, ref = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-2.0, -3.0]])
     kl = part("rlm_shapers", shapers.kl_in_reward, beta=0.5)
     overlong = part("rlm_shapers", shapers.overlong, max_length=2, cache=1)
@@ -144,7 +144,7 @@ def test_returns_keep_the_order_of_completions() -> None:
     assert found.advantages.tolist() == [[4.0, 3.0], [0.0, 0.0], [4.0, 3.0]]
 
 
-def test_parts_of_the_scoring_room_see_zeros_in_the_padding() -> None:
+def test_scoring_parts_get_zeros_in_the_padding() -> None:
     def baseline(rewards, values):
         return rewards - values.sum(1)
 
@@ -153,7 +153,7 @@ def test_parts_of_the_scoring_room_see_zeros_in_the_padding() -> None:
     assert score(batch, equation(advantage=part("rlm_advantages", baseline))).advantages.tolist() == [[-3.0], [-3.0]]
 
 
-def test_score_leaves_its_batch_alone() -> None:
+def test_score_does_not_change_its_batch() -> None:
     batch = scoring([1.0, NAN, 2.0], lengths=[2, 1, 2])
     before = batch.rewards.clone(), batch.mask.clone()
     score(batch, equation(filters=[part("rlm_filters", lambda rewards: rewards > 9)], shapers=[]))
@@ -201,7 +201,7 @@ def test_the_engines_weight_multiplies_the_loss_but_not_the_penalties() -> None:
     assert loss.item() == (2 * (6 - 8) + 4) / 4
 
 
-def test_the_ratio_is_finite_however_far_the_policy_ran() -> None:
+def test_ratio_is_finite_for_extreme_log_probs() -> None:
     batch = learning(old_logp=torch.full((2, 3), -1e4))
     parts = {
         "importance": part("rlm_importance", importance.token),
@@ -332,26 +332,26 @@ def test_equation_lists_parts_and_required_data() -> None:
 # ---------------------------------------------------------------- a loss that teaches nothing
 
 
-def lost(**slots: Any) -> str:
-    """What a run is told when a loss cannot be learned from."""
+def error_of(**slots: Any) -> str:
+    """Return the error for a loss without a gradient."""
     with pytest.raises(PartError) as caught:
         objective(replace(learning(), logp=learning().logp.detach().requires_grad_()), equation(**slots))
     return str(caught.value)
 
 
-def test_a_loss_that_is_no_number_names_the_first_part_to_blame() -> None:
+def test_non_finite_loss_names_the_first_part_at_fault() -> None:
     def loss(logp, advantages):
         return logp * advantages * NAN
 
     def cost(logp):
         return logp / 0
 
-    assert "part 'test/loss' (rlm_policy_losses" in lost(policy_loss=part("rlm_policy_losses", loss))
+    assert "part 'test/loss' (rlm_policy_losses" in error_of(policy_loss=part("rlm_policy_losses", loss))
     both = {"policy_loss": part("rlm_policy_losses", loss), "penalties": [part("rlm_penalties", cost)]}
-    assert "part 'test/cost' (rlm_penalties" in lost(**both)
+    assert "part 'test/cost' (rlm_penalties" in error_of(**both)
 
 
-def test_weights_that_ran_away_are_not_the_parts_fault() -> None:
+def test_diverged_weights_are_not_reported_as_a_part_error() -> None:
     logp = torch.full_like(learning().logp, NAN).requires_grad_()
     with pytest.raises(PartError, match="log-probabilities are not finite"):
         objective(replace(learning(), logp=logp), equation())
@@ -361,10 +361,10 @@ def test_a_loss_without_gradient_is_refused() -> None:
     def loss(logp, advantages):
         return logp.detach() * advantages
 
-    assert "it does not depend on the current policy" in lost(policy_loss=part("rlm_policy_losses", loss))
+    assert "it does not depend on the current policy" in error_of(policy_loss=part("rlm_policy_losses", loss))
 
 
-def test_whole_numbers_are_as_good_as_others() -> None:
+def test_integer_rewards_are_accepted() -> None:
     def place(group):
         return torch.arange(len(group))
 
@@ -380,7 +380,7 @@ def test_whole_numbers_are_as_good_as_others() -> None:
     assert found.advantages.tolist() == [[0.0], [1.0]]
 
 
-def test_a_filter_that_does_not_know_is_refused() -> None:
+def test_filter_that_returns_nan_is_rejected() -> None:
     def unsure(rewards):
         return rewards * NAN
 

@@ -1,4 +1,4 @@
-"""Statistics of the whole optimiser step: however it is split, loss and gradient are the same."""
+"""Statistics of the whole optimizer step: loss and gradient are equal for every split."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from fixtures_equations import equation, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
+from rlm_testing.batch_transforms import select_in_order
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
@@ -25,8 +27,6 @@ from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
-from rlm_plugins.testing import batches
-from rlm_plugins.testing.batch_transforms import select_in_order
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
@@ -50,7 +50,7 @@ def made(name: str) -> Equation:
 # ---- through `objective`
 
 
-def learnt(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     logp = batch.logp.clone().requires_grad_()
     loss = objective(replace(batch, logp=logp, rollout_weight=None), parts)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
@@ -59,11 +59,11 @@ def learnt(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("name", TERMS)
 @quick
 @given(batches(group_size=6), st.integers(1, 12), st.integers(1, 12))
-def test_cutting_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
+def test_split_into_micro_batches_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
     batch, rows = with_own_step_batch(batch), torch.arange(len(batch.group))
     pieces = [rows[:first], rows[first : first + second], rows[first + second :]]
-    found = [learnt(select_in_order(batch, piece), made(name)) for piece in pieces if len(piece)]
-    whole = learnt(batch, made(name))
+    found = [loss_and_gradient(select_in_order(batch, piece), made(name)) for piece in pieces if len(piece)]
+    whole = loss_and_gradient(batch, made(name))
     torch.testing.assert_close(torch.stack([loss for loss, _ in found]).sum(), whole[0])
     torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
 
@@ -104,7 +104,7 @@ def test_step_batch_must_come_from_the_trainer() -> None:
         objective(_small(), made("clip_cov"))
 
 
-def test_pieces_are_found_again_in_the_order_of_writing() -> None:
+def test_micro_batches_keep_the_order_of_generation() -> None:
     """Two processes of two micro-batches, shuffled; what another process has comes by `gather`."""
     rows = {0: [torch.tensor([5, 0]), torch.tensor([3, 1])], 1: [torch.tensor([4, 7]), torch.tensor([6, 2])]}
 
@@ -208,7 +208,7 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_contents_of_a_step_batch(tmp_path: Path) -> None:
-    """One generation in two optimiser steps of two micro-batches: each step is a window; its rows are read once."""
+    """One generation in two steps of two micro-batches: each is a step batch; each completion is read once."""
     trainer = train(tmp_path, made("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
     (first, mine), (same, rest), (second, _), _ = trainer.seen
     assert first is same
@@ -229,6 +229,6 @@ def test_a_step_over_two_generations_has_two_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_micro_batch_costs_no_further_pass(tmp_path: Path) -> None:
+def test_single_micro_batch_needs_no_extra_pass(tmp_path: Path) -> None:
     trainer = train(tmp_path, made("top_entropy"), **split(8, 1), max_steps=2)
     assert trainer.reads == 2

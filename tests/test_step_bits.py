@@ -10,7 +10,7 @@ import trl_formulas
 from fixtures_equations import equation, part
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
+from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses, token_weights
 from rlm_plugins.step import objective, score
 
 KINDS = {
@@ -111,3 +111,66 @@ def test_advantages_with_unscored_completions_equal_trl_up_to_rounding(scale: st
         torch.testing.assert_close(
             scored(rewards, 8, scale), trl_formulas.advantages(rewards, 8, scale), rtol=1e-5, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vespo_is_trls_bit_by_bit(seed: int) -> None:
+    from trl import GRPOTrainer
+
+    data = random_step(seed)
+    mask = data["mask"].bool()
+    logp = data["logp"].clone().requires_grad_()
+    ours = policy_losses.vespo(logp, data["old_logp"], data["advantages"], mask, k_negative=2.5)
+    weight = GRPOTrainer.get_gamma_weights(
+        data["advantages"], (logp - data["old_logp"]).detach(), data["mask"], None, k_neg=2.5
+    )
+    expected = -weight * data["advantages"] * logp
+    assert torch.equal(ours[mask], expected[mask])
+    (gradient,) = torch.autograd.grad(ours[mask].sum(), logp)
+    assert torch.equal(gradient[mask], (-weight * data["advantages"]).expand_as(logp)[mask])
+    assert weight.max() > 2 * weight.min(), "the weights differ"
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_the_off_policy_mask_is_trls(engine: bool) -> None:
+    from trl import GRPOTrainer
+
+    dropped: list[int] = []
+    for seed in range(4):
+        data = random_step(seed)
+        sampler = data["ref_logp"].clone() if engine else data["old_logp"]
+        if engine:
+            sampler[0, 0] = torch.nan  # the engine could not score it
+        expected = GRPOTrainer.get_off_policy_mask(data["advantages"], data["logp"], sampler, data["mask"], 0.01)
+        ours = token_weights.off_policy_mask(
+            data["logp"], data["old_logp"], data["advantages"], data["mask"].bool(), sampler if engine else None,
+            threshold=0.01,
+        )  # fmt: skip
+        assert torch.equal(ours, expected.to(ours.dtype))
+        dropped.append(int((ours == 0).sum()))
+    assert 0 < sum(dropped) < 16
+
+
+def test_a_penalty_with_an_aggregator_of_its_own() -> None:
+    """Its token mean is added to the total, whatever the aggregator of the loss is."""
+    mean = part("rlm_aggregators", aggregators.micro_batch_token_mean)
+    bonus = replace(part("rlm_penalties", penalties.entropy), beside={"beta": 0.5, "aggregator": mean})
+    data = random_step(1)
+    entropy = data["old_logp"].abs().requires_grad_()
+    mask = data["mask"].bool()
+    batch = Batch(
+        **data | {"mask": mask, "entropy": entropy, "group": torch.zeros(8).long(), "step": 0},
+        num_sequences=torch.tensor(16.0),
+        num_micro_batches=torch.tensor(2.0),
+    )
+    slots = {
+        "importance": part("rlm_importance", importance.token),
+        "policy_loss": part("rlm_policy_losses", policy_losses.clip),
+        "aggregator": part("rlm_aggregators", aggregators.sequence_mean),
+    }
+    without = objective(batch, equation(**slots))
+    total = objective(batch, equation(**slots, penalties=[bonus]))
+    assert total.item() == pytest.approx((without - 0.5 * entropy[mask].mean() / 2).item(), abs=1e-6)
+    (gradient,) = torch.autograd.grad(total, entropy)
+    assert torch.allclose(gradient, -0.5 * mask / mask.sum() / 2)
+    assert equation(**slots, penalties=[bonus]).needs("num_micro_batches"), "micro-batches stay as they are"

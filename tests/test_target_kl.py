@@ -35,7 +35,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(x, other[name]) for name, x in one.items() if ".critic." not in name)
 
 
-def test_the_updates_left_are_passed_over(tmp_path: Path) -> None:
+def test_remaining_updates_are_skipped(tmp_path: Path) -> None:
     """The first of a generation is always taken; the next generation is a new beginning."""
     once = plain(tmp_path / "a", max_steps=1, **THRICE)
     once.train()
@@ -94,7 +94,7 @@ def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[st
     assert logged(made, "update/skipped") == [0.0, 0.0, 1.0, 0.0]
 
 
-def test_mini_batches_of_one_generation_are_passed_over_too(tmp_path: Path) -> None:
+def test_remaining_mini_batches_of_a_generation_are_skipped(tmp_path: Path) -> None:
     """Two updates per generation on rows of their own: the second sees how the first has moved the policy."""
     made = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
     made.train()
@@ -122,7 +122,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     assert logged(again, "update/skipped")[-3:] == [0.0, 1.0, 1.0]
 
 
-def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> None:
+def test_target_kl_requires_control_of_the_gradients(tmp_path: Path) -> None:
     made = plain(tmp_path)
     made.is_deepspeed_enabled = True
     with pytest.raises(RlmError, match=r"target_kl.*DeepSpeed"):
@@ -130,7 +130,7 @@ def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("settings", "words"),
     [
         ({"target_kl": 0.0}, "more than 0"),
         ({"target_kl": "far"}, "a number"),
@@ -138,12 +138,12 @@ def test_where_gradients_are_not_ours_to_drop_it_is_refused(tmp_path: Path) -> N
         ({"target_kl": 0.02, "steps_per_generation": 3, "gradient_accumulation_steps": 2}, "there is only one"),
     ],
 )
-def test_where_it_could_do_nothing_it_is_refused(said: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words) as told:
-        check(GRPO().config_class(), said, "trainer", house=CPU)
-    assert told.value.where == "trainer.target_kl"
+def test_target_kl_without_effect_is_rejected(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words) as caught:
+        check(GRPO().config_class(), settings, "trainer", house=CPU)
+    assert caught.value.where == "trainer.target_kl"
 
 
-def test_with_several_updates_it_is_accepted() -> None:
+def test_target_kl_with_several_updates_is_accepted() -> None:
     config = check(GRPO().config_class(), {"target_kl": 0.02, "num_iterations": 2}, "trainer", house=CPU)
     assert config.target_kl == 0.02

@@ -1,6 +1,6 @@
 """Rewards and worlds of TRL, verl, OpenRLHF and verifiers themselves: here they score what they score at home.
 
-Each test runs where its library is installed; `make test-guests` installs them all, in an environment of their own.
+Each test runs where its library is installed; `make test-third-party` installs them all, in their own environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_third_party import COLUMNS, chats, said
+from fixtures_third_party import COLUMNS, chats, scores_of
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
@@ -22,10 +22,10 @@ from rlm_plugins.registry import Registry
 
 def test_trl() -> None:
     knobs = {"function": "trl.rewards:think_format_reward"}
-    assert said("trl", knobs, completions=chats("<think>so</think>4", "4"))[0] == [1.0, 0.0]
+    assert scores_of("trl", knobs, completions=chats("<think>so</think>4", "4"))[0] == [1.0, 0.0]
     pytest.importorskip("math_verify", reason="trl.rewards.accuracy_reward needs math-verify")
     knobs = {"function": "trl.rewards:accuracy_reward"}
-    assert said("trl", knobs, completions=chats(r"\boxed{4}", r"\boxed{5}"), solution=["$4$"] * 2)[0] == [1.0, 0.0]
+    assert scores_of("trl", knobs, completions=chats(r"\boxed{4}", r"\boxed{5}"), solution=["$4$"] * 2)[0] == [1.0, 0.0]
 
 
 # ------------------------------------------------------------------ verl
@@ -69,7 +69,7 @@ def test_verl(source: str, truth: Any, right: str, wrong: str) -> None:
     pytest.importorskip("verl.workers.reward_manager", reason="verl, or what it imports, is not installed")
     expected = of_verl_itself(source, truth, (right, wrong), [{"index": 0}, {"index": 1}])
     knobs = {"function": "verl.utils.reward_score:default_compute_score", "data_source": source}
-    scores, _ = said("verl", knobs, completions=chats(right, wrong), reward_model=[{"ground_truth": truth}] * 2)
+    scores, _ = scores_of("verl", knobs, completions=chats(right, wrong), reward_model=[{"ground_truth": truth}] * 2)
     assert scores == pytest.approx(expected)
     assert scores[0] is not None
     assert scores[0] > (scores[1] or 0.0), "and they mean something"
@@ -91,7 +91,7 @@ def test_openrlhf(tmp_path: Path) -> None:
         ((theirs),) = asyncio.run(executor._fetch_rewards_via_func(["2+2?4"], ["2+2?"], ["4"]))
         torch.manual_seed(seed)
         one = {"prompts": ["2+2?"], "completions": ["4"], "completion_ids": [[1]], "answer": ["4"]}
-        scores, logged = said("openrlhf", {"function": f"{file}:reward_func"}, **one)
+        scores, logged = scores_of("openrlhf", {"function": f"{file}:reward_func"}, **one)
         assert scores == theirs["rewards"].tolist()
         assert logged == theirs["extra_logs"]
         seen.update(scores)
@@ -162,7 +162,7 @@ def test_verifiers(environment: str) -> None:
         "completions": chats(*TEXTS),
         "completion_ids": [[1]] * len(TEXTS),
     }
-    scores, logged = said("verifiers", {"id": environment}, **given, **columns)
+    scores, logged = scores_of("verifiers", {"id": environment}, **given, **columns)
     assert scores == pytest.approx([state["reward"] for state in states])
     assert scores[0] == pytest.approx(1.0 + 0.25 + 0.125 + 0.5), "right, in the form, alone, and first"
     for name, number in states[0]["metrics"].items():
@@ -173,12 +173,12 @@ def test_verifiers(environment: str) -> None:
 
 
 def test_verifiers_without_environments() -> None:
-    """From 0.4 on it has task sets: whoever names one of those is told so."""
+    """From 0.4 on it has task sets; the error names the older version to install."""
     found = pytest.importorskip("verifiers", reason="verifiers is not installed")
     if hasattr(found, "load_environment"):
         pytest.skip("this one has environments")
     with pytest.raises(RecipeError, match=r"(?s)has no 'load_environment'.*verifiers<0\.4"):
-        said("verifiers", {"id": "gsm8k"}, answer=COLUMNS["completions"])
+        scores_of("verifiers", {"id": "gsm8k"}, answer=COLUMNS["completions"])
 
 
 def _mapping(info: Any) -> Any:

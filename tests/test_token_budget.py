@@ -1,4 +1,4 @@
-"""Micro-batches by weight: who stands in which portion, and that nobody is lost."""
+"""Micro-batches by number of tokens: the assignment is complete and each completion occurs once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rlm_plugins.packing.token_budget import (
 )
 
 
-def sizes(*groups: tuple[int, list[int]], budget: int, dead: tuple[int, ...] = ()) -> list[int]:
+def sizes(*groups: tuple[int, list[int]], budget: int, skipped: tuple[int, ...] = ()) -> list[int]:
     """Per group the tokens of its prompt and of each completion → rows of each portion."""
     rows = [(i, shown, written) for i, (shown, several) in enumerate(groups) for written in several]
     group, shown, written = (torch.tensor(column) for column in zip(*rows, strict=True))
-    return split_groups(group, shown, written, torch.tensor([i not in dead for i in group.tolist()]), budget)
+    return split_groups(group, shown, written, torch.tensor([i not in skipped for i in group.tolist()]), budget)
 
 
-def test_groups_stand_together_while_they_fit() -> None:
+def test_groups_share_a_portion_within_the_budget() -> None:
     """A prompt of 5, completions of 4, 4 and 2: 5 + 3 + 3 + 1 tokens, and (11 + 11 + 7) / 8 for what they look at."""
     three = [(5, [4, 4, 2])] * 3
     assert sizes(*three, budget=47) == [9]
@@ -32,7 +32,7 @@ def test_groups_stand_together_while_they_fit() -> None:
     assert sizes(*three, budget=31) == [3, 3, 3]
 
 
-def test_a_group_that_is_too_large_is_parted_and_its_prompt_stands_in_both_parts() -> None:
+def test_too_large_group_is_split_and_its_prompt_repeated() -> None:
     assert sizes((5, [4, 4, 4, 4]), budget=14) == [2, 2]
     assert sizes((5, [4, 4, 4, 4]), budget=13) == [1, 1, 1, 1]
     assert sizes((5, [4, 4, 4, 4]), budget=3) == [1, 1, 1, 1], "a row is never cut"
@@ -40,7 +40,7 @@ def test_a_group_that_is_too_large_is_parted_and_its_prompt_stands_in_both_parts
 
 
 def test_skipped_sequences_have_no_weight() -> None:
-    assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=14, dead=(1, 2)) == [6]
+    assert sizes((5, [4, 4]), (5, [9, 9]), (5, [9, 9]), budget=14, skipped=(1, 2)) == [6]
     assert sizes((5, [0, 1]), budget=7) == [2], "nor does an empty one, or the last token"
 
 
@@ -62,20 +62,20 @@ def test_every_sequence_is_in_one_micro_batch_within_the_limit(
         assert len(piece) == 1 or sum(prompts.values()) + sum(weight for *_, weight in piece) <= budget
 
 
-def test_micro_batches_are_joined_while_they_are_small_and_never_halve_until() -> None:
+def test_micro_batches_are_merged_within_the_budget() -> None:
     """Two rows each: a prompt of 5 and twice 3 tokens, 5 + 6 + 22 / 8; half a group stands in two of them."""
     group, one = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2]), torch.ones(8, dtype=torch.long)
 
-    def found(budget: float, dead: int | None = None) -> list[int]:
-        return merge_micro_batches(group, 5 * one, 4 * one, group != dead, num_sequences=2, max_tokens=budget)
+    def found(budget: float, skipped: int | None = None) -> list[int]:
+        return merge_micro_batches(group, 5 * one, 4 * one, group != skipped, num_sequences=2, max_tokens=budget)
 
     assert found(4 * 13.75) == [8]
     assert found(3 * 13.75) == [6, 2]
     assert found(13.75) == found(0) == [2, 2, 2, 2]
-    assert found(2 * 13.75, dead=1) == [8], "what is not read weighs nothing"
+    assert found(2 * 13.75, skipped=1) == [8], "what is not read weighs nothing"
 
 
-def test_processes_take_as_many_portions_as_the_one_with_most() -> None:
+def test_portions_are_split_to_the_number_of_the_busiest_process() -> None:
     assert halve_until([6], 1) == [6]
     assert halve_until([6, 1], 4) == [2, 1, 3, 1]
     assert sum(halve_until([5, 3], 8)) == 8

@@ -11,6 +11,7 @@ import torch
 from fixtures_equations import equation, learning, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_testing import batches
 from trl import GRPOTrainer
 
 from rlm_plugins.batch import Batch
@@ -23,7 +24,6 @@ from rlm_plugins.builtin.token_weights import (
 )
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import with_own_step_batch
-from rlm_plugins.testing import batches
 
 quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
@@ -32,7 +32,7 @@ def test_truncated_completion_has_weight_zero() -> None:
     assert mask_truncated(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
 
 
-def test_it_stays_in_the_denominator() -> None:
+def test_truncated_completion_stays_in_the_denominator() -> None:
     """Overlong filtering takes the loss of a row away, not its tokens."""
     batch = learning()
     filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
@@ -60,7 +60,7 @@ def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.2, 20), (0.5, 50), (1.0, 100), (0.0, 1)])
-def test_it_keeps_its_share(share: float, kept: int) -> None:
+def test_entropy_mask_keeps_its_share(share: float, kept: int) -> None:
     entropy = torch.randperm(100).reshape(4, 25).float()
     window = Batch(entropy=entropy, mask=torch.ones(4, 25, dtype=torch.bool))
     weight = top_entropy(window, torch.arange(4), window.mask, share=share)
@@ -78,7 +78,7 @@ def ratio(batch: Batch, row: int) -> list[float]:
 
 @quick
 @given(batches(), st.floats(0.5, 3.0))
-def test_truncation_is_a_cap(batch: Batch, cap: float) -> None:
+def test_truncate_caps_the_weight(batch: Batch, cap: float) -> None:
     data = batch.old_logp, batch.rollout_logp, batch.mask
     tokens, rows = truncated_importance(*data, cap=cap), truncated_importance(*data, cap=cap, level="sequence")
     assert tokens.max() <= cap
@@ -90,7 +90,7 @@ def test_truncation_is_a_cap(batch: Batch, cap: float) -> None:
 
 @quick
 @given(batches(), st.floats(0.8, 1.0), st.floats(1.0, 1.2))
-def test_masking_is_all_or_nothing(batch: Batch, low: float, high: float) -> None:
+def test_mask_weights_are_zero_or_one(batch: Batch, low: float, high: float) -> None:
     data = batch.old_logp, batch.rollout_logp, batch.mask
     tokens, rows = (masked_importance(*data, low=low, high=high, level=level) for level in ("token", "sequence"))
     for i in range(len(batch.group)):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from fixtures_equations import row_of
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised, TrackedBaseline
+from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritized, TrackedBaseline
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.functional.value_tracker import ValueTracker
+from rlm_plugins.registry import Registry
 from rlm_plugins.step import compute_advantages, objective, shape_and_filter
+from rlm_plugins.trainer.part_state import PartStates
 
 
 def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:
@@ -29,7 +32,7 @@ def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> t
 VISITS = [(1.0, 0.0), (0.0, 0.005), (1.0, 0.3), (1.0, 0.01)]
 
 
-def test_the_tracker_is_the_formula() -> None:
+def test_tracked_baseline_equals_the_formula() -> None:
     tracker = ValueTracker(start=0.3, weight=8.0)
     for reward, moved in VISITS:
         tracker.update([4], torch.tensor([reward]), torch.tensor([moved]))
@@ -38,7 +41,7 @@ def test_the_tracker_is_the_formula() -> None:
     assert tracker.values([4, 5]).tolist() == pytest.approx([alpha / (alpha + beta), 0.3])
 
 
-def test_expected_is_a_mean_that_forgets_whatever_the_range_of_rewards() -> None:
+def test_expected_is_a_discounted_mean_for_any_reward_range() -> None:
     tracker = ValueTracker(start=0.0, weight=1e-12, min_decay=0.5, max_decay=0.5)
     for reward in (-3.0, 5.0, 2.0):
         tracker.update([0], torch.tensor([reward]))
@@ -56,7 +59,7 @@ def test_completions_of_a_prompt_count_as_one_visit() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_baseline_is_that_of_before_the_visit(seed: int) -> None:
+def test_baseline_precedes_the_update(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     rewards = (torch.rand(7, generator=generator) < 0.5).double()
     problems = torch.randperm(20, generator=generator)[:7]
@@ -128,7 +131,7 @@ def test_algorithm_value_and_gradient() -> None:
 
 
 def test_prioritized_samples_by_weight() -> None:
-    sampler = Prioritised(floor=0.05)
+    sampler = Prioritized(floor=0.05)
     sampler.tracker.pairs = {0: (1.0, 1.0), 1: (9.0, 1.0), 2: (1.0, 0.0), 3: (2.0, -0.4)}
     weights = [0.5 + 0.05, 0.3 + 0.05, 0.05, 0.05]
     drawn = Counter(sampler(4, 1, draw, seed=1)[0] for draw in range(4000))
@@ -136,9 +139,9 @@ def test_prioritized_samples_by_weight() -> None:
         assert drawn[problem] / 4000 == pytest.approx(weight / sum(weights), abs=0.025)
 
 
-@pytest.mark.parametrize("sampler", [Prioritised(), Curriculum()], ids=["prioritised", "curriculum"])
+@pytest.mark.parametrize("sampler", [Prioritized(), Curriculum()], ids=["prioritized", "curriculum"])
 def test_sampling_depends_on_seed_and_round_only(
-    sampler: Prioritised | Curriculum,
+    sampler: Prioritized | Curriculum,
 ) -> None:
     before = torch.get_rng_state()
     first = sampler(50, 5, 3, 7)
@@ -149,8 +152,8 @@ def test_sampling_depends_on_seed_and_round_only(
     torch.set_rng_state(before)
 
 
-def test_policy_drift_speeds_up_forgetting() -> None:
-    one, other = Prioritised(), Prioritised()
+def test_policy_drift_increases_the_discount() -> None:
+    one, other = Prioritized(), Prioritized()
     rewards = {"accuracy": torch.tensor([1.0])}
     one.update(torch.tensor([0]), rewards, torch.tensor([1.0]))
     other.update(torch.tensor([0]), rewards)
@@ -158,7 +161,7 @@ def test_policy_drift_speeds_up_forgetting() -> None:
     assert other.tracker.pairs[0] == pytest.approx(by_hand([(1.0, 0.0)], 0.5, 1.0))
 
 
-def test_curriculum_takes_the_band_and_the_new_ones_then_the_nearest() -> None:
+def test_curriculum_selects_band_and_new_prompts_then_the_nearest() -> None:
     sampler = Curriculum(target=0.5, band=0.2, explore=0.0)
     success = [0.5, 0.7, 0.75, 0.1, 1.0, 0.0]
     sampler.update(torch.arange(6), {"accuracy": torch.tensor(success)})
@@ -198,4 +201,14 @@ def test_success_is_that_of_the_last_visits() -> None:
 
 def test_unknown_reward_is_rejected() -> None:
     with pytest.raises(RecipeError, match="unknown reward 'accuracy'"):
-        Prioritised().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})
+        Prioritized().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})
+
+
+def test_state_under_the_old_name_is_loaded(tmp_path: Path) -> None:
+    """A checkpoint of a run that was begun before the sampler was renamed."""
+    bound = [Registry().find("rlm_samplers", "prioritized").bind({}) for _ in range(2)]
+    bound[0].target.update(torch.tensor([0, 3]), {"accuracy": torch.tensor([1.0, 0.0])})
+    torch.save({"0:builtin/prioritised": bound[0].target.state_dict()}, tmp_path / "parts.pt")
+    PartStates([bound[1]], {}).load(str(tmp_path))
+    assert str(bound[1].target.state_dict()) == str(bound[0].target.state_dict())
+    assert str(bound[1].target.state_dict()) != str(Prioritized().state_dict())

@@ -1,4 +1,4 @@
-"""What one stage leaves is what the next one starts from."""
+"""Each stage starts from the result of the previous one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 import tiny
 import torch
+from huggingface_hub import ModelCard
 from peft import get_peft_model
 
+from rlm_plugins.models.notice import WeightsNotice, notice_of
 from rlm_plugins.run import trainer_setup as engine
+from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
 
-def test_a_merged_adapter_is_in_the_weights_and_all_of_them_can_be_trained(tmp_path: Path) -> None:
+def test_merged_adapter_leaves_all_weights_trainable(tmp_path: Path) -> None:
     base = tiny.model()
     adapted: Any = get_peft_model(tiny.model(), tiny.lora())
     for name, weight in adapted.named_parameters():
@@ -28,3 +31,27 @@ def test_a_merged_adapter_is_in_the_weights_and_all_of_them_can_be_trained(tmp_p
     torch.testing.assert_close(merged(ids).logits, adapted(ids).logits)
     assert not torch.allclose(merged(ids).logits, base(ids).logits)
     assert all(weight.requires_grad for weight in merged.parameters())
+
+
+def test_model_card_has_base_license_and_working_code(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    tiny.model().save_pretrained(base)
+    tiny.tokenizer().save_pretrained(base)
+    notice = WeightsNotice("Tiny", "https://huggingface.co/someone/tiny", "MIT")
+    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model, str(base), lambda: notice)
+    body = {"algorithm": {"name": "grpo"}, "environment": {"name": "addition"}}
+    for lora in ({"r": 8}, None):
+        folder = tmp_path / ("full" if lora is None else "lora")
+        stage = Stage("01-x", body, None, {}, EnvironmentSpec(train=()), source, lora=lora, folder=folder)
+        trained = tiny.model() if lora is None else get_peft_model(tiny.model(), tiny.lora())
+        trained.save_pretrained(stage.output)
+        tiny.tokenizer().save_pretrained(stage.output)
+        write_model_card(stage, stage.output, str(base))
+        card = ModelCard.load(stage.output / "README.md")
+        assert (card.data.license, card.data.base_model) == ("mit", "someone/tiny")
+        assert notice_of(stage.output / "README.md", "x").license == "mit"
+        assert "Tiny; license: MIT; source: https://huggingface.co/someone/tiny" in card.text
+        scope: dict[str, Any] = {}
+        exec(card.text.split("```python")[1].split("```")[0], scope)
+        ids = torch.tensor([[3, 4, 5]])
+        torch.testing.assert_close(scope["model"](ids).logits, tiny.model()(ids).logits)

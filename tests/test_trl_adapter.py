@@ -82,7 +82,7 @@ def test_asynchronous() -> None:
     assert asyncio.run(called(made(it))) == [1.0, 1.0]
 
 
-def test_a_class_keeps_its_memory() -> None:
+def test_stateful_class_keeps_its_state() -> None:
     class Counter:
         def __init__(self, *, step: float = 1.0) -> None:
             self.step, self.total = step, 0.0
@@ -109,7 +109,7 @@ def test_data_of_a_part_are_copies() -> None:
 
 
 @pytest.mark.parametrize("scores", [torch.tensor([1.0, 2.0]), (1, True), [torch.tensor(1.0), 2]])
-def test_numbers_of_any_make(scores: Any) -> None:
+def test_scores_of_any_number_type(scores: Any) -> None:
     assert all(isinstance(x, float) for x in called(made(lambda completions: scores)))
 
 
@@ -141,7 +141,7 @@ def test_impossible_results(result: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), KeyError("x"), ZeroDivisionError()])
-def test_whatever_it_raises_carries_its_name(error: BaseException) -> None:
+def test_exception_of_a_reward_names_it(error: BaseException) -> None:
     def it(completions):
         raise error
 
@@ -150,7 +150,7 @@ def test_whatever_it_raises_carries_its_name(error: BaseException) -> None:
     assert found.value.__cause__ is error
 
 
-def test_quitting_cannot_look_like_success() -> None:
+def test_exit_is_a_failure() -> None:
     with pytest.raises(PartError):
         called(made(lambda completions: sys.exit(0)))
 

@@ -1,4 +1,4 @@
-"""What we rely on inside TRL and transformers, each by name: a release that changes it fails here and says which."""
+"""Internals of TRL and transformers that we use, by name: a release that changes one fails here."""
 
 from __future__ import annotations
 
@@ -120,6 +120,7 @@ def test_one_file_overrides_trl() -> None:
     assert {name: methods for name, methods in files.items() if methods} == {
         "equation_trainer.py": [
             "train",
+            "_run_epoch",
             "_load_optimizer_and_scheduler",
             "_get_train_sampler",
             "training_step",
@@ -136,7 +137,7 @@ def test_one_file_overrides_trl() -> None:
 
 
 def test_no_collaborator_touches_trls_trainer() -> None:
-    """What they share is listed in the context; two files alone know the trainer."""
+    """Shared state is listed in the context; only two files use the trainer."""
     for file in PACKAGE.glob("*.py"):
         if file.name not in ("context.py", "collaborators.py", "equation_trainer.py"):
             assert "context.trainer" not in file.read_text(), file.name
@@ -172,7 +173,7 @@ def test_generation_batch(trainer: GRPOTrainer) -> None:
     assert len(trainer._logs["advantages"]) == len(rows), "the completions table changed"
 
 
-def test_a_beta_of_zero_skips_the_reference(trainer: GRPOTrainer) -> None:
+def test_zero_beta_skips_the_reference(trainer: GRPOTrainer) -> None:
     trainer.beta, beta = 0.0, trainer.beta
     try:
         out = trainer._generate_and_score_completions([trainer.train_dataset[0] for _ in range(4)])
@@ -181,7 +182,7 @@ def test_a_beta_of_zero_skips_the_reference(trainer: GRPOTrainer) -> None:
     assert "ref_per_token_logps" not in out
 
 
-def test_the_reading_pass_keeps_its_temperature_in_a_cell(trainer: GRPOTrainer) -> None:
+def test_log_prob_pass_reads_its_temperature_from_a_closure(trainer: GRPOTrainer) -> None:
     assert temperature_cell(trainer.model).cell_contents == trainer.temperature
 
 
@@ -206,7 +207,7 @@ def test_transformers_generates_by(name: str, parameters: list[str]) -> None:
     assert list(inspect.signature(getattr(transformers.GenerationMixin, name)).parameters) == parameters
 
 
-def test_generate_hands_its_loop_over() -> None:
+def test_generate_accepts_a_custom_loop() -> None:
     assert "custom_generate" in inspect.signature(transformers.GenerationMixin.generate).parameters
     source = inspect.getsource(GRPOTrainer._generate_single_turn)
     assert "unwrapped_model.generate(\n" in source

@@ -41,7 +41,7 @@ def symbols(stage: Stage) -> dict[str, Any]:
     return {**rest, **body["trainer"], **{key: x for key, x in body["algorithm"].items() if key != "name"}}
 
 
-def test_every_recipe_turns_one_symbol() -> None:
+def test_every_recipe_changes_one_symbol() -> None:
     files = turns.turns(LESSON)
     assert [file.stem for file in files[1:]] == list(TURNED)
     for before, after in pairwise(files):
@@ -50,7 +50,7 @@ def test_every_recipe_turns_one_symbol() -> None:
         assert turned == TURNED[after.stem], after.stem
 
 
-def test_it_begins_with_grpo_and_ends_with_ppo() -> None:
+def test_turns_start_with_grpo_and_end_with_ppo() -> None:
     first, *_, ppo = (last(file) for file in turns.turns(LESSON)[:-1])
     assert first.equation is not None
     assert first.equation.advantage.part.name == "group_relative"
@@ -77,7 +77,7 @@ def test_means_and_ranges() -> None:
 
 
 @pytest.mark.slow
-def test_a_turn_is_trained_from_its_start(tmp_path: Path) -> None:
+def test_each_turn_trains_from_its_own_start(tmp_path: Path) -> None:
     (tmp_path / "1-a.yaml").write_text(lesson("ppo", max_steps=1, num_generations=1, save_strategy="no"))
     assert turns.main(["--lesson", str(tmp_path), "--runs", str(tmp_path), "--seeds", "0"]) == 0
     (record,) = turns.read(tmp_path / turns.FILE)

@@ -1,6 +1,6 @@
 """Our parts against the numbers of TRL, verl and OpenRLHF: value and gradient, record by record.
 
-`data/` holds what the packages themselves answered (trl 1.16.0 and 0.26.0, verl 0.9.1, openrlhf 0.11.2) to the inputs
+`data/` holds the outputs of the packages themselves (trl 1.16.0 and 0.26.0, verl 0.9.1, openrlhf 0.11.2) to the inputs
 of `cases.json`. Each function of `vectors/` says one library's function with our parts and knobs; where conventions
 differ, the conversion stands there with its reason. `vectors/skipped.py` names the rest. A record in neither fails.
 """
@@ -37,8 +37,8 @@ def test_record(record: Args) -> None:
         torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=3e-6, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_no_record_is_forgotten() -> None:
-    said = [r["id"] for r in RECORDS if len(speakers(r)) == 1 and not reasons(r)]
+def test_every_record_is_compared() -> None:
+    compared = [r["id"] for r in RECORDS if len(speakers(r)) == 1 and not reasons(r)]
     skipped = [r["id"] for r in RECORDS if not speakers(r) and len(reasons(r)) == 1]
-    assert {r["id"] for r in RECORDS} == {*said, *skipped}
-    assert (len(RECORDS), len(said), len(skipped)) == (727, 682, 45)
+    assert {r["id"] for r in RECORDS} == {*compared, *skipped}
+    assert (len(RECORDS), len(compared), len(skipped)) == (727, 682, 45)

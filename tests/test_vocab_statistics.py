@@ -1,4 +1,4 @@
-"""What only the whole distribution tells: read with the log-probabilities in one pass, and handed to who names it."""
+"""Statistics of the whole distribution: one pass with the log-probabilities, for parts that require them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEARD: list[tuple[torch.Size, ...]] = []
 
 
 def sure(rewards: Any, self_certainty: Any, top2_margin: Any, entropy: Any, old_logp: Any, mask: Any) -> Any:
-    """Names everything the pass before the update can tell."""
+    """Require every statistic of the pass before the update."""
     HEARD.append(tuple(x.shape for x in (self_certainty, top2_margin, entropy, old_logp, mask)))
     return rewards + (self_certainty + top2_margin).where(mask, 0.0).sum(1)
 
@@ -55,8 +55,8 @@ def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest
     torch.testing.assert_close(out["old_per_token_logps"][here], stock[here])
     torch.testing.assert_close(found["entropy"][here], entropy[here])
     for row in range(2):
-        asked, said = out["prompt_ids"][row], out["completion_ids"][row][here[row]]
-        logits = trainer.model(torch.cat([asked, said]).unsqueeze(0)).logits[0, len(asked) - 1 : -1] / 0.7
+        prompt, answered = out["prompt_ids"][row], out["completion_ids"][row][here[row]]
+        logits = trainer.model(torch.cat([prompt, answered]).unsqueeze(0)).logits[0, len(prompt) - 1 : -1] / 0.7
         step = Categorical(logits=logits)
         uniform = Categorical(logits=torch.zeros_like(logits))
         torch.testing.assert_close(
@@ -80,8 +80,8 @@ def test_images_are_refused(tmp_path: Path) -> None:
         trainer.components.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
 
 
-def test_a_token_that_is_ruled_out_makes_nothing_infinite() -> None:
-    told = token_statistics(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
-    assert all(x.isfinite().all() for x in told.values())
-    assert told["top2_margin"].item() == 1.0
-    assert told["entropy"].item() == 0.0
+def test_excluded_token_gives_finite_statistics() -> None:
+    statistics = token_statistics(torch.tensor([[[0.0, float("-inf")]]]), torch.tensor([[0]]))
+    assert all(x.isfinite().all() for x in statistics.values())
+    assert statistics["top2_margin"].item() == 1.0
+    assert statistics["entropy"].item() == 0.0

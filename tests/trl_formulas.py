@@ -1,6 +1,6 @@
 """TRL 1.16's arithmetic, restated formula by formula: what our parts must equal to the last bit.
 
-`test_parity.py` runs TRL itself; this says *which* piece differs when that fails.
+`test_parity.py` runs TRL itself; this shows *which* piece differs when that fails.
 """
 
 from __future__ import annotations

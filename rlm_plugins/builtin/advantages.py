@@ -37,8 +37,8 @@ def group_relative(
 
     Âᵢ = (rᵢ − mean_g) / s, with s = std + eps, or 1 for the scale "none".
 
-    `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1), that of all raw rewards of the batch (LitePPO,
-    2508.08221), that of all centered rewards (ROLL's variant of LitePPO), or none, the centered reward (Dr. GRPO,
+    `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1); that of all raw rewards of the batch (LitePPO,
+    2508.08221); that of all centered rewards (ROLL's variant of LitePPO); or none, the centered reward (Dr. GRPO,
     2503.20783). The paper has no `eps` and does not specify the std: 1e-4 outside the root is TRL's. Libraries divide
     by n − 1 (`unbiased`), not by n. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
     "reward" its reward (verl).
@@ -118,7 +118,7 @@ def batch_whitened(
 
     Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
     once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
-    (OpenRLHF), "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
+    (OpenRLHF); "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
     No spread: exactly 0.
 
     >>> mask = torch.tensor([[True, True], [True, False]])

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import PositiveInt
+
 from rlm_plugins import hookimpl
 from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.errors import PartError
@@ -31,7 +33,7 @@ def stop_at(run: Run, *, score: float, metric: RewardName = "accuracy") -> Train
     return StopAt()
 
 
-def stop_at_zero_advantage(*, steps: int = 20) -> TrainerCallback:
+def stop_at_zero_advantage(*, steps: PositiveInt = 20) -> TrainerCallback:
     """End a run with an error after `steps` logged steps in which every advantage was zero.
 
     All groups are then solved, or none is. Without this callback such a run continues with loss 0 and exit code 0.

@@ -15,6 +15,7 @@ from rlm_plugins.builtin.verifiers_adapter import verifiers
 from rlm_plugins.data.addition import Kind, Problem
 from rlm_plugins.data.prompt_columns import hold_out, prompt_builder, without
 from rlm_plugins.data.tables import open_split
+from rlm_plugins.data.trl_formats import in_our_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -35,10 +36,11 @@ def addition(
     seed: int = 0,
     slip: Share = 0.0,
     thinking: bool = True,
+    instruction: str = "",
 ) -> EnvironmentSpec:
     """Addition of two numbers of equal length column by column: ``347+285=?`` → 632.
 
-    Columns: ``prompt``, ``answer`` and ``demonstration``, by default with its chain of thought:
+    Columns: ``prompt``, ``answer`` and ``demonstration``. By default it has a chain of thought:
     ``<think>7+5+0=12;4+8+1=13;3+2+1=6</think><answer>632</answer>``; without `thinking` only the answer block.
 
     Difficulty: `digits` (lengths from `min_digits` to `digits`, equally likely) and the number of columns that carry,
@@ -46,8 +48,10 @@ def addition(
     this probability, and the answer follows from the mistake. So a supervised stage learns the procedure with its
     errors, which a reinforcement stage can then remove.
 
-    One problem in eight, chosen by a hash of the problem (a+b and b+a are one), is never in the training set, for any
-    `seed` or `train_rows`. The test examples are drawn from these, the same for every seed, each once; training
+    For a pre-trained chat model, `instruction` follows the question after an empty line.
+
+    One problem in eight, chosen by a hash (a+b and b+a are one problem), is never in the training set, for any `seed`
+    or `train_rows`. The test examples are drawn from these, the same for every seed, each once; training
     examples are drawn with replacement.
 
     >>> addition(min_carries=2, train_rows=1, test_rows=1).test[0]["demonstration"]
@@ -58,16 +62,18 @@ def addition(
     slips = random.Random(f"slips {seed}")
     training = islice(kind.training(seed), train_rows)
     return EnvironmentSpec(
-        train=[_row(problem, thinking, lambda: slips.random() < slip) for problem in training],
-        test=[_row(problem, thinking) for problem in kind.tests(test_rows)],
+        train=[_row(problem, thinking, instruction, lambda: slips.random() < slip) for problem in training],
+        test=[_row(problem, thinking, instruction) for problem in kind.tests(test_rows)],
     )
 
 
-def _row(problem: Problem, thinking: bool, forget: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def _row(
+    problem: Problem, thinking: bool, instruction: str, forget: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
     columns, result = problem.work(forget)
     thought = f"<think>{columns}</think>" if thinking else ""
     return {
-        "prompt": [{"role": "user", "content": problem.question}],
+        "prompt": [{"role": "user", "content": "\n\n".join(filter(None, (problem.question, instruction)))}],
         "answer": str(problem.a + problem.b),
         "demonstration": f"{thought}<answer>{result}</answer>",
     }
@@ -98,10 +104,13 @@ def dataset(
     rewards: ``{answer: solution}`` passes the column `solution` as `answer`. All other columns stay, except those with
     a name that is reserved for rewards (`completions`, `completion_ids`, …).
 
+    TRL's formats are read without `prompt` and `template`: `messages` (its last turn is the demonstration), `prompt`
+    with `completion`, and `chosen` with `rejected`, whose common beginning is the prompt if there is none.
+
     Held out: `test_rows` examples of `test_split` (0: all of them), or, without one, `test_rows` examples of `split`,
     drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs. `max_rows`: use only the
     first examples of `split`. `streaming` loads a large set on demand: then the first `test_rows` examples are held
-    out. A relative `path` starts at the working directory.
+    out. A relative `path` starts at the folder of the recipe.
     """
     add_prompt = prompt_builder(columns or {}, prompt, template, system, chat)
 
@@ -111,7 +120,7 @@ def dataset(
             table = table.take(limit) if streaming else table.select(range(min(limit, len(table))))
         if not streaming and len(table) == 0:
             raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
-        return add_prompt(table)
+        return add_prompt(in_our_columns(table) if prompt is template is None else table)
 
     train = load(split, max_rows)
     if test_split is not None:

@@ -10,7 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from rlm_plugins import hookimpl
 from rlm_plugins.annotations import RewardName, SourceName, completions_of, named
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.statistics import Groups
+from rlm_plugins.functional.statistics import Groups, Singleton
 from rlm_plugins.lazy import torch
 
 
@@ -20,12 +20,14 @@ def nonzero_std(
     group: Int[torch.Tensor, "B"],
     *,
     reward: RewardName | None = None,
+    singleton: Singleton = "zero",
 ) -> Bool[torch.Tensor, "B"]:
     """Keep the groups with a nonzero std of the reward; the others have no gradient. DAPO, arXiv 2503.14476 §3.2.
 
     `reward` names the reward that must differ, unweighted and unshaped; by default their shaped sum. With a length
-    shaper name the accuracy here, or all-wrong groups of different lengths stay. A group of one has no spread;
-    completions without the named reward are ignored.
+    shaper name the accuracy here, or all-wrong groups of different lengths stay. A group of one has no spread and is
+    dropped, or with `singleton` "reward" kept, since its advantage is its reward (verl). Completions without the named
+    reward are ignored.
 
     >>> nonzero_std(torch.tensor([1.0, 0.0, 1.0, 1.0]), {}, torch.tensor([0, 0, 1, 1])).tolist()
     [True, True, False, False]
@@ -33,7 +35,10 @@ def nonzero_std(
     if reward is not None:
         rewards = named(named_rewards, reward, where="filters: nonzero_std.reward")
     groups = Groups(rewards, group)
-    return groups.flatten(groups.has_spread())
+    kept = groups.has_spread()
+    if singleton == "reward":
+        kept = kept | ((~groups.table.isnan()).sum(1, keepdim=True) == 1)
+    return groups.flatten(kept)
 
 
 def accuracy_band(

@@ -12,13 +12,31 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.registry.import_path import borrow_function, called, settled
 from rlm_plugins.rewards.columns import text_of
 
 Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None
 Log = Callable[[str, float], None]
+
+_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+"""Arguments that TRL passes to reward functions beside columns."""
+
+
+def check_trl_columns(function: Callable[..., Any], columns: Sequence[str], *, where: str) -> None:
+    """Check that every parameter without default of a reward function of TRL is an argument or a column.
+
+    Raises:
+        RecipeError: It names the column.
+    """
+    known = [name for name in (*_ARGUMENTS, *columns) if name not in ("prompt", "completion")]
+    for name, parameter in inspect.signature(function).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_named and parameter.default is parameter.empty and name not in known:
+            title = getattr(function, "__name__", type(function).__name__)
+            problem = f"'{title}' requires the column '{name}', which the training examples lack"
+            raise RecipeError(problem, where=where, allowed=", ".join(known), hint=nearest(name, known))
 
 
 class Trl:
@@ -31,6 +49,10 @@ class Trl:
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
         self._function, self._options = borrow_function(function, where="function"), dict(options or {})
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Check that the data set has the columns that the function requires."""
+        check_trl_columns(self._function, [*columns, *self._options], where="function")
 
     def __call__(self, **columns: Any) -> Any:
         return settled([called(self._function, {**columns, **self._options})])[0]

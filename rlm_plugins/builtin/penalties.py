@@ -103,7 +103,8 @@ def kl_cov(
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     """Ω = −H(π): an entropy bonus, aggregated like the rest of the loss.
 
-    (TRL adds it as a token mean for any aggregator; verl, like this part, uses the aggregator of the policy loss.)
+    (TRL adds its token mean, whatever the aggregator: `aggregator: micro_batch_token_mean` beside `beta`. verl uses the
+    aggregator of the policy loss.)
     """
     return -entropy
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat
 
 from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.functional.statistics import Groups, nanstd, whiten
+from rlm_plugins.functional.statistics import Groups, Singleton, nanstd, whiten
 from rlm_plugins.lazy import torch
 
 CANCELLED = 1e-3
@@ -24,6 +24,7 @@ def per_reward(
     weights: Mapping[RewardName, float] | None = None,
     over: Literal["completions", "tokens"] = "completions",
     eps: NonNegativeFloat = 1e-4,
+    singleton: Singleton = "zero",
 ) -> Float[torch.Tensor, "B"] | Float[torch.Tensor, "B T"]:
     """Sum of the rewards standardized separately within the group, standardized over the batch (GDPO).
 
@@ -33,9 +34,10 @@ def per_reward(
 
     The rewards are those of the recipe, before its weights and shapers: set `weights` here, by name; the default is 1.
     The std (n − 1) is over the completions of the batch (TRL), or over its trained tokens with eps 1e-8 under the root
-    (verl), where the mean is that of tokens, and not 0. A reward that is equal throughout a group, or is None for a
+    (verl). There the mean is that of tokens, and not 0. A reward that is equal throughout a group, or is None for a
     completion, adds 0; if all do, Â is exactly 0 (over tokens: shifted by the mean, as in `batch_whitened`). It is 0
-    everywhere if the scores of the batch cancel out.
+    everywhere if the scores of the batch cancel out. A group of one adds 0, or with `singleton` "reward" its reward,
+    as if its mean were 0 and its std 1 (verl).
 
     >>> both = {"right": torch.tensor([1.0, 0.0]), "short": torch.tensor([0.0, 9.0])}
     >>> per_reward(both, torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool)).tolist()
@@ -43,7 +45,9 @@ def per_reward(
     """
     for name in weights or {}:
         named(named_rewards, name, where="advantage: per_reward.weights")
-    weighted = [(weights or {}).get(name, 1.0) * _standard_score(r, group, eps) for name, r in named_rewards.items()]
+    weighted = [
+        (weights or {}).get(name, 1.0) * _standard_score(r, group, eps, singleton) for name, r in named_rewards.items()
+    ]
     scores = torch.stack(weighted)
     total = scores.sum(0)
     if total.abs().max() <= CANCELLED * scores.abs().sum(0).max():
@@ -53,8 +57,11 @@ def per_reward(
     return (total / (nanstd(total, 0) + eps)).where(total != 0, 0.0)
 
 
-def _standard_score(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"], eps: float) -> torch.Tensor:
+def _standard_score(
+    rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"], eps: float, singleton: Singleton
+) -> torch.Tensor:
     """Return the standard score of each completion in its group; 0 if the reward is missing or does not vary."""
     groups = Groups(rewards, group)
     scores = (groups.table - groups.table.nanmean(1, keepdim=True)) / (nanstd(groups.table, 1) + eps)
-    return groups.flatten(scores.where(groups.has_spread(), 0.0)).nan_to_num(nan=0.0)
+    scores = groups.flatten_or_zero(scores, singleton)
+    return scores.nan_to_num(nan=0.0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from pydantic import NonNegativeFloat, PositiveFloat
+import math
+from typing import Annotated
+
+from jaxtyping import Bool, Float
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Log
@@ -68,13 +71,14 @@ def cispo(
     logp: Float[torch.Tensor, "B T"],
     log: Log | None = None,
     *,
-    epsilon_high: NonNegativeFloat = 4.0,
+    epsilon_high: Annotated[float, Field(gt=-1)] = 4.0,
     epsilon_low: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """ℓ = −sg(clip(w, 1−ε_low, 1+ε_high)) · Â · log π: the weight is clipped, and every token keeps its gradient.
 
     MiniMax-M1, arXiv 2506.13585 eq. 4–5; the paper tunes ε_high only, so `epsilon_low` (default: `∞`) bounds nothing.
-    Libraries disagree: verl clips to [1−0.2, 1+0.2]; TRL's `epsilon_high` *is* the cap, 1 + ours.
+    Libraries disagree: verl clips to [1−0.2, 1+0.2]; TRL's `epsilon_high` *is* the cap, 1 + ours. Below 0 the cap is
+    below 1, and on policy every token has the weight of the cap: TRL's default, −0.8, is a fifth of the step.
 
     >>> cispo(torch.tensor([[9.0]]), torch.tensor([[1.0]]), torch.tensor([[-0.5]])).item()
     2.5
@@ -99,7 +103,7 @@ def gradient_preserving(
     """Clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
 
     ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
-    third where Â > 0 and w > 1+ε_high, sg(w) elsewhere, and where Â < 0 at most its fourth. Both betas 1: GPPO
+    third where Â > 0 and w > 1+ε_high; elsewhere sg(w). Where Â < 0 it is at most its fourth. Both betas 1: GPPO
     (Klear-Reasoner, arXiv 2508.07629), in value the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`,
     its β₂ `beta_high`), in value scaled as well.
 
@@ -144,6 +148,42 @@ def sapo(
     return -(torch.sigmoid(tau * (ratio - 1)) * 4 / tau) * advantages
 
 
+def vespo(
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    advantages: Float[torch.Tensor, "B #T"],
+    mask: Bool[torch.Tensor, "B T"],
+    log: Log | None = None,
+    *,
+    k_positive: NonNegativeFloat = 2.0,
+    lambda_positive: NonNegativeFloat = 3.0,
+    k_negative: NonNegativeFloat = 3.0,
+    lambda_negative: NonNegativeFloat = 2.0,
+) -> Float[torch.Tensor, "B T"]:
+    """ℓ = −sg(φ(w)) · Â · log π, a smooth weight of the product ratio w of the completion, without a clip (VESPO).
+
+    φ(w) = w^k exp(λ (1 − w)), so φ(1) = 1: stale completions, with w far from 1 in either direction, fade out. k and λ
+    are those of positive advantages, or of negative ones. VESPO, arXiv 2602.10693; the default values are TRL 1.16's.
+
+    w = Πₜ π / π_old, with log w clamped to [log 1e-8, 20]; λ is at least 1e-4. The longer a completion, the further w
+    is from 1. On policy the gradient is REINFORCE's. Â = 0: no gradient.
+
+    >>> logp, mask = torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
+    >>> vespo(logp, logp, torch.tensor([[2.0]]), mask).tolist()
+    [[2.0, 4.0]]
+    """
+    with torch.no_grad():
+        log_ratio = (logp - old_logp).clamp(-20.0, 20.0).where(mask, 0.0).sum(-1, keepdim=True)
+        log_w = log_ratio.clamp(math.log(1e-8), 20.0)
+        is_positive = advantages >= 0
+        k = torch.full_like(advantages, k_negative).where(~is_positive, k_positive)
+        scale = torch.full_like(advantages, lambda_negative).where(~is_positive, lambda_positive).clamp(min=1e-4)
+        weight = torch.exp(scale + k * log_w - scale * torch.exp(log_w)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    if log is not None:
+        log("phi", weight.expand(mask.shape))
+    return -weight * advantages * logp
+
+
 @hookimpl
 def rlm_policy_losses() -> dict[str, object]:
     return {
@@ -153,5 +193,6 @@ def rlm_policy_losses() -> dict[str, object]:
         "unclipped": unclipped,
         "gradient_preserving": gradient_preserving,
         "sapo": sapo,
+        "vespo": vespo,
         "correctness": correctness,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
@@ -29,7 +30,7 @@ class Preferences:
     columns = ("chosen", "rejected")
     produces = "reward_model"
     metrics = ("pair_accuracy", "margin")
-    refused: Mapping[str, str] = {**RUN, "model_init_kwargs": "set it under `model:`"}
+    refused: Mapping[str, str] = RUN
 
     def config_class(self) -> type[RewardConfig]:
         """Return ``trl.RewardConfig``."""
@@ -65,9 +66,12 @@ class Preferences:
             trainer = Trainer(
                 model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora
             )
-        engine.run(trainer, stage)
-        if lora is not None and args.should_save:
-            reward_files.save_base_reference(stage.output, base, digest)
+
+        def note_base(folder: Path) -> None:
+            """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
+            reward_files.save_base_reference(folder, base, digest)
+
+        engine.run(trainer, stage, None if lora is None else note_base)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out pairs with `model`, or with the saved model of the stage."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritised
+from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritized
 from rlm_plugins.functional.epoch_order import in_order, shuffled
 
 
 @hookimpl
 def rlm_samplers() -> dict[str, object]:
-    return {"shuffled": shuffled, "in_order": in_order, "prioritised": Prioritised, "curriculum": Curriculum}
+    return {"shuffled": shuffled, "in_order": in_order, "prioritized": Prioritized, "curriculum": Curriculum}

@@ -15,8 +15,9 @@ RUN = {
     "resume_from_checkpoint": "use `rlm train --resume`",
     "eval_strategy": "set `evaluation: {every: …}`",
     "eval_steps": "set `evaluation: {every: …}`",
+    "model_init_kwargs": "set it under `model:`, where the weights are loaded",
 }
-"""Fields of TrainingArguments that the run sets."""
+"""Fields of the config that the run sets."""
 
 
 class SFT:
@@ -67,6 +68,8 @@ def _prompt_completion(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return an example in TRL's prompt-completion format, conversational if its prompt is."""
     prompt, text = row["prompt"], row["demonstration"]
     chat = not isinstance(prompt, str)
+    if not isinstance(text, str):  # messages
+        return {"prompt": prompt, "completion": text}
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 

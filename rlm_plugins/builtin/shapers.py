@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from jaxtyping import Bool, Float
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlm_plugins import hookimpl
 from rlm_plugins.annotations import RewardName, named
@@ -76,12 +76,40 @@ def kl_in_reward(
     return -beta * (old_logp - ref_logp).where(mask, 0.0)
 
 
+def bounded(
+    rewards: Float[torch.Tensor, "B"], *, low: float | None = None, high: float | None = None
+) -> Float[torch.Tensor, "B"]:
+    """Reward clipped to a range: r′ = clip(r, low, high), r the weighted sum.
+
+    PPO practice, and `reward_clip_range` of TRL's RLOOConfig. A bound left out bounds nothing.
+
+    >>> bounded(torch.tensor([-3.0, 0.5, 9.0]), low=-1.0, high=1.0).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    return rewards.clamp(low, high)
+
+
+def _check_range(config: Any, *, low: float | None, high: float | None) -> None:
+    """Check that the range is not empty.
+
+    Raises:
+        RecipeError: Neither bound is set, or they are in the wrong order.
+    """
+    if low is None and high is None:
+        raise RecipeError("expected `low`, `high` or both, got neither", where="low")
+    if low is not None and high is not None and low >= high:
+        raise RecipeError(f"expected low < high, got {low} and {high}", where="low")
+
+
+bounded.validate = _check_range  # type: ignore[attr-defined]
+
+
 def sigmoid_shaping(
     named_rewards: dict[str, torch.Tensor],
     *,
     model: RewardName = "reward_model",
     verifier: RewardName = "accuracy",
-    alpha: float = 0.5,
+    alpha: PositiveFloat = 0.5,
 ) -> Float[torch.Tensor, "B"]:
     """Score of a reward model, shifted by a verifier: every right answer has a higher reward than any wrong one.
 
@@ -118,6 +146,7 @@ def product(named_rewards: dict[str, torch.Tensor], *, of: Names) -> Float[torch
 def rlm_shapers() -> dict[str, object]:
     return {
         "overlong": overlong,
+        "bounded": bounded,
         "kl_in_reward": kl_in_reward,
         "adaptive_kl_in_reward": AdaptiveKLInReward,
         "sigmoid_shaping": sigmoid_shaping,

@@ -34,9 +34,9 @@ def top_entropy(
 ) -> Float[torch.Tensor, "B T"]:
     """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only high-entropy ("forking") tokens.
 
-    The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated, over the trained
-    tokens of the complete optimizer step, however it is split (TRL takes the quantile of each micro-batch). The other
-    tokens stay in every denominator. Ties are included together.
+    The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated. It is over the
+    trained tokens of the complete optimizer step, however it is split (TRL takes the quantile of each micro-batch). The
+    other tokens stay in every denominator. Ties are included together.
 
     >>> step_batch = Batch(entropy=torch.tensor([[0.1, 2.0], [0.3, 1.0]]), mask=torch.ones(2, 2, dtype=torch.bool))
     >>> top_entropy(step_batch, torch.tensor([1]), step_batch.mask[1:], share=0.5).tolist()
@@ -47,6 +47,30 @@ def top_entropy(
     if live.numel() == 0:
         return torch.zeros_like(entropy)
     return ((entropy >= quantile(live, 1 - share)) & mask).to(entropy.dtype)
+
+
+def off_policy_mask(
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    advantages: Float[torch.Tensor, "B #T"],
+    mask: Bool[torch.Tensor, "B T"],
+    rollout_logp: Float[torch.Tensor, "B T"] | None = None,
+    *,
+    threshold: NonNegativeFloat,
+) -> Float[torch.Tensor, "B #T"]:
+    """c = 0 where Â < 0 and the completion has become off-policy, 1 elsewhere: off-policy sequence masking.
+
+    Off-policy: its mean of log π_sampler − log π over the trained tokens exceeds `threshold`. DeepSeek-V3.2, arXiv
+    2512.02556; TRL's `off_policy_mask_threshold`. The sampler is the inference engine where it reports log-probs (an
+    unknown one adds 0), else the old policy. Masked completions stay in every denominator.
+
+    >>> logp, old, mask = torch.tensor([[-3.0], [-3.0]]), torch.full((2, 1), -1.0), torch.ones(2, 1, dtype=torch.bool)
+    >>> off_policy_mask(logp, old, torch.tensor([[1.0], [-1.0]]), mask, threshold=0.5).tolist()
+    [[1.0], [0.0]]
+    """
+    drift = ((old_logp if rollout_logp is None else rollout_logp) - logp.detach()).nan_to_num(nan=0.0)
+    mean = drift.where(mask, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
+    return ((advantages >= 0) | (mean <= threshold)).to(logp.dtype)
 
 
 def clip_cov(
@@ -64,12 +88,12 @@ def clip_cov(
 ) -> Float[torch.Tensor, "B T"]:
     """c = 0 for a few random tokens of those that would reduce the entropy most, 1 for the rest.
 
-    Clip-Cov, arXiv 2505.22617: of the tokens with low < (log π − mean)(Â − mean) < high to which the
-    policy loss's clip (set `epsilon` and `epsilon_high` to its values) leaves a gradient, `share` · N are drawn, at
-    least one; N counts the trained tokens. Means, N and draw are those of the complete optimizer step, however it is
-    split (the libraries use each micro-batch, and so draw at least one token from each).
+    Clip-Cov, arXiv 2505.22617: `share` · N tokens are drawn, at least one; N counts the trained tokens. Candidates have
+    low < (log π − mean)(Â − mean) < high, and a gradient after the policy loss's clip. Set `epsilon` and `epsilon_high`
+    to the values of that clip. Means, N and draw are those of the complete optimizer step, however it is split. The
+    libraries use each micro-batch, and so draw at least one token from each.
 
-    The draw is a pure function of the step, the index of the completion in it and the position of the token, so it is
+    The draw is a pure function of the step, the index of the completion in it and the position of the token. So it is
     equal on all ranks and in a resumed run.
 
     Here the middle token has 5.2, above `high`, the others 1.3:
@@ -98,6 +122,7 @@ def rlm_token_weights() -> dict[str, object]:
     return {
         "mask_truncated": mask_truncated,
         "top_entropy": top_entropy,
+        "off_policy_mask": off_policy_mask,
         "clip_cov": clip_cov,
         "truncated_importance": truncated_importance,
         "masked_importance": masked_importance,

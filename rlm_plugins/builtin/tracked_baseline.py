@@ -79,7 +79,7 @@ class TrackedBaseline(_Tracking):
         self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 
-class Prioritised(_Tracking):
+class Prioritized(_Tracking):
     """Prompts that are neither solved nor hopeless are sampled more often.
 
     weight(x) = √(v̂(1 − v̂)) + floor, v̂ being the running success rate of x by the named `reward`: the std of a
@@ -89,7 +89,7 @@ class Prioritised(_Tracking):
     v̂ is that of `tracked_baseline`, with the same knobs; the policy drift is used if another part requires it, and
     ρ = max_decay otherwise. Rewards should be between 0 and 1; v̂ is clamped to that range.
 
-    >>> sampler = Prioritised(reward="accuracy", floor=0.05, start=0.5)
+    >>> sampler = Prioritized(reward="accuracy", floor=0.05, start=0.5)
     >>> sampler.update(torch.tensor([0, 1]), {"accuracy": torch.tensor([1.0, 0.0])})
     >>> sorted(sampler(size=3, count=3, draw=0, seed=0))
     [0, 1, 2]
@@ -123,7 +123,7 @@ class Prioritised(_Tracking):
         named_rewards: dict[str, torch.Tensor],
         policy_drift: Float[torch.Tensor, "B"] | None = None,
     ) -> None:
-        rewards = named(named_rewards, self.reward, where="sampler: prioritised.reward")
+        rewards = named(named_rewards, self.reward, where="sampler: prioritized.reward")
         self.tracker.update(prompt_keys(prompt_index), rewards, policy_drift)
 
 

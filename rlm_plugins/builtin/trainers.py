@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import DFT, RUN, SFT, dataset
-from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.schedule import named
+from rlm_plugins.recipe.trl_fields import GRPO as GRPO_CONFIG
+from rlm_plugins.recipe.trl_fields import decided, slot_of
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
-
-_LOSS = "say it in `algorithm.policy_loss`"
-_ADVANTAGE = "say it in `algorithm.advantage`"
-_ENTROPY = "say `algorithm.penalties: [{name: entropy, beta: …}]`"
 
 
 class GRPO:
@@ -29,30 +25,8 @@ class GRPO:
 
     needs_equation = True
     refused: Mapping[str, str] = {
-        "beta": "say `algorithm.penalties: [{name: kl, beta: …}]`",
-        "use_bias_correction_kl": "say `algorithm.penalties: [{name: kl, beta: …, importance_weighted: true}]`",
-        "loss_type": "say it by `algorithm.aggregator` (and `policy_loss`)",
-        "epsilon": _LOSS,
-        "epsilon_high": _LOSS,
-        "delta": _LOSS,
-        "sapo_temperature_neg": _LOSS,
-        "sapo_temperature_pos": _LOSS,
-        "vespo_k_pos": _LOSS,
-        "vespo_lambda_pos": _LOSS,
-        "vespo_k_neg": _LOSS,
-        "vespo_lambda_neg": _LOSS,
-        "importance_sampling_level": "say `algorithm.importance: token` or `sequence`",
-        "scale_rewards": _ADVANTAGE,
-        "multi_objective_aggregation": _ADVANTAGE,
+        **{field: f"say `{slot_of(GRPO_CONFIG, field)}`" for field in decided(GRPO_CONFIG)},
         "reward_weights": "give each entry of `rewards:` its `weight`",
-        "top_entropy_quantile": "say it in `algorithm.token_weights`",
-        "off_policy_mask_threshold": "say it in `algorithm.token_weights`",
-        "entropy_coef": _ENTROPY,
-        "use_adaptive_entropy": _ENTROPY,
-        "entropy_coef_min": _ENTROPY,
-        "entropy_coef_max": _ENTROPY,
-        "entropy_coef_delta": _ENTROPY,
-        "entropy_target": _ENTROPY,
         **RUN,
     }
 
@@ -66,16 +40,13 @@ class GRPO:
         """Trains the policy and saves it."""
         from rlm_plugins.rewards.fault_log import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
-        from rlm_plugins.rollout.collector import RolloutCollector
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.rollout.prompt_sampler import order_of
-        from rlm_plugins.rollout.prompt_source import prompt_source_for
         from rlm_plugins.run import trainer_setup as engine
-        from rlm_plugins.trainer import EquationTrainer, TrainerOptions
-        from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
+        from rlm_plugins.trainer import EquationTrainer
+        from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
+        from rlm_plugins.trainer.options import options_of
 
         assert stage.equation is not None
-        multi_turn = stage.environment_spec.multi_turn
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = engine.arguments(
@@ -90,25 +61,9 @@ class GRPO:
         if reads_reference and lora is None:
             engine.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, without=unseen)
-        order = order_of(stage.sampler, shuffle=args.shuffle_dataset)
-        parts, faults = stage.equation.parts(), FaultLog()
+        faults = FaultLog()
         with engine.refusals(stage):
-            collector = RolloutCollector(stage.rollouts, args.num_generations, plays=multi_turn)
-            options = TrainerOptions(
-                equation=stage.equation,
-                rewards=stage.rewards,
-                order=order,
-                prompt_source=prompt_source_for(stage.sampler, parts, order, size=len(data), seed=args.seed),
-                collector=collector if stage.rollouts or multi_turn else None,
-                environment_spec=stage.environment_spec,
-                generator=stage.generator,
-                critic=stage.critic,
-                speed=stage.speed,
-                schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
-                faults=faults,
-                note=stage.note,
-                observer=stage.observer,
-            )
+            options = options_of(stage, args, data, faults)
             trainer = EquationTrainer(
                 options,
                 model=model,
@@ -119,8 +74,7 @@ class GRPO:
                 peft_config=lora,
             )
         setup_parts(stage.parts(), trainer.model, stage.results, tokenizer)
-        micro_steps = args.steps_per_generation * args.num_iterations
-        trainer.add_callback(SaveWhenBufferIsEmpty(micro_steps, args.gradient_accumulation_steps))
+        trainer.add_callback(save_when_buffer_is_empty(args))
         engine.run(trainer, stage)
         trainer.save_critic(stage.folder / "critic")
 

@@ -13,11 +13,13 @@ from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
 from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
+from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.estimate.workload import machine_memory
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.checks.data_needs import unsupplied
+from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
@@ -70,9 +72,9 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         registry: Supplies the origin of its parts.
 
     Returns:
-        ``name``; ``parts`` (slot, name, plugin, origin, file); ``data`` (name, needed_by, supplied_by); ``batch``
-        (lines of text); ``objective`` and ``legend`` (symbol, meaning, part); ``speed`` (lines of text); ``memory``
-        (see `memory`).
+        ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
+        needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
+        ``speed`` (lines of text); ``memory`` (see `memory`); ``warnings`` (lines of text).
     """
     forecast = trainer_setup.forecast(stage)
     args = forecast.args
@@ -81,12 +83,17 @@ def examine(stage: Stage, registry: Registry) -> Entry:
     parts = list(_parts(stage, registry))
     return {
         "name": stage.name,
+        "model": str(stage.source.notice()) if stage.source.notice is not None else stage.source.origin,
         "parts": [_part(slot, part, registry) for slot, part in parts],
         "data": list(_data(stage, parts)),
         "batch": [*batch_plan(args, num_examples, stage.settings).lines(), *_rollout_lines(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
         "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args)],
         "memory": memory(forecast),
+        "warnings": [
+            *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
+            *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)))),
+        ],
     }
 
 

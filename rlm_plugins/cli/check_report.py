@@ -16,12 +16,14 @@ def render(stage: Entry) -> str:
     data = ((d["name"], f"for {', '.join(d['needed_by'])}", f"from {d['supplied_by']}") for d in stage["data"])
     return (
         stage["name"]
+        + titled("model", f"  {stage['model']}")
         + titled("parts", columns(parts))
         + titled("data", columns(data))
         + titled("batch", "\n".join(f"  {line}" for line in stage["batch"]))
         + titled("objective", objective(stage["objective"], stage["legend"]))
         + (titled("speed", "\n".join(f"  {line}" for line in stage["speed"])) if stage["speed"] else "")
         + titled("memory", _memory(stage["memory"]))
+        + (titled("warnings", "\n".join(f"  {line}" for line in stage["warnings"])) if stage["warnings"] else "")
     )
 
 

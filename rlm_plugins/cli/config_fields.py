@@ -9,6 +9,7 @@ from typing import Any
 
 from rlm_plugins.cli.knob_table import type_in_words
 from rlm_plugins.recipe.json_schema_fields import config_schema
+from rlm_plugins.recipe.trl_fields import RLOO, decided, equivalents, slot_of
 from rlm_plugins.registry import Registry
 
 Entry = dict[str, Any]
@@ -22,8 +23,11 @@ def config_fields(registry: Registry) -> dict[str, Entry]:
 
     Returns:
         Path (``trainer.learning_rate``, ``lora.r``) → ``name``, ``address`` (the path), ``type``, ``default``, ``doc``,
-        ``classes`` (the config classes with that field) and ``refused``: why a recipe cannot set it, or empty.
+        ``classes`` (the config classes with that field), ``refused``: why a recipe cannot set it, or empty, and
+        ``equivalents``: values of TRL's field, each with the part or knob of the algorithm that it stands for.
     """
+    import trl
+
     fields: dict[str, Entry] = {}
     for section, config_class, refused in _config_classes(registry):
         title = _title(config_class)
@@ -32,6 +36,11 @@ def config_fields(registry: Registry) -> dict[str, Entry]:
             entry = fields.setdefault(path, _entry(path, schema, refused.get(name, "")))
             if title not in entry["classes"]:
                 entry["classes"].append(title)
+    for name, schema in _properties(trl.RLOOConfig).items():
+        if name in decided(RLOO):
+            path = f"trainer.{name}"
+            entry = fields.setdefault(path, _entry(path, schema, f"say `{slot_of(RLOO, name)}`"))
+            entry["classes"].append(_title(trl.RLOOConfig))
     return fields
 
 
@@ -58,13 +67,15 @@ def _title(config_class: type) -> str:
 
 
 def _entry(path: str, schema: Entry, refused: str) -> Entry:
+    section, _, name = path.partition(".")
     return {
         "kind": "setting",
-        "name": path.partition(".")[2],
+        "name": name,
         "address": path,
         "type": type_in_words(schema),
         "default": schema.get("default"),
         "doc": inspect.cleandoc(schema.get("description", "")),
         "classes": [],
         "refused": refused,
+        "equivalents": [list(row) for row in equivalents(name)] if section == "trainer" else [],
     }

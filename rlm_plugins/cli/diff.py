@@ -40,9 +40,14 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
     same = [old for old, new in pairs if old is not None and not list(_changes(old, new))]
     return {
         "algorithms": [_algorithm(part.name, part.target, slot) for part, slot in zip(algorithms, slots, strict=True)],
-        "changes": [change for old, new in pairs for change in _changes(old, new)],
+        "changes": changes(*slots),
         "same": [{"symbol": _symbol(part), "key": _key(part), "call": call(part)} for part in same],
     }
+
+
+def changes(before: Slots, after: Slots) -> list[Entry]:
+    """Return what differs between two mappings of slots to parts: see ``changes`` of :func:`diff`."""
+    return [change for old, new in _pairs(before, after) for change in _changes(old, new)]
 
 
 def render(comparison: Entry, width: int) -> str:

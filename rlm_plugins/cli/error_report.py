@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from rlm_plugins.cli.tracebacks import traceback_of_cause
+from rlm_plugins.durable.files import file_error
 from rlm_plugins.errors import RlmError
 
 DEBUG = "--debug"
@@ -23,13 +27,13 @@ class ErrorReportingGroup(TyperGroup):
         return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command and report an `RlmError` as a message with exit code 2."""
+        """Run a command and report an `RlmError`, or a file that cannot be used, as a message with exit code 2."""
         try:
             return super().invoke(ctx)
-        except RlmError as error:
-            if os.environ.get("RLM_DEBUG") == "1":
+        except (RlmError, OSError) as error:
+            if os.environ.get("RLM_DEBUG") == "1" or (isinstance(error, OSError) and error.filename is None):
                 raise
-            print_error(error)
+            print_error(error if isinstance(error, RlmError) else file_error(error, task="used"))
             raise typer.Exit(2) from None
 
 
@@ -40,3 +44,23 @@ def print_error(error: RlmError) -> None:
     typer.secho(f"{process}error: {error}", fg="red", err=True)
     if trace := traceback_of_cause(error):
         typer.echo(f"\ncaused by\n{trace}", err=True)
+
+
+def run_to_end(command: Callable[[], Any]) -> NoReturn:
+    """Run a command and end the process with its exit code, even if threads of rewards would keep it alive.
+
+    Raises:
+        SystemExit: Always.
+    """
+    code: Any = 0
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code
+    containment = sys.modules.get("rlm_plugins.rewards.containment")
+    if containment is not None and (alive := containment.end_threads()):
+        typer.secho(f"ended with threads that were still running: {', '.join(alive)}", fg="yellow", err=True)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    raise SystemExit(code)

@@ -32,8 +32,8 @@ def explain(name: str, registry: Registry) -> list[Entry]:
 
     Returns:
         Entries with ``kind`` (part, algorithm, knob, hook, key, batch, metric, setting or term), ``name``, ``address``
-        (the name that is unique) and ``elsewhere`` (terms of the field, each with the address it stands for). The other
-        keys depend on the kind.
+        (the name that is unique) and ``elsewhere``; the last are terms of the field, each with the address it stands
+        for. The other keys depend on the kind.
 
     Raises:
         RlmError: The name is unknown.

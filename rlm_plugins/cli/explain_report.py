@@ -103,6 +103,7 @@ def _setting(entry: Entry) -> str:
         f"{entry['name']}  {kind}, field of {', '.join(entry['classes'])}: {entry['type']}{default}"
         + titled("meaning", _paragraphs(entry["doc"]))
         + titled("in a recipe", prose(entry["refused"]))
+        + titled("stands for", columns(map(tuple, entry["equivalents"])))
     )
 
 

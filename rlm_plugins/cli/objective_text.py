@@ -65,16 +65,24 @@ def formula(part: Part) -> str:
 def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
-    costs = "".join(
-        f" + {number(part.beta)} {symbol}{_where(part)}" for symbol, part in _numbered("Ω", slots["penalties"])
-    )
+    terms = [
+        (part, f" + {number(part.beta)} {{}}".replace("+ -", "− "), f"{symbol}{_where(part)}")
+        for symbol, part in _numbered("Ω", slots["penalties"])
+    ]
+    costs = "".join(sign.format(term) for part, sign, term in terms if "aggregator" not in part.beside)
+    alone = [(part.beside["aggregator"], sign, term) for part, sign, term in terms if "aggregator" in part.beside]
     loss = slots["policy_loss"]
-    token = f"{weights}{_right_side(loss)}{_where(loss)}{costs}".replace("+ -", "− ")
-    total = with_values(gist(slots["aggregator"].part), slots["aggregator"])
+    total = _aggregated(slots["aggregator"], f"{weights}{_right_side(loss)}{_where(loss)}{costs}")
+    return f"loss = {total}" + "".join(sign.format(_aggregated(own, term)) for own, sign, term in alone)
+
+
+def _aggregated(aggregator: Bound, token: str) -> str:
+    """Return an aggregator applied to the terms of a token."""
+    total = with_values(gist(aggregator.part), aggregator)
     x = re.compile(r"(?<!\w)x(?!\w)")
     if not x.search(total):
-        return f"loss = {slots['aggregator'].part.name}[ {token} ]"
-    return f"loss = {x.sub(lambda _: f'[ {token} ]', total)}"
+        return f"{aggregator.part.name}[ {token} ]"
+    return x.sub(lambda _: f"[ {token} ]", total)
 
 
 def _where(part: Bound) -> str:
@@ -127,6 +135,8 @@ def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
         from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm plugins`
 
         beside["beta"] = coefficient(beside["beta"], HOOKS[hook].key)
+    if "aggregator" in beside:
+        beside["aggregator"] = _bound(registry, "rlm_aggregators", beside["aggregator"])
     return replace(part.bind(knobs, where=HOOKS[hook].key), beside=beside)
 
 

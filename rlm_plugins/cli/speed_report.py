@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.packing import Feature
+from rlm_plugins.recipe.generator_section import INSTALL, PACKAGE, REFERENCE
 from rlm_plugins.stage import NO_SPEED, Stage
 
 TEXTS = {
@@ -63,6 +65,8 @@ def generation_lines(stage: Stage, args: Any) -> list[str]:
         return [
             f"generation: `{name}` or transformers, known at the start of the run ({type(error).__name__}: {error})"
         ]
+    if name == REFERENCE and find_spec(PACKAGE.replace("-", "_")) is None:
+        return [f"generation: `{name}` ({PACKAGE} is not installed; for the same samples in less time: {INSTALL})"]
     if plans and plans[0][0]:
         return [f"generation: transformers, not `{name}` ({plans[0][0]})"]
     return [

@@ -1,4 +1,4 @@
-"""``rlm``: train · check · show · schema · plugins · algorithms · explain · diff · eval · reward probe · new.
+"""``rlm``: train, check, signal, show, schema, plugins, algorithms, explain, diff, eval, reward probe, new, ….
 
 Each command declares its arguments and calls the module that does the work. That module is imported inside the command,
 so that ``rlm --help`` imports neither torch nor TRL.
@@ -18,7 +18,8 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup
+from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, run_to_end
+from rlm_plugins.errors import RlmError
 
 app = typer.Typer(
     cls=ErrorReportingGroup,
@@ -37,6 +38,19 @@ Overrides = Annotated[
     typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe: `algorithm.policy_loss.epsilon=0.3`."),
 ]
 Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; repeatable.")]
+
+
+def _grant(trust: bool) -> bool:
+    if trust:
+        from rlm_plugins.cli.trust import grant_all
+
+        grant_all()
+    return trust
+
+
+Trust = Annotated[
+    bool, typer.Option(callback=_grant, help="Trust the code that the recipe runs (see `rlm check`), and remember it.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; its keys are stable.")]
 
 
@@ -48,7 +62,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
-    app()
+    run_to_end(app)
 
 
 @app.callback()
@@ -73,31 +87,41 @@ def train(
         bool, typer.Option("--resume", help="Resume the newest unfinished run of that name, or the one at --out.")
     ] = False,
     allow_changed: Annotated[
-        bool, typer.Option("--allow-changed", help="Resume even if the recipe or a plugin has changed.")
-    ] = False,
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Resume although this key has changed, or a key below it; repeatable."),
+    ] = None,
+    trust: Trust = False,
 ) -> None:
     """Train a model from a recipe. An existing run is never overwritten: the next one is NAME-2.
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
-    from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.recipe.compose import check_names
-
-    check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
-    from rlm_plugins.cli.launch import launch
+    from rlm_plugins.durable.stop_signals import Interrupted, current
 
     try:
-        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed)
-    except KeyboardInterrupt:
+        with current():
+            from rlm_plugins.cli.recipe_argument import read
+            from rlm_plugins.recipe.compose import check_names
+
+            check_names(
+                *read(recipe, overrides, allow_changed or ())
+            )  # a typing error is reported before torch is imported
+            from rlm_plugins.cli.launch import launch
+
+            launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
+    except Interrupted as stop:
+        typer.echo(f"stopped by {stop}" + (f"; resume with: {stop.resume}" if stop.resume else ""), err=True)
+        raise typer.Exit(stop.exit_code) from None
+    except KeyboardInterrupt:  # raised by other code
         typer.echo("interrupted: run the same command with --resume to continue from the last checkpoint", err=True)
         raise typer.Exit(130) from None
 
 
 @app.command()
-def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check everything a run needs without loading weights: parts, data, batch, objective, speed, memory.
+def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
+    """Check everything a run needs without loading weights: code, parts, data, batch, objective, speed, memory.
 
-    JSON: a list of stages, each with name, parts, data, batch, objective, legend, speed, memory.
+    JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings.
     """
     from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.compose import compose, located
@@ -106,16 +130,17 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) 
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.cli.check import examine
     from rlm_plugins.cli.check_report import render
+    from rlm_plugins.cli.trust import code_of, report
 
-    stages = []
+    stages, code = [], code_of(parsed)
     for stage, place in zip(composed, parsed.places, strict=True):
         with located(parsed, place):
-            stages.append(examine(stage, registry))
-    _show(stages, "\n\n\n".join(map(render, stages)) + "\n\nok", as_json)
+            stages.append({**examine(stage, registry), "code": [vars(each) for each in code]})
+    _show(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
 
 
 @app.command()
-def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
     """Print the resolved recipe: every knob of every part, and the origin of each value.
 
     JSON: a list of {path, value, origin}.
@@ -152,11 +177,24 @@ def schema(
 
 
 @app.command()
-def plugins(load: Load = None, as_json: AsJson = False) -> None:
+def plugins(
+    load: Load = None,
+    as_json: AsJson = False,
+    disable: Annotated[str | None, typer.Option(metavar="NAME", help="Leave a plugin out from now on.")] = None,
+    enable: Annotated[str | None, typer.Option(metavar="NAME", help="Use a disabled plugin again.")] = None,
+) -> None:
     """List the plugins and their parts by recipe key. A broken plugin is listed with its traceback.
 
     JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
     """
+    from rlm_plugins.registry.disabled import disabled, set_disabled
+
+    for name, off in ((disable, True), (enable, False)):
+        if name is not None:
+            set_disabled(name, disable=off)
+            typer.echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
+    if disable is not None or enable is not None:
+        return
     from rlm_plugins.cli.plugins import plugins as list_plugins
     from rlm_plugins.cli.plugins_report import render
     from rlm_plugins.registry import Registry
@@ -227,17 +265,128 @@ def evaluate(
     rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     samples: Annotated[int, typer.Option(min=0, help="Number of completions to print.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=0, help="Completions sampled per example: mean@k and pass@k.")] = 0,
     as_json: AsJson = False,
+    trust: Trust = False,
 ) -> None:
     """Evaluate a run, or the initial model of a recipe, on held-out examples, with a 95 % interval.
 
-    JSON: {stage, model, metric, score, low, high, rows, rewards, samples}.
+    JSON: {stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k.
     """
     from rlm_plugins.cli.evaluate import as_data, render
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
-    chosen, report = run_evaluation(source, overrides or [], rows=rows, stage=stage)
-    _show(as_data(chosen, report, samples), render(chosen, report, samples), as_json)
+    reports = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k)
+    _show(as_data(*reports, samples), render(*reports, samples), as_json)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")], as_json: AsJson = False
+) -> None:
+    """Compare runs: held-out scores, the settings in which they differ, and means over seeds.
+
+    JSON: {runs: [{run, settings, metric, before, after, low, high, rows, seconds, findings}], groups: [{settings,
+    runs, mean, least, largest}]}.
+    """
+    from rlm_plugins.cli.compare import compare as compare_runs
+    from rlm_plugins.cli.compare import render
+
+    data = compare_runs(runs)
+    _show(data, render(data), as_json)
+
+
+@app.command()
+def sweep(
+    recipe: Recipe,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=A,B,C", help="Values of a setting: `trainer.learning_rate=1e-4,3e-4`."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per combination.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep (default: runs/NAME-sweep).")] = None,
+) -> None:
+    """Train every combination of values and seeds, and compare the runs; the same command resumes."""
+    from rlm_plugins.cli.compare import compare as compare_runs
+    from rlm_plugins.cli.compare import render
+    from rlm_plugins.cli.sweep import sweep as run_sweep
+
+    folders = run_sweep(recipe, overrides or [], seeds, out or Path("runs") / f"{recipe.stem}-sweep", typer.echo)
+    typer.echo(render(compare_runs(folders)))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    to: Annotated[str, typer.Option(metavar="TARGET", help="A new folder, or hub:OWNER/NAME.")],
+    merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base.")] = False,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+) -> None:
+    """Write the model of a run with its model card, for transformers and PEFT without this project."""
+    from rlm_plugins.cli.export import export as write
+
+    typer.echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
+
+
+@app.command()
+def sample(
+    source: Recipe,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Text (default: a chat loop).")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of completions.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
+    max_new_tokens: Annotated[int, typer.Option(min=0, help="Longest completion; 0: as in training.")] = 0,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+) -> None:
+    """Sample completions from the model of a run; without PROMPT, chat until the input ends."""
+    from rlm_plugins.cli.sample import Sampler, chat
+
+    sampler = Sampler(source, stage)
+    if prompt is None:
+        for answer in chat(sampler, lambda: input("> "), temperature=temperature, max_new_tokens=max_new_tokens):
+            typer.echo(answer)
+    else:
+        typer.echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
+
+
+@app.command()
+def why(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, finished or running.")],
+    as_json: AsJson = False,
+) -> None:
+    """Diagnose a run: each violated rule with its evidence and the override that mends it.
+
+    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
+    """
+    from rlm_plugins.cli.why import render
+    from rlm_plugins.cli.why import why as diagnose_run
+
+    report = diagnose_run(run)
+    _show(report, render(run, report), as_json)
+
+
+@app.command()
+def signal(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts.")] = 24,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the first one with rewards).")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Sample from the initial policy of a recipe and score it: is there anything to learn? Nothing is trained.
+
+    JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
+    seconds_per_step, advice, …}.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.compose import check_names
+
+    check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
+    from rlm_plugins.cli.signal_report import render
+    from rlm_plugins.cli.signal_report import signal as measure
+
+    data = measure(recipe, overrides or [], prompts=prompts, stage=stage)
+    _show(data, render(data), as_json)
 
 
 @rewards.command()
@@ -260,6 +409,7 @@ def probe(
     rows: Annotated[int, typer.Option(min=2, help="Maximum number of examples.")] = 24,
     load: Load = None,
     as_json: AsJson = False,
+    trust: Trust = False,
 ) -> None:
     """Score completions of known quality with a reward: correct, empty, enumerated, very long, wrong, reordered.
 
@@ -280,6 +430,37 @@ def probe(
         load=load or [],
     )
     _show({**data, "findings": findings(data)}, render(data), as_json)
+
+
+@rewards.command()
+def audit(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A reward: `math_accuracy`, or `plugin/name`.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Knobs of the reward.")] = None,
+    cases: Annotated[
+        str, typer.Option(help="Cases: `mathematics`, `numbers`, … or `file.py:FAMILY` (default: the reward's own).")
+    ] = "",
+    number: Annotated[int, typer.Option(min=1, help="Number of generated cases, over all classes.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the cases.")] = 0,
+    form: Annotated[str, typer.Option(help="Text around an answer: `It is {answer}`.")] = "",
+    accepted: Annotated[float, typer.Option(help="A score above this number pays the answer.")] = 0.5,
+    beside: Annotated[list[str] | None, typer.Option(help="Another library on the same cases, or `all`.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--class", help="A class of cases; repeatable.")] = None,
+    load: Load = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score thousands of generated answers that are right or wrong by construction (package rlm-audit).
+
+    The exit code is 0 whatever the report finds. JSON: {reward, family, seed, cases, slowest, classes, totals}.
+    """
+    try:
+        from rlm_audit import command
+    except ModuleNotFoundError as error:
+        raise RlmError("`rlm reward audit` requires the package rlm-audit", hint="pip install rlm-audit") from error
+
+    options: dict[str, Any] = {"cases": cases, "number": number, "seed": seed, "form": form, "accepted": accepted}
+    lists: dict[str, Any] = {"beside": beside or [], "classes": only or [], "load": load or []}
+    data = command.audit(name, settings or [], **options, **lists)
+    _show(data, command.render(data), as_json)
 
 
 @app.command()

@@ -77,7 +77,8 @@ def call(part: Bound) -> str:
 def settings_of(part: Bound) -> dict[str, Any]:
     """Return every recipe key of a part with its value: those beside the knobs (beta always), then the knobs."""
     beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].keys else {}
-    return {**beta, **part.beside, **part.knobs}
+    beside = {key: call(value) if isinstance(value, Bound) else value for key, value in part.beside.items()}
+    return {**beta, **beside, **part.knobs}
 
 
 def spelled(name: str, knobs: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def advice(local: Path | None) -> str:
         return (
             f"no such folder, not in the cache, and {constants.ENDPOINT} is not used (HF_HUB_OFFLINE is set, or it did "
             f"not respond within {PATIENCE:.0f} s): check the connection, or give the path of a local copy. To check "
-            "the rest of a recipe: `rlm check RECIPE model=scratch environment=addition`"
+            "the rest: `rlm check RECIPE model=scratch environment=addition trainer.max_completion_length=256`"
         )
     return "check the spelling; a private or gated name needs `hf auth login`"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
@@ -10,15 +11,19 @@ from rlm_plugins.errors import RecipeError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlm_plugins.specs import EnvironmentSpec
+
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
-    """Check that a tokenizer can encode an example, its prompt and its demonstration.
+    """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer.
 
     Raises:
         RecipeError: The prompt is a conversation and the tokenizer has no chat template, or the text has characters
             outside the vocabulary.
     """
-    text = _rendered(tokenizer, row["prompt"]) + (row.get("demonstration") or "")
+    answer = row.get("answer")
+    written = _text(row.get("demonstration")) + (answer if isinstance(answer, str) else "")
+    text = _rendered(tokenizer, row["prompt"]) + written
     if tokenizer.unk_token is None or not tokenizer.is_fast:
         return
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -34,7 +39,85 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) 
     )
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any) -> str:
+def _text(demonstration: Any) -> str:
+    """Return a demonstration, or several, as text: each is text or messages."""
+    if isinstance(demonstration, list | tuple):
+        return "".join(map(_text, demonstration))
+    if isinstance(demonstration, Mapping):
+        return str(demonstration.get("content") or "")
+    return demonstration or ""
+
+
+def check_examples(
+    tokenizer: PreTrainedTokenizerBase, environment_spec: EnvironmentSpec, config: Any, template: Mapping[str, Any]
+) -> None:
+    """Check that a model can read the examples: the text of the first one, and the length of every prompt.
+
+    Args:
+        tokenizer: The model's.
+        environment_spec: The examples.
+        config: The model's config.
+        template: ``chat_template_kwargs`` of the recipe.
+
+    Raises:
+        RecipeError: As `check_tokenizer` and `check_prompt_lengths`.
+    """
+    check_tokenizer(tokenizer, next(iter(environment_spec.train)))
+    positions = positions_of(config)
+    check_prompt_lengths(tokenizer, environment_spec.train, positions, template)
+    check_prompt_lengths(tokenizer, environment_spec.test, positions, template, "held-out")
+
+
+def positions_of(config: Any) -> int | None:
+    """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known.
+
+    Args:
+        config: A config of transformers.
+    """
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+    scaled = int(original * factor) if original and factor else 0
+    return max(getattr(text, "max_position_embeddings", None) or 0, scaled) or None
+
+
+def check_prompt_lengths(
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Iterable[Mapping[str, Any]],
+    positions: int | None,
+    template: Mapping[str, Any],
+    kind: str = "training",
+) -> None:
+    """Check that every prompt fits the positions of the model, with one left for a completion.
+
+    Only a prompt with more bytes than positions can have more tokens, so others are not tokenized.
+
+    Args:
+        tokenizer: The model's.
+        rows: Examples with a ``prompt``; of a stream the first thousand are checked.
+        positions: Of the model; None: no limit.
+        template: ``chat_template_kwargs`` of the recipe.
+        kind: ``training`` or ``held-out``, for errors.
+
+    Raises:
+        RecipeError: It names the example and both lengths.
+    """
+    if positions is None:
+        return
+    for number, row in enumerate(rows if hasattr(rows, "__len__") else islice(rows, 1000)):
+        text = _rendered(tokenizer, row["prompt"], **template)
+        if len(text.encode()) < positions:
+            continue
+        length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if length >= positions:
+            raise RecipeError(
+                f"the prompt of {kind} example {number} has {length} tokens, and the model has {positions} positions",
+                where="environment",
+                hint="leave out or shorten such prompts, or choose a model with more positions",
+            )
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
     if isinstance(prompt, str):
         return prompt
     if tokenizer.chat_template is None:
@@ -43,4 +126,4 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any) -> str:
             where="model",
             hint="start from an instruct model, or give the data set `chat: false` to keep plain text",
         )
-    return str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
+    return str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template))

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.estimate.load import Load
-from rlm_plugins.kernels.chunk_sizes import PAIRS, PAIRS_GPU, attention_calls, max_logits
+from rlm_plugins.kernels.chunk_sizes import PAIRS, PAIRS_GPU, max_logits
+from rlm_plugins.kernels.prefix_tree import attention_runs
 
 if TYPE_CHECKING:
     import torch
@@ -104,8 +105,8 @@ class Transformer:
     def saved_packed(self, load: Load) -> int:
         """Return the saved bytes per layer of a packed micro-batch with `load.packed_prompts` prompts.
 
-        In addition to the table, each attention call of completions copies the keys and values of its prompt, which a
-        CPU does not repeat for every head. Attention outputs are concatenated.
+        In addition to the table, each attention call of completions copies the keys and values of its prompt. A CPU
+        does not repeat them for every head. Attention outputs are concatenated.
         """
         product, heads = 2 if load.half else self.weight, self.queries if load.triton else self.values
         copied = load.packed_prompts * sum(load.prompt_len + tokens for tokens in _attention_calls(load))
@@ -174,16 +175,18 @@ class Transformer:
         """Return the bytes of sampling one token per sequence: logits, scaled logits, probabilities and noise.
 
         On a CPU the noise comes from float64 numbers, for all sequences and for the active ones
-        (`generation/sampling.py`).
+        (`plugins/rlm-fastgen/src/rlm_fastgen/sampling.py`).
         """
         noise = 4 if load.triton else 4 + 2 * 8
         return load.generated * self.vocab_size * (self.weight + 4 + 4 + noise)
 
 
 def _attention_calls(load: Load) -> list[int]:
-    """Return the tokens of each attention call of completions after the first of a prompt; empty if padded."""
+    """Return the tokens of each attention call of a prompt that attends to an earlier one; empty if padded."""
     if not load.packed_prompts:
         return []
     completions = math.ceil(load.micro_batch_size / load.packed_prompts)
     pairs = PAIRS_GPU if load.triton else PAIRS
-    return [sum(lengths) for lengths in attention_calls([load.completion_len - 1] * completions, pairs)[1:]]
+    sizes = [load.prompt_len, *[load.completion_len - 1] * completions]
+    runs = attention_runs(sizes, [-1, *[0] * completions], pairs)
+    return [sum(sizes[index] for index in run.segments) for run in runs[1:]]

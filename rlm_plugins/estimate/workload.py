@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.data.tokenizer_check import check_tokenizer
+from rlm_plugins.data.tokenizer_check import check_examples
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
@@ -35,8 +35,8 @@ def workload(stage: Stage, args: Any) -> Load:
     import torch
 
     tokenizer = stage.source.tokenizer()
-    check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
     template = dict(stage.settings.get("chat_template_kwargs") or {})
+    check_examples(tokenizer, stage.environment_spec, stage.source.config, template)
     examples = list(islice(stage.environment_spec.train, EXAMPLES))
     prompt_len = max(_prompt_tokens(tokenizer, example["prompt"], template) for example in examples)
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)

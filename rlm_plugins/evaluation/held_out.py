@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.distributed import processes
-from rlm_plugins.evaluation.greedy import Completions, generate_greedily
+from rlm_plugins.evaluation.completions import Completions, complete
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
@@ -48,11 +48,22 @@ class Report:
 
     def text_of(self, value: float) -> str:
         """Return a score as text: as a percentage if it is a share."""
-        return f"{value:.1%}" if self.share else f"{value:.3g}"
+        return score_text(value, share=self.share)
 
 
-def evaluate_stage(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any, tokenizer: Any) -> Report:
-    """Evaluate a model with the settings of its stage, or with the method of its trainer."""
+def score_text(value: float, *, share: bool) -> str:
+    """Return a score as text: as a percentage if it is a share."""
+    return f"{value:.1%}" if share else f"{value:.3g}"
+
+
+def evaluate_stage(
+    stage: Stage,
+    examples: Sequence[Mapping[str, Any]],
+    model: Any,
+    tokenizer: Any,
+    sampling: Mapping[str, Any] | None = None,
+) -> Report:
+    """Evaluate a model with the settings of its stage, or with the method of its trainer; see `evaluate`."""
     evaluation, settings = stage.evaluation, stage.settings
     assert evaluation is not None
     if isinstance(stage.engine, Evaluates):
@@ -69,6 +80,7 @@ def evaluate_stage(stage: Stage, examples: Sequence[Mapping[str, Any]], model: A
         chat_template_kwargs=settings.get("chat_template_kwargs"),
         environment_spec=stage.environment_spec,
         generator=stage.generator,
+        sampling=sampling,
     )
 
 
@@ -84,8 +96,9 @@ def evaluate(
     chat_template_kwargs: Mapping[str, Any] | None = None,
     environment_spec: EnvironmentSpec | None = None,
     generator: Bound | None = None,
+    sampling: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Generate a greedy completion for every example and score it; each process evaluates its share.
+    """Generate a completion for every example and score it; each process evaluates its share.
 
     Args:
         model: A causal language model; its mode is restored and no random number is drawn. The state of stateful
@@ -99,6 +112,7 @@ def evaluate(
         chat_template_kwargs: As in GRPOConfig.
         environment_spec: If it is multi-turn, every example is an episode, played as in training.
         generator: The generator; None: `transformers.generate`.
+        sampling: Fields of ``GenerationConfig`` to sample with; None: greedy completions.
 
     Raises:
         Fault: A reward failed that stops the run; on every process.
@@ -112,8 +126,15 @@ def evaluate(
     with _restored_state(rewards):
         for start in range(0, len(own), batch_size):
             batch = own[start : start + batch_size]
-            completions = generate_greedily(
-                model, tokenizer, batch, max_new_tokens, chat_template_kwargs or {}, environment_spec, generator
+            completions = complete(
+                model,
+                tokenizer,
+                batch,
+                max_new_tokens,
+                chat_template_kwargs or {},
+                environment_spec,
+                generator,
+                sampling,
             )
             try:
                 samples += _scored(completions, batch, rewards) if fault is None else []

@@ -1,1 +1,1 @@
-"""Numerical kernels (fused log-prob head, fused LoRA, CPU linear) and the model traits that allow them."""
+"""Numerical kernels (fused log-prob head, fused LoRA, CPU linear, tree attention), and the models they support."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 LOGITS, LOGITS_GPU = 2**21, 2**27
 """Most logits in memory at a time; a GPU needs larger chunks to be busy."""
 TOKENS = 64
@@ -22,25 +20,3 @@ def max_logits(vocab_size: int, *, gpu: bool) -> int:
     64
     """
     return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocab_size)
-
-
-def attention_calls(lengths: Sequence[int], pairs: int = PAIRS) -> list[list[int]]:
-    """Return the completions of a prompt, grouped by attention call; the first goes with the prompt, alone.
-
-    Tokens of different completions do not attend to each other, so a call for several computes masked pairs. Each call
-    also has overhead, which dominates for short completions.
-
-    Args:
-        lengths: Tokens of each completion, in order.
-        pairs: Most masked pairs of a call.
-
-    >>> attention_calls([30, 30, 30, 100, 5, 5])
-    [[30], [30, 30], [100, 5, 5]]
-    """
-    calls = [list(lengths[:1])]
-    for length in lengths[1:]:
-        if len(calls) > 1 and 2 * sum(calls[-1]) * length <= pairs:
-            calls[-1].append(length)
-        else:
-            calls.append([length])
-    return calls

@@ -80,9 +80,10 @@ class _FusedLogprobs(torch.autograd.Function):
                 grad_entropy[part] = fast_linear(tilted, weight.T) / -temperature
                 del tilted
             if grad_logp is not None:
-                # Separate from the sum: in bfloat16, 1 − p of a likely token would vanish beside it.
-                own = (1 - p.gather(1, y)) * weight[y.squeeze(1)]
-                rest = fast_linear(p.scatter_(1, y, 0.0).to(weight.dtype), weight.T)
+                # The probability of all other tokens is their sum: 1 − p_y of a likely token would be rounding only.
+                others = p.scatter_(1, y, 0.0)
+                own = others.sum(-1, keepdim=True) * weight[y.squeeze(1)]
+                rest = fast_linear(others.to(weight.dtype), weight.T)
                 grad_logp[part] = (own - rest) / temperature
             del z  # else two chunks would be in memory
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient

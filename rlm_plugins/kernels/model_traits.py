@@ -36,8 +36,8 @@ def config_has_dropout(config: Any) -> bool:
 def position_limit(config: Any) -> int | None:
     """Return the longest sequence (tokens) that is encoded the same in any batch, or None if there is no limit.
 
-    "dynamic" and "longrope" change the rotary angles of all tokens once one position is large, so a sequence depends on
-    the longest one in the batch. Others scale attention far from the start. A self-check on short sequences cannot
+    "dynamic" and "longrope" change the rotary angles of all tokens once one position is large. A sequence then depends
+    on the longest one in the batch. Others scale attention far from the start. A self-check on short sequences cannot
     detect either.
 
     Args:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
+from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -44,21 +46,19 @@ class Checkpoint:
         """Load the tokenizer, padding on the left; a missing pad token is replaced by the end token."""
         from transformers import AutoTokenizer
 
-        tokenizer = self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left")
-        # without files transformers builds a tokenizer of special tokens only
-        if len(tokenizer) <= len(tokenizer.all_special_tokens):
-            raise self._unusable("has no vocabulary", "save the tokenizer into the same folder as the model")
-        if tokenizer.eos_token_id is None:
-            raise self._unusable(
-                "has no end token (eos_token): completions would never end",
-                "set it in tokenizer_config.json",
-            )
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        return tokenizer
+        return usable(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
 
-    def _unusable(self, problem: str, hint: str) -> RecipeError:
-        return RecipeError(f"the tokenizer of '{self.path}' {problem}", where=WHERE, hint=hint)
+    def notice(self) -> WeightsNotice:
+        """Return name, source and license of the weights, as the model card states them."""
+        if self._local is not None:
+            return notice_of(self._local / CARD, self._local.name)
+        from huggingface_hub import hf_hub_download
+
+        try:
+            card = Path(hf_hub_download(self.path, CARD, revision=self._settings.get("revision")))
+        except Exception:  # no card, or no connection: the weights may be in the cache without it
+            card = None
+        return replace(notice_of(card, self.path), source=f"https://huggingface.co/{self.path}")
 
     def model(self, **how: Any) -> PreTrainedModel:
         """Load the weights; `how` is passed to ``from_pretrained``."""
@@ -76,6 +76,25 @@ class Checkpoint:
             raise RecipeError(
                 f"the {what} of '{self.path}' cannot be loaded: {reason}", where=WHERE, hint=hub.advice(self._local)
             ) from None  # the message includes the cause; the traceback of the hub's client adds nothing
+
+
+def usable(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with a pad token, which is the end token if it has none.
+
+    Raises:
+        RecipeError: It has no vocabulary or no end token.
+    """
+    problem = f"the tokenizer of '{path}' has no"
+    # without files transformers builds a tokenizer of special tokens only
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        hint = "save the tokenizer into the same folder as the model"
+        raise RecipeError(f"{problem} vocabulary", where=WHERE, hint=hint)
+    if tokenizer.eos_token_id is None:
+        problem += " end token (eos_token): completions would never end"
+        raise RecipeError(problem, where=WHERE, hint="set it in tokenizer_config.json")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def four_bit() -> Any:
@@ -103,16 +122,19 @@ def four_bit() -> Any:
 def _require_model(local: Path) -> None:
     if not local.is_dir():
         raise RecipeError(
-            f"expected a folder, got the file '{local}'",
+            f"expected a folder or a .gguf file, got the file '{local}'",
             where=WHERE,
-            allowed="a folder with a config.json, or a hub name",
+            allowed="a folder with a config.json, a .gguf file, or a hub name",
         )
     if (local / "config.json").is_file():
         return
     adapter = (local / "adapter_config.json").is_file()
+    hint = "merge the adapter into its base first (peft: merge_and_unload)" if adapter else ""
+    if files := sorted(file.name for file in local.glob("*.gguf")):
+        hint = f"`gguf_file: {files[0]}`"
     raise RecipeError(
         f"the folder '{local}' holds {'a LoRA adapter, not a model' if adapter else 'no config.json'}",
         where=WHERE,
         allowed="a folder of save_pretrained, or a hub name",
-        hint="merge the adapter into its base first (peft: merge_and_unload)" if adapter else "",
+        hint=hint,
     )

@@ -1,7 +1,7 @@
-"""Attention over a packed layout: prompt tokens attend to the prompt, completion tokens to prompt and completion.
+"""Attention over a packed layout (`kernels/tree_attention.py`), in place of a model's own.
 
 It is registered among the attention functions of transformers, and acts in passes with a layout only. All other passes
-use the model's own function, so generation is untouched. Gradients of all completions accumulate in the one prompt.
+use the model's own function, so generation is untouched. Gradients of all sequences accumulate in a shared prefix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -55,7 +54,7 @@ def _wrap(name: str) -> Callable[..., Any]:
         layout: Layout | None = options.pop("layout", None)
         if layout is not None:
             _check(attention_mask, options)
-            return packed_attention(layout, query, key, value, options.get("scaling")), None
+            return layout.attention(query, key, value, options.get("scaling")), None
         eager = name == "eager" and _eager_of(module)
         return (eager or ALL_ATTENTION_FUNCTIONS[name])(module, query, key, value, attention_mask, **options)
 
@@ -76,38 +75,3 @@ def _eager_of(module: Any) -> Callable[..., Any]:
     """Return the eager attention of a model, which each modeling file of transformers defines beside its modules."""
     function: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
     return function
-
-
-def packed_attention(
-    layout: Layout, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None
-) -> torch.Tensor:
-    """Return the attention output (1, T, heads, d) of one packed sequence.
-
-    Args:
-        layout: Prompts and completions of the sequence.
-        query: (1, heads, T, d).
-        key: (1, key heads, T, d); consecutive query heads share a key head.
-        value: (1, key heads, T, d).
-        scale: Factor of the attention scores; None: 1/√d.
-    """
-    grouped = query.shape[1] > key.shape[1]
-    if grouped and query.device.type != "cpu":  # only the CPU kernel supports grouped heads together with a mask
-        repeats = query.shape[1] // key.shape[1]
-        key, value, grouped = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1), False
-    sizes = [run.tokens for tree in layout.trees for run in tree.runs]
-    pieces = zip(*(x.split(sizes, 2) for x in (query, key, value)), strict=True)
-    outputs = []
-    for tree in layout.trees:
-        for run in tree.runs:
-            q, k, v = next(pieces)
-            if run.visible is None:  # the run that starts with the prompt
-                prompt = k[:, :, : tree.prompt_len], v[:, :, : tree.prompt_len]
-            else:
-                k, v = torch.cat([prompt[0], k], 2), torch.cat([prompt[1], v], 2)
-            mask = run.mask(q.dtype)
-            outputs.append(
-                scaled_dot_product_attention(
-                    q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
-                )
-            )
-    return torch.cat([x.transpose(1, 2) for x in outputs], 1)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
-from rlm_plugins.kernels.chunk_sizes import PAIRS, PAIRS_GPU, attention_calls
-from rlm_plugins.packing.layout import Layout, Run, Tree
+from rlm_plugins.kernels.prefix_tree import MIN_SAVED, Segment, ancestors, common_length, prefix_tree
+from rlm_plugins.kernels.tree_attention import TreeAttention
+from rlm_plugins.packing.layout import Layout
+
+TOKEN_IDS = 2**32
+"""More than the largest token id: a place in the sequence and a token id make one number."""
 
 
 def is_packable(attention_mask: Int[torch.Tensor, "B W"], width: int) -> bool:
@@ -26,6 +30,8 @@ def layouts(
     *,
     live: Sequence[bool] | None = None,
     budget: int | None = None,
+    relative: bool = False,
+    min_saved: int = MIN_SAVED,
 ) -> Iterator[Layout]:
     """Yield the layouts of a batch; several if one would exceed the budget.
 
@@ -35,83 +41,108 @@ def layouts(
         width: Width of the completions.
         live: True for each sequence that is needed; None: all.
         budget: Most tokens of a layout. A prompt with its completions is never cut, so one of them may exceed it.
+        relative: Positions are relative, so that prompts of unequal length may share a prefix.
+        min_saved: Least tokens that a shared prefix must save.
 
     Yields:
         At least one layout; an empty one if no token is needed.
     """
-    prompt_lens = attention_mask[:, :-width].sum(1).tolist()
-    completion_lens = attention_mask[:, -width:].sum(1).tolist()
-    start = ids.shape[1] - width
-    prompts = ids[:, :start].tolist()
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index, (prompt_len, completion_len) in enumerate(zip(prompt_lens, completion_lens, strict=True)):
-        if completion_len and (live is None or live[index]):
-            groups.setdefault(tuple(prompts[index][start - prompt_len :]), []).append(index)
-    pending: list[list[int]] = []
-    tokens = 0
-    for members in groups.values():
-        size = prompt_lens[members[0]] + sum(completion_lens[index] - 1 for index in members)
-        if pending and budget is not None and tokens + size > budget:
-            yield _layout(ids, width, pending, prompt_lens, completion_lens)
-            pending, tokens = [], 0
-        pending.append(members)
-        tokens += size
-    yield _layout(ids, width, pending, prompt_lens, completion_lens)
+    batch = _Batch(ids, attention_mask, width, relative, min_saved)
+    pending: list[int] = []
+    tokens, previous = 0, None
+    for (key, prompt), members in batch.groups(live).items():
+        size = len(prompt) + sum(batch.completion_lens[member] - 1 for member in members)
+        shared = common_length([prompt, previous[1]]) if previous is not None and previous[0] == key else 0
+        if pending and budget is not None and tokens + size - shared > budget:
+            yield batch.layout(pending)
+            pending, tokens, shared = [], 0, 0
+        pending += members
+        tokens += size - shared
+        previous = key, prompt
+    yield batch.layout(pending)
 
 
-def _layout(
-    ids: torch.Tensor,
-    width: int,
-    groups: Sequence[Sequence[int]],
-    prompt_lens: Sequence[int],
-    completion_lens: Sequence[int],
-) -> Layout:
-    """Build the layout of some groups of sequences that share a prompt."""
-    start, columns = ids.shape[1] - width, torch.arange(ids.shape[1], device=ids.device)
-    tokens, positions, logits_to_keep, target, index, trees = [], [], [], [], [], []
-    at = 0
-    for members in groups:
-        prompt_len = prompt_lens[members[0]]
-        tokens.append(ids[members[0], start - prompt_len : start])
-        positions.append(columns[start - prompt_len : start])
-        at += prompt_len
-        last_of_prompt = at - 1
-        trees.append(_tree(prompt_len, [completion_lens[member] - 1 for member in members], ids.device))
-        for member in members:
-            end = start + completion_lens[member]
-            branch = (at, at + completion_lens[member] - 1)
-            at = branch[1]
-            tokens.append(ids[member, start : end - 1])
-            positions.append(columns[start : end - 1])
-            # The last prompt token predicts the first completion token, for each completion anew.
-            logits_to_keep += [columns.new_tensor([last_of_prompt]), torch.arange(*branch, device=ids.device)]
-            target.append(ids[member, start:end])
-            index.append(columns[: completion_lens[member]] + member * width)
-    if not trees:  # the model must be called all the same: wrappers such as DDP synchronize over processes
-        tokens, positions = [ids[0, :1]], [columns[:1]]
-        trees.append(_tree(1, [], ids.device))
-    empty = columns[:0]
-    return Layout(
-        ids=torch.cat(tokens).unsqueeze(0),
-        positions=torch.cat(positions).unsqueeze(0),
-        trees=tuple(trees),
-        logits_to_keep=torch.cat([empty, *logits_to_keep]),
-        target=torch.cat([empty, *target]),
-        index=torch.cat([empty, *index]),
-        shape=(len(ids), width),
-    )
+class _Batch:
+    """A padded batch, as in `layouts`."""
 
+    def __init__(
+        self, ids: torch.Tensor, attention_mask: torch.Tensor, width: int, relative: bool, min_saved: int
+    ) -> None:
+        self.ids, self.width, self._relative, self._min_saved = ids, width, relative, min_saved
+        self._start = ids.shape[1] - width
+        self._prompt_lens = attention_mask[:, : self._start].sum(1).tolist()
+        self.completion_lens = attention_mask[:, self._start :].sum(1).tolist()
+        self._rows = ids.tolist()
 
-def _tree(prompt_len: int, lengths: Sequence[int], device: torch.device) -> Tree:
-    """Return a prompt with completions of these lengths, grouped by attention call."""
-    pairs = PAIRS if device.type == "cpu" else PAIRS_GPU
-    first, *rest = attention_calls([n for n in lengths if n], pairs)
-    others = (Run(sum(run), _visible(prompt_len, run, device)) for run in rest)
-    return Tree(prompt_len, (Run(prompt_len + sum(first)), *others))
+    def groups(self, live: Sequence[bool] | None) -> dict[tuple[Hashable, tuple[int, ...]], list[int]]:
+        """Return (key, prompt) → its sequences with a completion; prompts with different keys share no token."""
+        groups: dict[tuple[Hashable, tuple[int, ...]], list[int]] = {}
+        for index, completion_len in enumerate(self.completion_lens):
+            if completion_len and (live is None or live[index]):
+                prompt = self._rows[index][self._start - self._prompt_lens[index] : self._start]
+                groups.setdefault((self._key(index), tuple(prompt)), []).append(index)
+        return groups
 
+    def _key(self, member: int) -> Hashable:
+        """Return the position of the first token, where positions are absolute."""
+        return None if self._relative else self._prompt_lens[member]
 
-def _visible(prompt_len: int, lengths: Sequence[int], device: torch.device) -> Bool[torch.Tensor, "n P+n"]:
-    """Return the mask of several completions: the prompt, and each completion's own earlier tokens."""
-    prompt = torch.ones(sum(lengths), prompt_len, dtype=torch.bool, device=device)
-    own = (torch.ones(n, n, dtype=torch.bool, device=device).tril() for n in lengths)
-    return torch.cat([prompt, torch.block_diag(*own)], 1)
+    def layout(self, members: Sequence[int]) -> Layout:
+        """Build the layout of some sequences."""
+        if not members:
+            return self._empty()
+        firsts = [self._start - self._prompt_lens[member] for member in members]
+        stops = [self._start + self.completion_lens[member] - 1 for member in members]
+        sequences = [self._rows[member][a:b] for member, a, b in zip(members, firsts, stops, strict=True)]
+        segments, last = prefix_tree(sequences, [self._key(member) for member in members], self._min_saved)
+        sizes = [segment.stop - segment.start for segment in segments]
+        parents = [segment.parent for segment in segments]
+        device = self.ids.device
+        places = torch.arange(sum(sizes), device=device).split(sizes)
+        tokens, scored, targets, index = [], [], [], []
+        for segment in segments:
+            first = firsts[segment.sequence]
+            tokens.append(self.ids[members[segment.sequence], first + segment.start : first + segment.stop])
+        for sequence, member in enumerate(members):
+            path = torch.cat([places[index] for index in (*ancestors(last[sequence], parents)[::-1], last[sequence])])
+            # The last prompt token predicts the first completion token.
+            scored.append(path[self._prompt_lens[member] - 1 :])
+            targets.append(self.ids[member, self._start : stops[sequence] + 1])
+            index.append(torch.arange(self.completion_lens[member], device=device) + member * self.width)
+        predicted, source = (torch.cat(scored) * TOKEN_IDS + torch.cat(targets)).unique(return_inverse=True)
+        return Layout(
+            ids=torch.cat(tokens).unsqueeze(0),
+            positions=torch.cat(self._positions(segments, last, firsts)).unsqueeze(0),
+            attention=TreeAttention.of(sizes, parents, device),
+            logits_to_keep=predicted // TOKEN_IDS,
+            target=predicted % TOKEN_IDS,
+            source=source,
+            index=torch.cat(index),
+            shape=(len(self.ids), self.width),
+        )
+
+    def _positions(self, segments: Sequence[Segment], last: Sequence[int], firsts: Sequence[int]) -> list[torch.Tensor]:
+        """Return the positions of each segment's tokens; those of a tree start where its longest prompt starts."""
+        roots: list[int] = []
+        for index, segment in enumerate(segments):
+            roots.append(index if segment.parent < 0 else roots[segment.parent])
+        first = dict.fromkeys(roots, self.ids.shape[1])
+        for index, column in zip(last, firsts, strict=True):
+            first[roots[index]] = min(first[roots[index]], column)
+        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
+        pairs = zip(roots, segments, strict=True)
+        return [columns[first[root] + segment.start : first[root] + segment.stop] for root, segment in pairs]
+
+    def _empty(self) -> Layout:
+        """Return the layout of one token: wrappers such as DDP must see a call on each process."""
+        none = self.ids.new_empty(0)
+        return Layout(
+            ids=self.ids[:1, :1],
+            positions=torch.zeros_like(self.ids[:1, :1]),
+            attention=TreeAttention.of([1], [-1], self.ids.device),
+            logits_to_keep=none,
+            target=none,
+            source=none,
+            index=none,
+            shape=(len(self.ids), self.width),
+        )

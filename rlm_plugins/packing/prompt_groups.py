@@ -1,6 +1,6 @@
 """Micro-batches grouped by prompt, zero-advantage completions last.
 
-TRL shuffles the completions of a generation. The sum over an optimizer step does not depend on their order, but only
+TRL shuffles the completions of a generation. The sum over an optimizer step does not depend on their order. But only
 completions in the same micro-batch can share a prompt, and a micro-batch without gradient costs nothing.
 """
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class PackedReader:
-    """Padding-free forward pass with each prompt once for its group.
+    """Padding-free forward pass in which shared prefixes occur once.
 
     Args:
         model: The policy; its attention is wrapped if it supports packing.
@@ -29,12 +29,13 @@ class PackedReader:
 
     Attributes:
         reason: Why the model is unsupported and passes stay padded, or None.
+        relative: Prompts of unequal length may share a prefix.
     """
 
     def __init__(
         self, model: Any, padded_forward: PaddedForward, *, temperature: float, entropy_gradient: bool
     ) -> None:
-        self.reason = prepare(model, padded_forward, temperature=temperature)
+        self.reason, self.relative = prepare(model, padded_forward, temperature=temperature)
         self._max_length = max_packed_length(causal_model(model).config)
         self._entropy_gradient = entropy_gradient
         self._has_warned = False
@@ -87,7 +88,7 @@ class PackedReader:
         # Without a term that needs it, the gradient of the entropy would cost one more product.
         with_gradient = self._entropy_gradient and torch.is_grad_enabled()
         logp = entropy = ids.new_zeros((), dtype=torch.float32)
-        for layout in layouts(ids, attention_mask, width, live=live, budget=budget):
+        for layout in layouts(ids, attention_mask, width, live=live, budget=budget, relative=self.relative):
             packed = packed_logprobs(
                 model, layout, temperature=temperature, with_entropy=with_entropy, entropy_gradient=with_gradient
             )

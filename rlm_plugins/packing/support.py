@@ -1,13 +1,13 @@
 """Support of a model for padding-free passes: known exceptions by reason, all others by a self-check.
 
-The self-check computes two synthetic groups padded and packed. A model that mixes tokens in a way the layout does not
-express (positions from the attention mask, scaled logits, recurrence) gives other numbers, and stays padded.
+The self-check computes synthetic sequences padded and packed. A model that mixes tokens in a way the layout does not
+express gives other numbers, and stays padded: positions from the attention mask, scaled logits, recurrence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,8 +22,20 @@ PaddedForward = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(ids, attention_mask, width of the completions) → log-probs (B, width) of the stock pass."""
 
 
-def prepare(model: Any, padded_forward: PaddedForward, *, temperature: float) -> str | None:
-    """Wrap the attention of a model for packing; return why it is unsupported and left as it is, or None.
+class Support(NamedTuple):
+    """Support of a model.
+
+    Args:
+        reason: Why the model is unsupported, or None.
+        relative: Prompts of unequal length may share a prefix: the model's positions are relative.
+    """
+
+    reason: str | None
+    relative: bool = False
+
+
+def prepare(model: Any, padded_forward: PaddedForward, *, temperature: float) -> Support:
+    """Wrap the attention of a model for packing; a model that is unsupported is left as it is.
 
     Args:
         model: A causal language model, with or without adapters.
@@ -31,11 +43,12 @@ def prepare(model: Any, padded_forward: PaddedForward, *, temperature: float) ->
         temperature: Divides the logits.
     """
     if reason := why_unsupported(model):
-        return reason
+        return Support(reason)
     install_attention(causal_model(model))
-    if reason := _why_self_check_fails(model, padded_forward, temperature):
+    support = _self_check(model, padded_forward, temperature)
+    if support.reason is not None:
         uninstall_attention(causal_model(model))
-    return reason
+    return support
 
 
 def why_unsupported(model: Any) -> str | None:
@@ -79,28 +92,30 @@ def max_packed_length(config: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _why_self_check_fails(model: Any, padded_forward: PaddedForward, temperature: float) -> str | None:
-    """Compare both passes on two synthetic groups; leaves the RNG state as it is."""
+def _self_check(model: Any, padded_forward: PaddedForward, temperature: float) -> Support:
+    """Compare both passes on synthetic sequences; leaves the RNG state as it is."""
     base = causal_model(model)
     device = next(base.parameters()).device
     vocab_size = base.config.get_text_config().vocab_size
     ids = torch.arange(1, 1 + 4 * 9, device=device).view(4, 9) * 7 % vocab_size
-    # Two groups with shared prompts, padded on both sides and of unequal length.
-    ids[1, :4], ids[3, :4] = ids[0, :4], ids[2, :4]
+    # Padded on both sides: two completions of a prompt, one of the beginning of that prompt, one of another prompt.
+    ids[1, :4], ids[2, 2:4] = ids[0, :4], ids[0, :2]
     attention_mask = torch.ones_like(ids)
     attention_mask[2:, :2], attention_mask[1, 6:], attention_mask[2, 5:] = 0, 0, 0
+    exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
     with torch.no_grad(), preserve_rng(device) as rng_was_used:
         # The padded pass comes first: its random numbers tell whether the model draws any.
         expected = padded_forward(ids, attention_mask, 5)
         if rng_was_used():
-            return USES_RNG
-        (layout,) = layouts(ids, attention_mask, 5)
-        try:
-            actual = layout.unpack(packed_logprobs(model, layout, temperature=temperature)[0])
-        except MODEL_ERRORS as error:
-            return f"the packed forward pass fails ({type(error).__name__}: {error})"
-    exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
-    difference = ((actual - expected) * attention_mask[:, -5:]).abs().max().item()
-    if difference <= (1e-4 if exact else 5e-2):
-        return None
-    return f"log-probs of the packed forward pass differ by {difference:.2g} nats"
+            return Support(USES_RNG)
+        difference = 0.0
+        for relative in (True, False):
+            (layout,) = layouts(ids, attention_mask, 5, relative=relative, min_saved=1)
+            try:
+                actual = layout.unpack(packed_logprobs(model, layout, temperature=temperature)[0])
+            except MODEL_ERRORS as error:
+                return Support(f"the packed forward pass fails ({type(error).__name__}: {error})")
+            difference = ((actual - expected) * attention_mask[:, -5:]).abs().max().item()
+            if difference <= (1e-4 if exact else 5e-2):
+                return Support(None, relative)
+    return Support(f"log-probs of the packed forward pass differ by {difference:.2g} nats")

@@ -4,6 +4,6 @@ Read `document` (the file), `sections` (its schema, the first check), `resolve` 
 `trainer_settings` (the third) and `compose` (all of it together).
 """
 
-from rlm_plugins.recipe.document import Recipe, load
+from rlm_plugins.recipe.document import Recipe, load, of_mapping
 
-__all__ = ["Recipe", "load"]
+__all__ = ["Recipe", "load", "of_mapping"]

@@ -12,6 +12,7 @@ from rlm_plugins.recipe.checks.critic import check_copied
 from rlm_plugins.recipe.checks.data_needs import check_symbols, standing
 from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size, stands_at
 from rlm_plugins.recipe.checks.earlier_stages import check_earlier_stages
+from rlm_plugins.recipe.checks.examples import check_content
 from rlm_plugins.recipe.checks.group_size import check_groups, check_refills
 from rlm_plugins.recipe.checks.names import check_reward_names
 from rlm_plugins.recipe.checks.part_rules import check_suits
@@ -36,8 +37,8 @@ from rlm_plugins.stage import Stage
 def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = True) -> list[Stage]:
     """Return every stage of a recipe, validated and bound; no weight is loaded.
 
-    First names, knobs and requirements of all stages are checked (nothing heavy is imported), then `trainer:` and
-    `lora:` (TRL and PEFT are imported), then the environments are built and their examples checked.
+    First names, knobs and requirements of all stages are checked (nothing heavy is imported). Then `trainer:` and
+    `lora:` are (TRL and PEFT are imported); last the environments are built and their examples checked.
 
     Args:
         recipe: Its `origins` are completed with the defaults of algorithms and parts.
@@ -58,7 +59,7 @@ def check_names(recipe: Recipe, registry: Registry) -> None:
     """Check names, knobs and requirements of all stages, before torch is imported."""
     registry.require_sound()
     with located(recipe):
-        _plans(recipe, registry)
+        plans_of(recipe, registry)
 
 
 @contextmanager
@@ -72,7 +73,8 @@ def located(recipe: Recipe, place: Path = ()) -> Iterator[None]:
         raise located from located.__cause__
 
 
-def _plans(recipe: Recipe, registry: Registry) -> list[Plan]:
+def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
+    """Return the stages of a recipe, resolved, with names and requirements checked."""
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.place)
@@ -120,7 +122,7 @@ def _check_is_used(
 
 
 def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
-    plans = _plans(recipe, registry)
+    plans = plans_of(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
     environments: dict[str, EnvironmentSpec] = {}
     source = build_source(plans[0]) if build else unbuilt_source()
@@ -132,13 +134,32 @@ def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
             environment_spec = build_environment(plan, environments)
             check_size(environment_spec, config, spell((*plan.place, "environment")))
             _check_prompt_source(plan, environment_spec)
+            _check_examples(plan, environment_spec, source, config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
-        stages.append(_stage(plan, environment_spec, source, dict(earlier)))
+        stages.append(stage_of(plan, environment_spec, source, dict(earlier)))
         earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
     return stages
+
+
+def _check_examples(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, config: Any) -> None:
+    """Check the content of all examples, and their lengths by the tokenizer of the model."""
+    from rlm_plugins.data.text_lengths import check_texts
+    from rlm_plugins.data.tokenizer_check import positions_of
+
+    where, name = spell((*plan.place, "environment")), plan.body["environment"]["name"]
+    generated = isinstance(environment_spec.train, list | tuple)
+    check_content(environment_spec, plan.rewards, name, where, generated=generated)
+    try:
+        tokenizer = source.tokenizer()
+    except Exception:  # loading the model reports it, with its reason
+        return
+    positions = positions_of(source.config)
+    completion = None if environment_spec.multi_turn else getattr(config, "max_completion_length", None)
+    explicit = "max_completion_length" in plan.body["trainer"]
+    check_texts(tokenizer, environment_spec.train, positions, completion, where, explicit=explicit)
 
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
@@ -182,7 +203,8 @@ def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
     check_refill(environment_spec, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
 
 
-def _stage(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
+def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
+    """Return a resolved stage with its data and its weights."""
     equation = None
     if any(_symbols(plan).values()):
         from rlm_plugins.step import Equation
@@ -215,6 +237,7 @@ def _stage(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, ear
 def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
     """Return a recipe with every value: it loads from any folder, and gives the same run."""
     plugins = {"load": [str(path) for path in recipe.load], "block": list(recipe.block)}
+    plugins["packages"] = list(recipe.packages)
     said = {key: value for key, value in plugins.items() if value}
     head = {"name": recipe.name, **({"plugins": said} if said else {})}
     bodies = [dict(stage.body) for stage in stages]

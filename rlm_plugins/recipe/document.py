@@ -6,18 +6,24 @@ The later checks need the registry (`compose`) and TRL (`trainer_settings`).
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import pydantic_core
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe.addresses import absolute_addresses
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import expand
 from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
-from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.paths import Path, nodes, spell
 from rlm_plugins.recipe.sections import SECTIONS, folder_name
 from rlm_plugins.recipe.validation import check, spell_out
+
+PYTHON = "given in Python"
+"""Origin of a value of :func:`of_mapping`."""
 
 
 @dataclass
@@ -29,6 +35,8 @@ class Recipe:
         name: Its name; by default the stem of the file.
         load: Python files to load as plugins.
         block: Installed plugins to leave out.
+        packages: Installed packages whose functions the recipe addresses.
+        overrides: ``key=value``, as they were applied.
         bodies: One per stage, with the sections of the top level; parts are mappings with a ``name``, algorithms are
             not merged yet.
         places: The address of each body: () where the top level is the one stage, else ("stages", 0), ….
@@ -42,6 +50,8 @@ class Recipe:
     bodies: list[dict[str, Any]]
     places: list[Path]
     origins: dict[str, str]
+    packages: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
 
     def locate(self, error: RecipeError) -> RecipeError:
         """Return `error` with the line of the recipe beside its address."""
@@ -68,7 +78,26 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     file = pathlib.Path(path)
     document = yaml_strict.read(file)
-    draft = Draft(document.data, {p: f"{file.name} line {line}" for p, line in document.lines.items()})
+    lines = {p: f"{file.name} line {line}" for p, line in document.lines.items()}
+    return _recipe(Draft(document.data, lines), file, overrides)
+
+
+def of_mapping(data: Mapping[str, Any], overrides: Sequence[str] = (), *, name: str = "python") -> Recipe:
+    """Return the recipe that a mapping of plain data is; relative paths start at the working directory.
+
+    Raises:
+        RecipeError: It names the address.
+    """
+    try:
+        plain = pydantic_core.to_jsonable_python(data)
+    except pydantic_core.PydanticSerializationError as error:
+        hint = "objects go into `model=`, `train_dataset=`, `rewards=`; functions into the slots of `algorithm`"
+        raise RecipeError(f"expected plain data: {error}", where="the recipe", hint=hint) from None
+    origins: dict[Path, str] = {path: PYTHON for path, _ in nodes(plain)}
+    return _recipe(Draft(plain, origins), pathlib.Path(f"{name}.yaml"), overrides)
+
+
+def _recipe(draft: Draft, file: pathlib.Path, overrides: Sequence[str]) -> Recipe:
     spell_out(draft)
     changed = [apply(draft, text) for text in overrides]
     check(draft)
@@ -83,9 +112,11 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
         name=draft.data.get("name") or folder_name(file.stem),
         load=[_plugin_file(draft, file.parent, i) for i in range(len(plugins.get("load", ())))],
         block=plugins.get("block", []),
-        bodies=bodies,
+        packages=plugins.get("packages", []),
+        bodies=[absolute_addresses(body, file.parent.resolve()) for body in bodies],
         places=places,
         origins={spell(p): origin for p, origin in draft.origins.items()},
+        overrides=list(overrides),
     )
 
 

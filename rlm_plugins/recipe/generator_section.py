@@ -10,8 +10,12 @@ from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, SetsTrainer
 
-DEFAULT, REFERENCE = "fast", "transformers"
-"""Generators of a recipe without the section, and with `none`."""
+REFERENCE = "transformers"
+"""The generator of a recipe with `none`, and without the section if the default is not installed."""
+PLUGIN, DEFAULT, PACKAGE = "fastgen", "fastgen/fast", "rlm-fastgen"
+"""The default generator, with its plugin and the package that has it."""
+INSTALL = f"pip install ./plugins/{PACKAGE}"
+"""The command that installs the default generator from a checkout."""
 
 
 def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
@@ -20,8 +24,12 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
     Raises:
         RecipeError: An unknown part, a wrong knob, or a conflict with `trainer:`.
     """
-    name = REFERENCE if "generator" in body else DEFAULT
-    bound, plain = finder.part("generator", body.get("generator") or {"name": name}, ("generator",))
+    installed = any(part.full_name == DEFAULT for part in finder.registry)
+    name = DEFAULT if installed and "generator" not in body else REFERENCE
+    spec = body.get("generator") or {"name": name}
+    if PLUGIN not in finder.registry.plugins and spec["name"] in (DEFAULT, DEFAULT.rpartition("/")[2]):
+        _refuse_missing(finder, spec["name"])
+    bound, plain = finder.part("generator", spec, ("generator",))
     settings = dict(body.get("trainer") or {})
     target: Any = bound.target
     fixed = target.trainer_settings if isinstance(target, SetsTrainer) else {}
@@ -32,6 +40,14 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
             raise RecipeError(problem, where=where, hint="leave it out: it follows from the generator")
         finder.note(value, ("trainer", name), f"generator {bound.part.name}")
     return bound, plain, settings
+
+
+def _refuse_missing(finder: Finder, name: str) -> None:
+    """Raise RecipeError if no other plugin has the default generator that a recipe names."""
+    if PLUGIN in finder.registry.blocked or finder.registry.parts.get(("rlm_generators", name)):
+        return
+    problem = f"the generator '{name}' requires the package {PACKAGE}, which is not installed"
+    raise RecipeError(problem, where=finder.address("generator"), hint=f"{INSTALL}, or leave out `generator`")
 
 
 def generates(trainer: Bound) -> bool:

@@ -58,6 +58,7 @@ def _sections(parts: PartSchemas) -> Schema:
         "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
         "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
+        "on_divergence": {"enum": ["stop", "back_off", None]},
     }
     return {key: _described(Body, key, schema) for key, schema in schemas.items()}
 
@@ -74,7 +75,8 @@ def _model(parts: PartSchemas) -> Schema:
     checkpoint = {"if": {"not": known}, "then": ref("model.builtin.pretrained")}
     name = {"anyOf": [parts.name("model"), {"type": "string", "description": "a hub name or a folder"}]}
     chosen = {**named(name), "allOf": [*(parts.chosen(part) for part in offered), checkpoint]}
-    return {"anyOf": [name, chosen, an_object({"lora": or_null(parts.lora())})]}
+    package = {"required": ["package"], "allOf": [ref("model.builtin.pretrained")]}
+    return {"anyOf": [name, chosen, package, an_object({"lora": or_null(parts.lora())})]}
 
 
 def _critic(parts: PartSchemas) -> Schema:

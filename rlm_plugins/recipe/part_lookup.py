@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,8 @@ from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.local_paths import absolute_knobs
+from rlm_plugins.recipe.overrides import COMMAND_LINE
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.catalog import BUILTIN
@@ -61,13 +64,16 @@ class Finder:
         beside = {name: spec[name] for name in HOOKS[found.hook].keys if spec.get(name) is not None}
         if key == "penalties":
             beside["beta"] = coefficient(beside.get("beta"), where)
-        knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
+        if "aggregator" in beside:
+            beside["aggregator"], _ = self.part("aggregator", {"name": beside["aggregator"]}, (*steps, "aggregator"))
+        said = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
+        knobs = absolute_knobs(said, lambda knob: self.folder(*steps, knob))
         try:
             bound = replace(found.bind(knobs, where=where), beside=beside)
         except RecipeError as error:
             raise self._with_owner(error, found, knobs) from error.__cause__
         plain_knobs = {name: schedule.plain(value) for name, value in bound.knobs.items()}
-        aside = {name: schedule.plain(value) for name, value in beside.items()}
+        aside = {name: _plain(value) for name, value in beside.items()}
         plain = {"name": stable_name(found), **aside, **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr)}
         self.note(plain, steps, f"default of {found.name}")
         return bound, plain
@@ -92,6 +98,11 @@ class Finder:
         """Return the address of something in this stage, from the top of the recipe."""
         return spell((*self.place, *steps))
 
+    def folder(self, *steps: str | int) -> pathlib.Path:
+        """Return the folder to which a path is relative: that of the recipe, or on the command line the current one."""
+        said = self.recipe.origins.get(self.address(*steps))
+        return pathlib.Path() if said == COMMAND_LINE else self.recipe.path.parent
+
     def note(self, value: Any, steps: Path, origin: str) -> None:
         """Record the origin of everything in `value` that has none yet."""
         for path, _ in leaves(value, steps):
@@ -103,6 +114,11 @@ class Finder:
         for address, origin in list(self.recipe.origins.items()):
             if address == before or address.startswith(f"{before}."):
                 self.recipe.origins[after + address[len(before) :]] = origin
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a key beside the knobs as plain data; of a part, its name."""
+    return stable_name(value.part) if isinstance(value, Bound) else schedule.plain(value)
 
 
 def stable_name(part: Part) -> str:

@@ -15,9 +15,11 @@ from rlm_plugins.recipe.checks.critic import critic_of
 from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.generator_section import generates, generator_of
+from rlm_plugins.recipe.local_paths import absolute_settings
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
+from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
@@ -70,6 +72,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     own, place = recipe.bodies[number], recipe.places[number]
     finder = Finder(recipe, registry, place)
     generator, decoding, settings = generator_of(finder, own)
+    settings = absolute_settings(settings, lambda name: finder.folder("trainer", name))
     own = {**own, "trainer": settings}
     title = own.get("name") or own["algorithm"]["name"].rpartition("/")[2]
     body: dict[str, Any] = {"name": title} if place else {}
@@ -87,6 +90,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
     labels = _labels(finder, engine, rewards)
     evaluation, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
+    body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
+    check_values(body, place)
     return Plan(
         name=f"{number + 1:02d}-{title}",
         place=place,
@@ -119,16 +124,25 @@ def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[
     adapter = {} if lora is None else {"lora": lora}
     if not spec.get("name"):
         return None, adapter
-    full = in_full(spec, finder.registry, finder.recipe.path.parent, finder.address("model"))
+    full = in_full(spec, finder.registry, finder.folder("model", "name"), finder.address("model"))
     finder.note(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
     bound, plain = finder.part("model", full, ("model",))
     return bound, {**plain, **adapter}
 
 
+def _by_address(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a reward that is named by the address of a function as the part `trl`, labeled by the function's name."""
+    place, colon, function = spec["name"].rpartition(":")
+    if not (place and colon):
+        return spec
+    label = spec.get("as") or function.rpartition(".")[2]
+    return {**spec, "name": "trl", "function": spec["name"], "as": label}
+
+
 def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
     rewards: list[Reward] = []
     listed = []
-    for i, spec in enumerate(said):
+    for i, spec in enumerate(map(_by_address, said)):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
         reward = Reward(
             spec.get("as") or spec["name"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pydantic
 from pydantic import AfterValidator, Discriminator, Field, Tag
@@ -29,6 +29,7 @@ SECTIONS = (
     "trainer",
     "callbacks",
     "evaluation",
+    "on_divergence",
 )
 """Sections of a stage; it inherits from the top level those that it lacks."""
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
@@ -71,7 +72,9 @@ class Part(Keys, extra="allow"):
 class Model(Keys, extra="allow"):
     """The model: a part of `rlm_models`, a hub name or a folder; a later stage has no name."""
 
-    name: Text | None = Field(None, description="a part, a hub name, or a folder written by `save_pretrained`")
+    name: Text | None = Field(
+        None, description="a part, a hub name, a `.gguf` file, or a folder written by `save_pretrained`"
+    )
     lora: dict[str, Any] | None = Field(None, description="fields of `peft.LoraConfig`; default: train all weights")
 
 
@@ -102,6 +105,7 @@ class Penalty(Sourced):
     """A penalty and its coefficient."""
 
     beta: ScheduledNumber | None = Field(None, description="coefficient in the loss: a number or a schedule")
+    aggregator: Text | None = Field(None, description="aggregator of this term alone; default: the algorithm's")
 
 
 class Filter(Slot):
@@ -156,6 +160,7 @@ class Plugins(Keys):
 
     load: list[Text] = Field([], description="Python files to load as plugins, relative to the recipe")
     block: list[Text] = Field([], description="installed plugins to leave out")
+    packages: list[Text] = Field([], description="installed packages whose functions the recipe addresses")
 
 
 class Body(Keys):
@@ -172,6 +177,9 @@ class Body(Keys):
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
     evaluation: stage.Evaluation | None = Field(None, description="evaluation on held-out examples")
+    on_divergence: Literal["stop", "back_off"] | None = Field(
+        None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
+    )
 
 
 class Document(Body):
@@ -197,7 +205,7 @@ def keys_of_section(section: str) -> list[str]:
     """Return the keys of a section; those of a stage where it is none, those of a recipe for the empty string.
 
     >>> keys_of_section("plugins")
-    ['load', 'block']
+    ['load', 'block', 'packages']
     """
     model = _SECTIONS.get(section, Body)
     if dataclasses.is_dataclass(model):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import operator
 import re
 import tempfile
 import types
@@ -20,42 +19,11 @@ import pydantic
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.batch_arithmetic import check_updates, generation
+from rlm_plugins.recipe.ranges import RANGES, problem
 from rlm_plugins.recipe.type_hints import validate
 from rlm_plugins.registry.validation_errors import Complaint, first_complaint, spelled
 
-_AT_LEAST: dict[str, float] = {
-    "learning_rate": 0,
-    "weight_decay": 0,
-    "max_grad_norm": 0,
-    "warmup_steps": 0,
-    "lora_dropout": 0,
-    "r": 1,
-    "per_device_train_batch_size": 1,
-    "per_device_eval_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "generation_batch_size": 1,
-    "steps_per_generation": 1,
-    "num_iterations": 1,
-    "num_generations": 1,
-    "max_completion_length": 1,
-    "max_length": 1,
-}
-_ABOVE: dict[str, float] = {
-    "target_kl": 0,
-    "num_train_epochs": 0,
-    "temperature": 0,
-    "top_p": 0,
-    "repetition_penalty": 0,
-}
-_AT_MOST: dict[str, float] = {"top_p": 1, "min_p": 1, "lora_dropout": 1}
 _NEVER_NULL = ("num_generations",)
-_LIMITS = (
-    (_AT_LEAST, operator.ge, "{} or more"),
-    (_ABOVE, operator.gt, "more than {}"),
-    (_AT_MOST, operator.le, "{} or less"),
-)
-"""Limits that TRL, transformers and PEFT document and do not check."""
-
 
 NOT_IN_A_RECIPE = {
     "peft_type": "an adapter of a recipe is LoRA",
@@ -124,6 +92,11 @@ def check_installed(config: Any, where: str) -> None:
         without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have set it
         hint = f"pip install 'trl[vllm]'. To check the rest of a recipe: {without}"
         raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
+    if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
+        where = f"{where}.use_liger_kernel"
+        raise RecipeError(
+            "liger-kernel is not installed", where=where, hint="pip install liger-kernel, or leave it out"
+        )
     available = get_available_reporting_integrations()
     for name in config.report_to or ():
         if name not in (*available, "none", "all"):
@@ -154,10 +127,11 @@ def _error(complaint: Complaint, where: str) -> RecipeError:
 
 
 def _check_range(key: str, value: Any, where: str) -> None:
-    for limits, holds, phrase in _LIMITS:
-        wrong = isinstance(value, int | float) and key in limits and not holds(value, limits[key])
-        if wrong or (key in limits and key in _NEVER_NULL and value is None):
-            raise RecipeError(expected(phrase.format(limits[key]), value), where=where)
+    if value is None and key in _NEVER_NULL:
+        raise RecipeError(expected(f"{RANGES[key].low:g} or more", value), where=where)
+    text, hint = problem(key, value)
+    if text:
+        raise RecipeError(text, where=where, hint=hint)
 
 
 def _construct(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:

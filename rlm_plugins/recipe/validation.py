@@ -28,6 +28,10 @@ def spell_out(draft: Draft) -> None:
     """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
     for path, body in draft.bodies():
         _spell_out(draft, body, path, _NAMED)
+        if isinstance(model := body.get("model"), dict) and "package" in model:
+            here = (*path, "model")
+            model.setdefault("name", "pretrained")
+            draft.origins.setdefault((*here, "name"), draft.origins[(*here, "package")])
         body |= {key: None for key in _OFF if body.get(key) == "none"}
         if isinstance(row := body.get("algorithm"), dict):
             _spell_out(draft, row, (*path, "algorithm"), SLOTS)

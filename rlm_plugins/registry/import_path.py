@@ -1,20 +1,46 @@
-"""Import of a third-party function by its address: ``package.module:function``, or ``folder/file.py:function``."""
+"""Import of a third-party function by its address: ``package.module:function``, or ``folder/file.py:function``.
+
+A command that reads a recipe limits the addresses to the files and packages that its user trusts: see :func:`limit`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
 
-ALLOWED = "`package.module:name`, or `folder/file.py:name` from the working directory"
+ALLOWED = "`package.module:name`, or `folder/file.py:name` from the folder of the recipe"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Files and packages that a recipe may run by address.
+
+    Args:
+        files: File → SHA-256 of its bytes.
+        packages: Top-level names of installed packages.
+    """
+
+    files: Mapping[Path, str]
+    packages: frozenset[str]
+
+
+_limits: Limits | None = None
+
+
+def limit(limits: Limits | None) -> None:
+    """Limit the addresses that :func:`borrow` resolves in this process; None: no limit, as for Python callers."""
+    global _limits
+    _limits = limits
 
 
 def borrow(address: str, *, where: str) -> Any:
@@ -30,8 +56,13 @@ def borrow(address: str, *, where: str) -> Any:
     place, _, name = address.rpartition(":")
     if not place or not name:
         raise RecipeError(f"expected an address, got '{address}'", where=where, allowed=ALLOWED)
+    is_file = place.endswith(".py")
+    if _limits is not None and not is_file and place.partition(".")[0] not in _limits.packages:
+        raise _not_named(place.partition(".")[0], where)
     try:
-        module = _file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
+        module = _file(Path(place).expanduser(), where) if is_file else importlib.import_module(place)
+    except RecipeError:
+        raise
     except (Exception, SystemExit) as error:
         problem = f"'{place}' cannot be loaded: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where, allowed=ALLOWED) from error
@@ -41,7 +72,27 @@ def borrow(address: str, *, where: str) -> Any:
             hint = nearest(step, [each for each in dir(found) if not each.startswith("_")])
             raise RecipeError(f"unknown name '{name}' in '{place}'", where=where, hint=hint)
         found = getattr(found, step)
+    if _limits is not None and not is_file:
+        _require_own(found, address, where)
     return found
+
+
+def _not_named(package: str, where: str) -> RecipeError:
+    return RecipeError(
+        f"'{package}' is no package that the recipe names",
+        where=where,
+        allowed="files in the folder of the recipe, and installed packages under `plugins.packages`",
+        hint=f"plugins: {{packages: [{package}]}}, if it is an installed package",
+    )
+
+
+def _require_own(found: Any, address: str, where: str) -> None:
+    """Check that an object of a package is its own, not a module or function that it has imported."""
+    assert _limits is not None
+    is_code = inspect.isroutine(found) or isinstance(found, type)
+    owner = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None) if is_code else ""
+    if owner is None or (owner and owner.partition(".")[0] not in _limits.packages):
+        raise RecipeError(f"'{address}' belongs to '{owner}', not to the package", where=where, allowed=ALLOWED)
 
 
 def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
@@ -56,13 +107,19 @@ def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"rlm_borrowed_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up there
-    spec.loader.exec_module(module)
+def _file(path: Path, where: str) -> ModuleType:
+    """Execute a file as a module; the bytes that run are those that are trusted."""
+    known = None if _limits is None else _limits.files.get(path.resolve(), "")
+    if known == "":
+        problem = f"'{path}' is no file in the folder of the recipe"
+        raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
+    source = path.read_bytes()
+    if known is not None and hashlib.sha256(source).hexdigest() != known:
+        raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
+    module = ModuleType(f"rlm_borrowed_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     return module
 
 

@@ -13,10 +13,15 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.catalog import BUILTIN, Catalog
-from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, offers_of, single_file
+from rlm_plugins.registry.disabled import disabled
+from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, loaded_in_time, offers_of, single_file
 from rlm_plugins.registry.part import Part
 
 __all__ = ["BUILTIN", "Registry"]
+
+
+IMPORT_SECONDS = 120.0
+"""Seconds that the import of one plugin may take."""
 
 
 class Registry(Catalog):
@@ -49,7 +54,7 @@ class Registry(Catalog):
 
     def _add_installed(self) -> None:
         found = installed()
-        names = sorted({plugin.name for plugin, _ in found})
+        names, off = sorted({plugin.name for plugin, _ in found}), disabled()
         if unknown := sorted(self.blocked.difference(names)):
             raise RecipeError(
                 f"unknown installed plugin '{unknown[0]}'",
@@ -58,7 +63,7 @@ class Registry(Catalog):
                 hint=nearest(unknown[0], names),
             )
         for plugin, load in found:
-            if plugin.name in self.blocked:
+            if plugin.name in self.blocked or plugin.name in off:
                 continue
             if plugin.name in self.plugins:
                 self._refuse_twin(plugin)
@@ -93,10 +98,10 @@ class Registry(Catalog):
         """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
-            self._adopt(plugin.name, load())
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a plugin may well call sys.exit
+            self._adopt(plugin.name, loaded_in_time(load, IMPORT_SECONDS))
+        except BaseException as error:  # a plugin may well call sys.exit; Ctrl-C is raised in no such frame
+            if isinstance(error, KeyboardInterrupt) and _is_own(error):
+                raise
             plugin.error, plugin.at_fault = error, isinstance(error, PluginError)
 
     def _adopt(self, name: str, module: Any) -> None:
@@ -123,6 +128,14 @@ class Registry(Catalog):
         for plugin in self.plugins.values():
             if plugin.at_fault and plugin.error:
                 raise plugin.error
+
+
+def _is_own(error: KeyboardInterrupt) -> bool:
+    """Return True if Ctrl-C interrupted this thread; a plugin that raises it does so in the thread of its import."""
+    trace, last = error.__traceback__, ""
+    while trace is not None:
+        last, trace = trace.tb_frame.f_code.co_name, trace.tb_next
+    return last in ("join", "_wait_for_tstate_lock", "loaded_in_time")
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:

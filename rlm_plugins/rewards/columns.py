@@ -70,7 +70,7 @@ def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:
     """Return the data that the part takes; one made for TRL gets everything, in lists of its own."""
     part = reward.part.part
     if part.takes_everything:
-        return {name: list(x) if isinstance(x, list) else x for name, x in columns.items()}
+        return {name: _own(x) for name, x in columns.items()}
     names = (*part.needs, *part.welcomes)
     return {name: _datum(name, columns) for name in names if _SOURCES.get(name, name) in columns}
 
@@ -82,8 +82,15 @@ def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any]
 
 
 def _datum(name: str, columns: Columns) -> Any:
-    """Return the data of one name; lists are copied, so that a part cannot change TRL's."""
+    """Return the data of one name; a part cannot change TRL's."""
     value = columns[_SOURCES.get(name, name)]
     if name in ("prompts", "completions", *PER_COMPLETION):
         return [text_of(message) for message in value]
-    return list(value) if isinstance(value, list) else value
+    return _own(value)
+
+
+def _own(value: Any) -> Any:
+    """Return lists and mappings as copies, at any depth: a part may change what it is given."""
+    if type(value) is list:
+        return value.copy() if not value or isinstance(value[0], int | str) else [_own(x) for x in value]
+    return {name: _own(x) for name, x in value.items()} if type(value) is dict else value

@@ -7,6 +7,8 @@ from typing import Any
 
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.messages import short
+from rlm_plugins.rewards.process_exit import ProcessExit
+from rlm_plugins.rewards.score_text import brief, safe_text
 from rlm_plugins.rewards.timeout import CallTimeout
 
 SAVED = 4
@@ -55,8 +57,12 @@ class Fault(PartError):
         if isinstance(error, Fault):
             return error
         if isinstance(error, CallTimeout):  # its traceback is that of our thread
-            return cls(f"gave {error}", retry=False, hint="a longer `timeout` beside it, or a smaller batch")
-        fault = cls(f"raised {type(error).__name__}: {error}")
+            hint = getattr(error, "hint", "a longer `timeout` beside it, a smaller batch, or `processes: 1`")
+            return cls(f"gave {error}" + (f"\n{error.stack}" if error.stack else ""), retry=False, hint=hint)
+        if isinstance(error, ProcessExit):
+            hint = "raise an error, or return None for a completion; `processes: 1` contains whatever ends its process"
+            return cls(f"tried to end the process: {error}", hint=hint)
+        fault = cls(f"raised {safe_text(error)}")
         if isinstance(error, RlmError):
             problem = f"{error.where}: {error.problem}" if error.where else error.problem
             fault = cls(problem, allowed=error.allowed, hint=error.hint)
@@ -96,7 +102,7 @@ class Fault(PartError):
                 "reward": label,
                 "fault": self.problem,
                 "where": self.where,
-                "value": repr(self.value)[:2000],
+                "value": brief(self.value, 2000),
                 "sample": row,
                 "text": texts[row],
                 "columns": {name: _to_json(columns[name][row]) for name in names},
@@ -112,4 +118,4 @@ def _to_json(value: Any) -> Any:
         return {str(name): _to_json(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(x) for x in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else repr(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else brief(value, 2000)

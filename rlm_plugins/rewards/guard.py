@@ -6,7 +6,6 @@ reward calls `sys.exit`. Here each of these is a fault that names the reward, th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.process_exit import belongs_to_reward
 from rlm_plugins.rewards.score_validation import validate_score, validate_scores
 from rlm_plugins.stage import Reward
 
@@ -72,7 +72,9 @@ class Guard:
         where = self._where(columns)
         try:
             listed = validate_scores(await self._call(select_completions(columns, rows)), len(rows))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # none of them may end a run silently
+        except BaseException as error:  # neither an exit nor a cancellation may end a run silently
+            if not belongs_to_reward(error):
+                raise
             return {}, [Fault.of(error).replace(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
@@ -120,8 +122,9 @@ class Guard:
         on_error, rows = self._reward.on_error, sorted({row for fault in faults for row in fault.rows})
         if on_error != "stop":
             _LOG.warning("%s\n  on_error: %s, for %d completions", faults[0], on_error, len(rows))
-        elif self._log is None:
-            raise faults[0]
+        elif self._log is None:  # no training: an interruption that the reward raised may still end the command
+            cause = faults[0].__cause__
+            raise cause if isinstance(cause, KeyboardInterrupt) else faults[0]
         if self._log is not None:
             self._log.rows[self._reward.label] = rows
             self._log.records += [record for fault in faults for record in fault.records]
@@ -129,14 +132,18 @@ class Guard:
             self._log.skipped |= {*rows} if on_error == "skip" else set()
 
     def _where(self, columns: Columns) -> str:
-        state, part = columns.get("trainer_state"), self._reward.part.part
-        step = f", step {state.global_step}" if state is not None else ""
-        return f"reward '{self._reward.label}' (plugin '{part.plugin}', {part.file}){step}"
+        state = columns.get("trainer_state")
+        return place_of(self._reward) + (f", step {state.global_step}" if state is not None else "")
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
     allowed = fault.allowed or (f"a list of {count} numbers (None: does not apply)" if fault.value is not None else "")
     return fault.replace(rows=rows, sample=rows[0] if len(rows) == 1 else None, where=where, allowed=allowed)
+
+
+def place_of(reward: Reward) -> str:
+    """Return label, plugin and file of a reward, for messages."""
+    return f"reward '{reward.label}' (plugin '{reward.part.part.plugin}', {reward.part.part.file})"
 
 
 def groups_of(prompts: Sequence[Any]) -> list[list[int]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.process_exit import belongs_to_reward
 from rlm_plugins.rewards.timeout import await_with_timeout
 
 
@@ -50,7 +51,9 @@ def _per_completion(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _score(reward: Bound, row: Mapping[str, Any]) -> Any:
     try:
         return reward.call(row)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if not belongs_to_reward(error):
+            raise
         return Fault.of(error)
 
 
@@ -63,5 +66,9 @@ async def _call_without_exit(reward: Bound, data: Mapping[str, Any]) -> Any:
     """Call a reward; a task that exits would end its event loop, and whatever waits for that would hang."""
     try:
         return await reward.call(data)
-    except SystemExit as error:
+    except (Exception, asyncio.CancelledError):  # after its timeout it is canceled
+        raise
+    except BaseException as error:
+        if not belongs_to_reward(error):
+            raise
         raise Fault.of(error) from error

@@ -6,27 +6,38 @@ TRL would train on a dict's keys and on infinity.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.process_exit import belongs_to_reward
+from rlm_plugins.rewards.score_text import brief, safe_text
+
+__all__ = ["LARGEST", "allowed", "brief", "plain_scores", "validate_score", "validate_scores"]
 
 LARGEST = 3.4e38
 """Largest reward; beyond it, the float32 of TRL is infinite."""
 
 
-def validate_scores(returned: Any, count: int) -> Sequence[Any]:
-    """Return what a reward returned as a sequence of `count` entries.
+def validate_scores(returned: Any, count: int) -> list[Any]:
+    """Return what a reward returned as a list of `count` entries.
 
     Raises:
         Fault: It is anything else.
     """
-    scores = returned.tolist() if hasattr(returned, "tolist") else returned
-    if not isinstance(scores, Sequence) or isinstance(scores, str | bytes):
+    try:
+        scores = returned.tolist() if hasattr(returned, "tolist") else returned
+        is_list = isinstance(scores, Sequence) and not isinstance(scores, str | bytes | bytearray)
+        listed = list(islice(scores, count + 1)) if is_list else []
+        length = len(scores) if is_list else 0
+    except BaseException as error:
+        raise _own_failure(error, f"returned {type(returned).__name__}, which cannot be read") from error
+    if not is_list:
         problem = f"returned {type(returned).__name__}: {brief(returned)}"
-    elif len(scores) != count:
-        problem = f"returned {len(scores)} scores for {count} completions: {brief(scores)}"
+    elif len(listed) != count or length != count:
+        problem = f"returned {length} scores for {count} completions: {brief(listed)}"
     else:
-        return scores
+        return listed
     raise Fault(problem, value=returned, allowed=allowed(count), invalid_list=True)
 
 
@@ -36,16 +47,41 @@ def validate_score(score: Any) -> float | None:
     Raises:
         Fault: It is anything else, or the fault that stands in its place.
     """
-    if isinstance(score, Fault):
+    if issubclass(type(score), Fault):  # `isinstance` would ask the score
         raise score
-    x = _item(score)
+    try:
+        x = _item(score)
+        number = None if x is None else _number(x)
+    except BaseException as error:
+        raise _own_failure(error, f"returned {type(score).__name__}, which cannot be read") from error
     if x is None:
         return None
-    if not isinstance(x, int | float):
+    if number is None:
         raise Fault(f"returned {brief(score)} ({type(score).__name__})", value=score)
-    if not -LARGEST <= x <= LARGEST:  # also false for NaN
-        raise Fault(f"returned {brief(x)}", value=score)
-    return float(x)
+    if not -LARGEST <= number <= LARGEST:  # also false for NaN
+        raise Fault(f"returned {brief(number)}", value=score)
+    return float(number)
+
+
+def plain_scores(returned: Any, count: int) -> list[float | Fault | None]:
+    """Return what a reward returned as numbers, None and faults: nothing of it runs code of the reward any more.
+
+    Raises:
+        Fault: It is no list of `count` entries.
+    """
+    return [_score_or_fault(score) for score in validate_scores(returned, count)]
+
+
+def _score_or_fault(score: Any) -> float | Fault | None:
+    try:
+        return validate_score(score)
+    except Fault as fault:
+        return fault
+
+
+def _own_failure(error: BaseException, problem: str) -> BaseException:
+    """Return the fault of a value whose own methods raise; an interruption by the user stays what it is."""
+    return Fault(f"{problem}: {safe_text(error)}") if belongs_to_reward(error) else error
 
 
 def _item(score: Any) -> Any:
@@ -56,15 +92,13 @@ def _item(score: Any) -> Any:
         return score
 
 
+def _number(x: Any) -> int | float | None:
+    """Return the value of a number without its own methods, which a subclass may replace; None for all else."""
+    if isinstance(x, float):
+        return float.__pos__(x)
+    return int.__pos__(x) if isinstance(x, int) else None
+
+
 def allowed(count: int) -> str:
     """Return the expected result, for messages."""
     return f"a list of {count} numbers (None: does not apply)"
-
-
-def brief(value: Any) -> str:
-    """Return the repr of a value, cut for messages; some reprs raise."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        return f"something whose repr raises {type(error).__name__}"
-    return text if len(text) < 80 else f"{text[:80]}…"

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-import faulthandler
 import queue
-import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rlm_plugins.rewards.process_exit import CallTimeout
+from rlm_plugins.rewards.watchdog import GRACE, exit_if_blocked, interrupt, stack_of
+
+__all__ = ["CallTimeout", "await_with_timeout", "call_with_timeout"]
+
 T = TypeVar("T")
-GRACE = 60.0
-"""Seconds beyond the timeout after which a process is ended whose interpreter is blocked."""
-
-
-class CallTimeout(TimeoutError):
-    """No result within the timeout."""
 
 
 def call_with_timeout(seconds: float, call: Callable[[], T]) -> T:
-    """Return `call()`, run in a thread; a call that times out keeps its thread, since Python can end none.
+    """Return `call()`, run in a thread; one that times out is interrupted at its next line of Python.
 
-    A call into C that holds the interpreter's lock (a regular expression that backtracks, a huge power) blocks the
-    timeout as well. `GRACE` later the process then ends, with a traceback that shows where it was blocked.
+    A call into C that holds the interpreter's lock blocks the timeout as well; see :mod:`rlm_plugins.rewards.watchdog`.
 
     Raises:
         CallTimeout: There was no result in time.
@@ -39,12 +34,15 @@ def call_with_timeout(seconds: float, call: Callable[[], T]) -> T:
             results.put((None, error))
 
     context = contextvars.copy_context()
-    with _exit_if_blocked(seconds + GRACE):
-        threading.Thread(target=lambda: context.run(work), daemon=True).start()
+    thread = threading.Thread(target=lambda: context.run(work), daemon=True)
+    with exit_if_blocked(seconds + GRACE):
+        thread.start()
         try:
             result, error = results.get(timeout=seconds)
         except queue.Empty:
-            raise CallTimeout(f"no answer within {seconds:g} s") from None
+            stack = stack_of(thread.ident)
+            interrupt(thread.ident or 0)
+            raise CallTimeout(f"no answer within {seconds:g} s", stack) from None
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
@@ -62,13 +60,3 @@ async def await_with_timeout(seconds: float, call: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         raise CallTimeout(f"no answer within {seconds:g} s")
     return task.result()
-
-
-@contextlib.contextmanager
-def _exit_if_blocked(seconds: float) -> Iterator[None]:
-    with contextlib.suppress(Exception):  # without stderr there is no such protection
-        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()

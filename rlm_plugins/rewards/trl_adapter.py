@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.columns import columns_and_groups, part_data, texts_of
+from rlm_plugins.rewards.containment import contained
 from rlm_plugins.rewards.fault_log import FaultLog
-from rlm_plugins.rewards.guard import Columns, Guard
+from rlm_plugins.rewards.guard import Columns, Guard, place_of
 from rlm_plugins.rewards.per_completion import call_part, call_part_async
 from rlm_plugins.rewards.prefetch import AsyncReward
+from rlm_plugins.rewards.process_exit import exits_refused
 from rlm_plugins.rewards.process_pool import LOCAL_DATA, ProcessPoolReward
+from rlm_plugins.rewards.reward_loop import RewardLoop
+from rlm_plugins.rewards.score_validation import plain_scores
 from rlm_plugins.rewards.timeout import call_with_timeout
+from rlm_plugins.rewards.watchdog import DEFAULT, interrupted_after, with_name
 from rlm_plugins.stage import Reward
 
 T = TypeVar("T")
@@ -54,14 +59,30 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     part, seconds = reward.part, reward.timeout
     processes = None if reward.processes is None else ProcessPoolReward(reward)
 
+    where, loop = place_of(reward), RewardLoop(reward.label, seconds)
+
+    def scored(columns: Columns) -> list[Any]:
+        with exits_refused():
+            return plain_scores(call_part(part, part_data(reward, columns)), len(columns["completions"]))
+
+    scored = with_name(where, scored)
+
     async def call(columns: Columns) -> Any:
         if processes is not None:
             return processes.call(*columns_and_groups(reward, columns))
-        bound_call = partial(call_part, part, part_data(reward, columns))
-        return bound_call() if seconds is None else call_with_timeout(seconds, bound_call)
+        with contained(reward.label, where, columns.get("trainer_state")):
+            if seconds is not None:
+                return call_with_timeout(seconds, partial(scored, columns))
+            with interrupted_after(DEFAULT):
+                return scored(columns)
+
+    async def scored_async(columns: Columns) -> list[Any]:
+        with exits_refused():
+            returned = await call_part_async(part, part_data(reward, columns), seconds)
+            return plain_scores(returned, len(columns["completions"]))
 
     async def call_async(columns: Columns) -> Any:
-        return await call_part_async(part, part_data(reward, columns), seconds)
+        return await loop.run(partial(scored_async, columns))
 
     by_group = not {*part.part.needs, *part.part.welcomes} & {*LOCAL_DATA}
     async_reward = AsyncReward(call_async, by_group=by_group)

@@ -140,11 +140,11 @@ class EpisodeRunner:
 
 
 def reward_inputs(episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
-    """Return prompts, completions and completion_ids as rewards get them, and ``shown``, the text for readers."""
+    """Return prompts, completions and completion_ids as rewards get them, and ``logged``, the text for readers."""
     each = [tokens.episode for tokens in episodes]
     return {
         "prompts": [episode.prompt for episode in each],
         "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in each],
         "completion_ids": [tokens.generated_ids for tokens in episodes],
-        "shown": [episode.transcript for episode in each],
+        "logged": [episode.transcript for episode in each],
     }

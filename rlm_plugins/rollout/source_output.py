@@ -23,7 +23,7 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
 
     Args:
         source: The part.
-        data: Names that it may require: :data:`rlm_plugins.hookspecs.WRITING`.
+        data: Names that it may require: :data:`rlm_plugins.hookspecs.ROLLOUT`.
         vocab_size: Of the model; None: unknown.
 
     Raises:

@@ -4,29 +4,30 @@
 
     runs/demo/
       recipe.yaml      the resolved recipe: every knob of every part; it reproduces the run.
-      manifest.json    versions of Python, of the packages and of the plugins.
+      manifest.json    what it was started from: command, commit, versions, hashes; see manifest.py.
+      lock             host and process that write, while they do.
+      plugins/         copies of the single-file plugins; the run loads these.
       metrics.jsonl    one line per logged step: {"stage", "step", …}.
       samples.jsonl    completions with every reward's share.
       faults.jsonl     samples on which a reward failed, with its output or error.
       successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe.
       curve.png        held-out score and reward over the steps.
       summary.json     held-out score before and after, seconds.
-      02-grpo/         a stage: its checkpoints, then its adapter (or model).
+      02-grpo/         a stage: its checkpoints, then its adapter (or model), each with checksums.json; then `done`.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import math
-import platform
-import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.durable.files import file_errors, make_folder, write_file
+from rlm_plugins.durable.json_lines import JsonLines, plain
+from rlm_plugins.durable.sealed import seal_digest
 from rlm_plugins.errors import RlmError
 from rlm_plugins.rewards.columns import text_of
 
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from rlm_plugins.stage import Stage
 from rlm_plugins.recipe.yaml_scalars import dump
 
-PACKAGES = ("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets")
 SAMPLES_PER_STEP = 4
+DONE = "done"
+MANIFEST = "manifest.json"
+SUMMARY = "summary.json"
 LOGS = {"metrics.jsonl": "held_out/rows", "samples.jsonl": "completion", "successes.jsonl": "completion"}
 """Log file → a key of those lines that are written before their step is complete."""
 
@@ -51,40 +54,64 @@ class Run:
         held_out: The latest held-out score of each reward, on every process.
         observers: Functions called with every scored generation batch of this process: (stage, step, prompts,
             completions, batch).
+        tell: Called with one line about each damage of a log.
+        allowed: Keys that may differ from the start of the run.
     """
 
     folder: Path
     main: bool = True
     held_out: dict[str, float] = field(default_factory=dict)
     observers: list[Callable[..., None]] = field(default_factory=list)
+    tell: Callable[[str], None] = print
+    allowed: Collection[str] = ()
+    _logs: dict[str, JsonLines] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:
         """Name of the run: that of its folder."""
         return self.folder.name
 
-    def open(self, document: Mapping[str, Any], plugins: Mapping[str, str], files: Sequence[Path] = ()) -> None:
+    def open(self, manifest: Mapping[str, Any], files: Sequence[Path] = ()) -> None:
         """Create the folder with the resolved recipe, its single-file plugins and the manifest.
 
         Args:
-            document: The resolved recipe.
-            plugins: Plugin name → distribution and version, of the plugins in use.
-            files: Single-file plugins, copied beside the recipe.
+            manifest: As `manifest_of` returns it.
+            files: Single-file plugins, copied into the folder: the run loads the copies.
         """
         if not self.main:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         for file in files:
-            (self.folder / "plugins").mkdir(exist_ok=True)
-            shutil.copy(file, self.folder / "plugins" / file.name)
-        (self.folder / "recipe.yaml").write_text(dump(dict(document)), encoding="utf-8")
-        manifest = {
-            "python": sys.version.split()[0],
-            "platform": platform.platform(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "plugins": dict(plugins),
-        }
-        (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+            make_folder(self.folder / "plugins")
+            with file_errors(file, "read"):
+                content = file.read_bytes()
+            write_file(self.folder / "plugins" / file.name, content)
+        self._write_manifest(manifest)
+        write_file(self.folder / "recipe.yaml", dump(dict(manifest["recipe"])))  # last: with it the folder is a run
+
+    def record(self, stage: Stage, **entries: Any) -> None:
+        """Write what is known of a stage when it begins into the manifest.
+
+        Raises:
+            RlmError: Its base weights differ from those with which it began.
+        """
+        if not self.main:
+            return
+        manifest = self.manifest()
+        stages = manifest.setdefault("stages", {})
+        recorded, current = stages.get(stage.name, {}).get("base"), entries.get("base")
+        key = f"base.{stage.name}"
+        if recorded and current and recorded != current and not {key, "base"} & set(self.allowed):
+            raise RlmError(
+                f"other base weights than at the start of the stage: {recorded[:12]}… then, {current[:12]}… now",
+                where=f"{self.folder}: {stage.name}",
+                hint=f"restore the model of the recipe, or add --allow-changed {key}",
+            )
+        stages[stage.name] = {**stages.get(stage.name, {}), **json.loads(json.dumps(plain(entries), default=str))}
+        self._write_manifest(manifest)
+
+    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        write_file(self.folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
     def log(self, **record: Any) -> None:
         """Append one line to metrics.jsonl."""
@@ -119,63 +146,92 @@ class Run:
             self.append("faults.jsonl", {"stage": stage.name, **fault})
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-        """Return the lines of a log, oldest first; a line that a killed process left incomplete is skipped."""
-        path = self.folder / file
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        """Return the lines of a log, oldest first; a damaged line is reported with its number and left out."""
+        return self._log(file).records()
 
     def rewind(self, stage: Stage, step: int) -> None:
         """Remove from the logs the lines that a stage wrote after its checkpoint at `step`."""
         if not self.main:
             return
         for file, early_key in LOGS.items():
-            old = self.records(file)
-            # A line that is written before its step is complete is repeated at `step` itself, all others after it.
-            kept = [r for r in old if r["stage"] != stage.name or r["step"] < step + (early_key not in r)]
-            if kept != old:
-                lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-                (self.folder / file).write_text("".join(lines), "utf-8")
+
+            def wanted(record: dict[str, Any], early_key: str = early_key) -> bool:
+                """Return False for a line that is repeated: after `step`, or at it if written before it is complete."""
+                written = record.get("step")
+                is_kept = not isinstance(written, int) or written < step + (early_key not in record)
+                return record.get("stage") != stage.name or is_kept
+
+            self._log(file).keep(wanted)
 
     def finish(self, stage: Stage) -> None:
-        """Mark a stage as complete: a resumed run skips it."""
+        """Mark a stage as complete, with a digest of its result: a resumed run skips it."""
         if self.main:
-            (self.folder / stage.name / "done").touch()
+            self.sync()
+            make_folder(self.folder / stage.name)
+            result = {"result": seal_digest(stage.output)}
+            write_file(self.folder / stage.name / DONE, json.dumps(result) + "\n")
 
     def finished(self, stage: Stage) -> bool:
         """Return True if the stage is complete."""
-        return (self.folder / stage.name / "done").exists()
+        return (self.folder / stage.name / DONE).exists()
+
+    def has_checksums(self) -> bool:
+        """Return True if the run was started by a version that seals checkpoints with checksums."""
+        return bool(self.manifest().get("checksums"))
+
+    def manifest(self) -> dict[str, Any]:
+        """Return manifest.json.
+
+        Raises:
+            RlmError: It is missing or damaged.
+        """
+        file = self.folder / MANIFEST
+        try:
+            with file_errors(file, "read"):
+                manifest = json.loads(file.read_bytes())
+        except (ValueError, RecursionError):
+            manifest = None
+        if not isinstance(manifest, dict):
+            raise RlmError("expected a JSON object", where=str(file), hint="restore the file from a copy of the run")
+        return manifest
 
     def summarize(self, **figures: Any) -> None:
         """Write summary.json."""
         if self.main:
-            (self.folder / "summary.json").write_text(json.dumps(_plain(figures), indent=2, ensure_ascii=False) + "\n")
+            write_file(self.folder / SUMMARY, json.dumps(plain(figures), indent=2, ensure_ascii=False) + "\n")
 
     def append(self, file: str, record: Mapping[str, Any]) -> None:
         """Append one line to a log; only the main process writes."""
         if self.main:
-            with (self.folder / file).open("a", encoding="utf-8") as handle:
-                handle.write(json.dumps(_plain(record), ensure_ascii=False) + "\n")
+            self._log(file).append(record)
+
+    def sync(self) -> None:
+        """Write the logs to disk."""
+        for log in self._logs.values():
+            log.sync()
+
+    def _log(self, file: str) -> JsonLines:
+        if file not in self._logs:
+            self._logs[file] = JsonLines(self.folder / file, self.tell)
+        return self._logs[file]
 
 
 def fresh_folder(path: Path) -> Path:
     """Return `path`, or `path-2`, … : a folder without a run, so that no run is ever overwritten.
 
     Raises:
-        RlmError: `path` is a file.
+        RlmError: `path` is a file, or cannot be read.
     """
-    if path.is_file():
-        raise RlmError("expected a folder, got a file", where=str(path), hint="choose another --out")
-    folder, number = path, 1
-    while folder.exists() and any(folder.iterdir()):
-        number += 1
-        folder = path.with_name(f"{path.name}-{number}")
+    with file_errors(path, "used"):
+        if os.path.lexists(path) and not path.is_dir():
+            found = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
+            raise RlmError(f"expected a folder, got {found}", where=str(path), hint="choose another --out")
+        folder, number = path, 1
+        while os.path.lexists(folder) and not _is_empty(folder):
+            number += 1
+            folder = path.with_name(f"{path.name}-{number}")
     return folder
 
 
-def _plain(value: Any) -> Any:
-    """Return a value with null for NaN and infinity, which JSON lacks."""
-    if isinstance(value, Mapping):
-        return {name: _plain(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())

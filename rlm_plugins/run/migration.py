@@ -14,6 +14,8 @@ from rlm_plugins.renamed import KEYS, KNOBS, PARTS, VALUES
 
 KEPT = "recipe.old.yaml"
 """Where the recipe stays as it was."""
+_PARTS = {**PARTS, "generator/fast": "fastgen/fast"}
+"""Names of parts; ``fast`` was a built-in part, and those of packages are recorded in full."""
 
 
 def migrate(folder: Path) -> None:
@@ -53,7 +55,7 @@ def _section(key: str, value: Any) -> Any:
         return _with_keys(key, value)
     if key == "algorithm" and isinstance(value, dict):
         slots = {slot: _section(slot, part) if slot in SLOTS else part for slot, part in value.items()}
-        return {**slots, "name": PARTS.get(f"{key}/{value['name']}", value["name"])}
+        return {**slots, "name": _PARTS.get(f"{key}/{value['name']}", value["name"])}
     if key not in (*SLOTS, "rewards", "generator", "callbacks"):
         return value
     return [_part(key, part) for part in value] if isinstance(value, list) else _part(key, value)
@@ -61,7 +63,7 @@ def _section(key: str, value: Any) -> Any:
 
 def _part(key: str, part: Any) -> Any:
     if isinstance(part, str):
-        return PARTS.get(f"{key}/{part}", part)
+        return _PARTS.get(f"{key}/{part}", part)
     if not isinstance(part, dict):
         return part
     named = _with_keys(key, {**part, "name": _part(key, part.get("name"))})

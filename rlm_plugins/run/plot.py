@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.files import file_errors
+
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
     """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
@@ -23,7 +25,7 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    own = [r for r in records if r["stage"] == stage]
+    own = [r for r in records if r.get("stage") == stage]
     held_out = [r for r in own if r.get(f"held_out/{metric}") is not None]
     in_training = f"rewards/{metric}/mean"
     trained = [r for r in own if r.get(in_training) is not None]
@@ -43,5 +45,6 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
     axes.set(xlabel="step", ylabel="score", title=f"{file.parent.name}: {stage}")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(file, dpi=120)
+    with file_errors(file):
+        figure.savefig(file, dpi=120)
     return True

@@ -1,57 +1,123 @@
-"""Resume check: a run is resumed with the recipe and plugins it was started with, unless changes are allowed."""
+"""Resume check: a run is resumed from the same recipe, code, data and versions, unless changes are allowed by key."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.durable.files import file_errors, write_file
+from rlm_plugins.durable.sealed import seal_digest
+from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.compose import compose, explain_origins
+from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.registry import Registry
-from rlm_plugins.run.folder import Run
-from rlm_plugins.run.migration import migrate
-from rlm_plugins.run.train import origins
+from rlm_plugins.run.folder import DONE, Run
+from rlm_plugins.run.manifest import code_of, manifest_of, older_code, portable
+from rlm_plugins.run.migration import KEPT, migrate, with_current_names
+from rlm_plugins.stage import Stage
 
 _ABSENT = object()
+_COMPARED = ("version", "packages", "code", "data", "result")
+_LEGACY = "this run was started by an older version: its data, code and weights are not compared"
+
+Change = tuple[str, str, str]
+"""Key, value in the run, value now."""
 
 
-def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: bool) -> None:
-    """Compare the recipe and the plugins with those of the run; allowed changes are written into its folder.
+def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
+    """Compare what a run was started with and what it would go on with; allowed changes are written into its folder.
 
     Args:
         folder: The run.
         recipe: The current recipe.
         registry: Supplies its parts.
-        allow_changed: True to resume with the current recipe; the old one is kept as ``recipe.old.yaml``.
+        allow_changed: Keys that may differ, each with all keys below it; the old recipe is kept.
 
     Raises:
         RlmError: Values differ that may not; all are listed.
     """
     migrate(folder)
-    stages = compose(recipe, registry)
-    document, plugins = resolved(stages, recipe), origins(stages, registry)
-    changed = changes(*_recorded_and_current(folder, document, plugins))
-    if changed and not allow_changed:
-        lines = "".join(f"\n    {address}: {old} in the run, {new} now" for address, old, new in changed)
-        raise RlmError(
-            f"the run was started with another recipe:{lines}",
-            where=str(folder),
-            hint=f"resume with the recipe of the run: `rlm train {folder} --resume`, or add --allow-changed",
-        )
-    if changed:
-        shutil.copy(folder / "recipe.yaml", folder / "recipe.old.yaml")
-        Run(folder).open(document, plugins, recipe.load)
+    run, stages = Run(folder), compose(recipe, registry)
+    recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
+    old = _recorded(folder, recorded)
+    new = current["recipe"] | {key: current[key] for key in _COMPARED if key in old and key in current}
+    if "recipe" not in recorded:
+        run.tell(f"{folder}: {_LEGACY}")
+        # a plugin that was a part of the core then has no version of its own in the run
+        new["version"] = {name: origin for name, origin in new["version"].items() if name in old["version"]}
+    new["packages"] = {name: version for name, version in new["packages"].items() if name in old["packages"]}
+    new["code"] = {name: version[: len(old["code"].get(name, version))] for name, version in new["code"].items()}
+    new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
+    changed = without_new_defaults(changes(old, new), recipe, stages)
+    refuse(folder, changed, allow_changed)
+    if any(not key.startswith("result.") for key, *_ in changed):
+        write_file(folder / KEPT, (folder / "recipe.yaml").read_bytes())
+        history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
+        kept: dict[str, Any] = {key: recorded[key] for key in ("started", "stages", "checksums") if key in recorded}
+        run.open({**current, "checksums": False, **kept, "changes": history}, recipe.load)
 
 
-def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return (path, old value, new value) of every difference of two documents, except the name of the recipe.
+def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:
+    """Raise an error that lists the changes, unless all are allowed.
+
+    Raises:
+        RlmError: Some are not, or an allowed key is none of the recipe.
+    """
+    refused = [change for change in changed if not any(_covers(key, change[0]) for key in allowed)]
+    if not refused:
+        return
+    lines = "".join(f"\n    {key}: {_short(old)} in the run, {_short(new)} now" for key, old, new in refused)
+    unused = [key for key in allowed if not any(_covers(key, change[0]) for change in changed)]
+    guess = "".join(f"; {hint}" for key in unused if (hint := nearest(key, [change[0] for change in refused])))
+    keys = " ".join(f"--allow-changed '{key}'" for key, *_ in refused[:4])
+    raise RlmError(
+        f"the run was started with something else:{lines}",
+        where=str(folder),
+        hint=f"resume with what the run was started with, or allow each change: {keys}{guess}",
+    )
+
+
+def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> None:
+    """Compare the code that the recipe of a run executes with what the run was started with; nothing is executed.
+
+    Raises:
+        RlmError: A file differs, or a link leads out of the run folder.
+    """
+    check_links(folder)
+    if not (folder / "manifest.json").exists():
+        return
+    recorded = Run(folder).manifest().get("code")
+    if isinstance(recorded, dict):
+        current = code_of(foreign_code(recipe, is_run=True))
+        refuse(folder, changes({"code": recorded}, {"code": current}), allowed)
+
+
+def check_links(folder: Path) -> None:
+    """Check that no link in a run folder leads out of it.
+
+    Raises:
+        RlmError: One does.
+    """
+    root = folder.resolve()
+    with file_errors(folder, "read"):
+        for parent, folders, files in os.walk(folder):
+            for path in (Path(parent) / name for name in (*folders, *files)):
+                if path.is_symlink() and not path.resolve().is_relative_to(root):
+                    hint = "remove this link: a run reads and writes in its own folder only"
+                    raise RlmError(
+                        f"this link leads out of the run folder, to {path.resolve()}", where=str(path), hint=hint
+                    )
+
+
+def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[Change]:
+    """Return every difference of two documents, except the name of the recipe.
 
     >>> changes({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": None})
     [('a.c', '2', '3'), ('d', 'nothing', 'null')]
@@ -59,18 +125,50 @@ def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[tup
     old, new = dict(leaves(recorded)), dict(leaves(current))
     paths = [path for path in dict.fromkeys([*old, *new]) if path != ("name",)]
     pairs = [(path, old.get(path, _ABSENT), new.get(path, _ABSENT)) for path in paths]
-    return [(spell(path), _plain(a), _plain(b)) for path, a, b in pairs if a != b]
+    return [(spell(path), _text(a), _text(b)) for path, a, b in pairs if a != b]
 
 
-def _recorded_and_current(
-    folder: Path, document: Mapping[str, Any], plugins: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return recipe and plugin versions of the run and of now, both as YAML represents them."""
-    recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    current = yaml.safe_load(yaml.safe_dump(dict(document)))
-    return {**recipe, "version of": manifest["plugins"]}, {**current, "version of": dict(plugins)}
+def without_new_defaults(changed: Sequence[Change], recipe: Recipe, stages: Sequence[Stage]) -> list[Change]:
+    """Return the changes except settings that a later version added and that have their default."""
+    origins = explain_origins(recipe, stages)
+    defaults = {path for path, _, origin in origins if origin.startswith("default")}
+    return [change for change in changed if change[1] != _text(_ABSENT) or change[0] not in defaults]
 
 
-def _plain(value: object) -> str:
+def _recorded(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return recipe, versions and digests of a run; an older version recorded a part of them."""
+    results = {"packages": manifest.get("packages", {}), "result": _recorded_results(folder)}
+    if "recipe" in manifest:
+        known = {key: manifest[key] for key in _COMPARED if key in manifest}
+        return {**with_current_names(manifest["recipe"]), **known, **results}
+    with file_errors(folder / "recipe.yaml", "read"):
+        recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    code, versions = older_code(manifest.get("plugins", {}))
+    return {**portable(recipe), "version": versions, "code": code, **results}
+
+
+def _output(folder: Path, stages: Sequence[Stage], name: str) -> Path:
+    return next((folder / name / stage.output.name for stage in stages if stage.name == name), folder / name)
+
+
+def _recorded_results(folder: Path) -> dict[str, str]:
+    """Return stage → digest of its result, of the finished stages; older versions recorded none."""
+    found = {}
+    for file in folder.glob(f"*/{DONE}"):
+        try:
+            found[file.parent.name] = json.loads(file.read_bytes())["result"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return {name: digest for name, digest in found.items() if isinstance(digest, str) and digest}
+
+
+def _covers(key: str, changed: str) -> bool:
+    return changed == key or changed.startswith((f"{key}.", f"{key}["))
+
+
+def _text(value: object) -> str:
     return "nothing" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:24]}…{text[-4:]}"

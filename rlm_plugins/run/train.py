@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from transformers import TrainerCallback
 
 from rlm_plugins.dispatch import attribute_errors, location
-from rlm_plugins.distributed import processes
+from rlm_plugins.distributed import from_main_process, processes
+from rlm_plugins.divergence import Divergence
+from rlm_plugins.durable.files import make_folder
+from rlm_plugins.durable.lock import locked
+from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run import trainer_setup
-from rlm_plugins.run.folder import Run
-from rlm_plugins.run.plot import learning_curve
-from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog, ProgressDisplay
+from rlm_plugins.run.folder import SUMMARY, Run
+from rlm_plugins.run.live_diagnosis import LiveDiagnosis
+from rlm_plugins.run.manifest import manifest_of
+from rlm_plugins.run.progress import FastPathLine, ProgressDisplay
+from rlm_plugins.run.report import report
+from rlm_plugins.run.resume_point import sound_checkpoint
+from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import latest_step
 
+BACK_OFFS, BACK_OFF = 3, 0.1
+"""Most repetitions of a stage after a divergence, and the factor of its learning rates each time."""
 
-def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = False) -> Run:
+
+def train(
+    recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = False, allow_changed: Collection[str] = ()
+) -> Run:
     """Run every stage of a recipe and write the run folder.
 
     Args:
@@ -38,26 +52,53 @@ def train(recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = Fa
         registry: Supplies its parts.
         folder: The run folder; new, or with `resume` that of an interrupted run.
         resume: Skip finished stages and resume the interrupted one from its last checkpoint.
+        allow_changed: Keys that may differ from the start of the run.
     """
-    start = time.perf_counter()
     _silence_libraries()
     main = processes().is_main_process
     console = Console(quiet=not main)
     stages = compose(recipe, registry)
-    run = Run(folder, main)
-    if not resume:
-        run.open(resolved(stages, recipe), origins(stages, registry), recipe.load)
-    curve: LearningCurve | None = None
+    tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    run = Run(folder, main, tell=tell, allowed=allow_changed)
+    with _writing(run):
+        if not resume:
+            run.open(manifest_of(stages, recipe, registry) if main else {}, recipe.load)
+        _train_stages(run, stages, resume, console)
+    return run
+
+
+@contextmanager
+def _writing(run: Run) -> Iterator[None]:
+    """Hold the lock of the run folder, and name the command that resumes the run if a signal ends it."""
+    with ExitStack() as context:
+        if run.main:
+            make_folder(run.folder)
+            context.enter_context(locked(run.folder, run.tell))
+        context.enter_context(current())
+        context.enter_context(marked_calls(run.folder, run.tell))
+        try:
+            yield
+        except Interrupted as stop:
+            stop.resume = f"rlm train {run.folder} --resume"
+            raise
+
+
+def _train_stages(run: Run, stages: list[Stage], resume: bool, console: Console) -> None:
+    start, curve = time.perf_counter(), None
     for number, stage in enumerate(stages):
         trainer_setup.connect(stage, stages[:number])
-        stage.folder, stage.resume = folder / stage.name, resume
+        stage.folder = run.folder / stage.name
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, skipped")
             continue
-        curve = _train_stage(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)
+        if resume:
+            _rewind(run, stage)
+        curve = _train_or_back_off(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)
         run.finish(stage)
-    _report(run, stages[-1], curve, time.perf_counter() - start, console)
-    return run
+    if curve is None and (run.folder / SUMMARY).exists():
+        console.print(f"{run.name}: finished before; nothing is left to do")
+        return
+    report(run, stages[-1], curve, time.perf_counter() - start, console)
 
 
 def _silence_libraries() -> None:
@@ -71,16 +112,61 @@ def _silence_libraries() -> None:
     warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
 
 
+def _rewind(run: Run, stage: Stage) -> None:
+    """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
+    unsealed = not run.has_checksums()
+    choose = partial(sound_checkpoint, stage.folder, run.tell, unsealed=unsealed)
+    stage.checkpoint = from_main_process(choose)
+    run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
+
+
+def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
+    """Train a stage; after a divergence, repeat it from its last checkpoint if the recipe says so.
+
+    Raises:
+        Divergence: With the checkpoint that was kept.
+    """
+    for left in reversed(range(BACK_OFFS + 1)):
+        try:
+            return _train_stage(run, stage, title, console)
+        except Divergence as error:
+            kept = latest_step(stage.folder)
+            if stage.body.get("on_divergence") != "back_off" or not left:
+                raise _with_remedy(error, run, stage, kept) from error.__cause__
+            stage.rate_scale *= BACK_OFF
+            if stage.critic is not None and isinstance(stage.critic.learning_rate, float):
+                rate = stage.critic.learning_rate * BACK_OFF
+                stage.critic = dataclasses.replace(stage.critic, learning_rate=rate)
+            start = f"the checkpoint of step {kept}" if kept > 0 else "its start"
+            run.tell(f"{error.problem}: {stage.name} is repeated from {start}, learning rates × {stage.rate_scale:g}")
+            _rewind(run, stage)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _with_remedy(error: Divergence, run: Run, stage: Stage, kept: int) -> Divergence:
+    hints = [error.hint, f"the last good checkpoint is that of step {kept}" if kept > 0 else ""]
+    hints += ["lower `trainer.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
+    if kept > 0:
+        hints += [f"`rlm train {run.folder} --resume` resumes from it"]
+    return Divergence(error.problem, where=f"stage '{stage.name}'", hint="; ".join(filter(None, hints)))
+
+
 def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
-    if stage.resume:
-        run.rewind(stage, latest_step(stage.folder))
     curve = LearningCurve(run, stage)
     run.observers.clear()  # those of the previous stage
     own = [_callback(part, run) for part in stage.callbacks]
     progress = ProgressDisplay(stage, title, curve, console)
-    stage.watchers = [MetricsLog(run, stage), curve, progress, *own]
+    stage.watchers = [
+        MetricsLog(run, stage),
+        FastPathLine(stage, console),
+        curve,
+        progress,
+        LiveDiagnosis(stage, console),
+        *own,
+    ]
     stage.observer = partial(run.observe, stage)
-    stage.note = partial(run.note, stage)
+    stage.note, stage.sync, stage.record = partial(run.note, stage), run.sync, partial(run.record, stage)
+    progress.status("loading the model")
     try:
         stage.engine(stage)
     except Fault as fault:
@@ -110,59 +196,6 @@ def _callback(part: Bound, run: Run) -> TrainerCallback:
     return callback
 
 
-def origins(stages: Sequence[Stage], registry: Registry) -> dict[str, str]:
-    """Return the distribution and version of every plugin that the stages use."""
-    parts = [p for stage in stages for p in stage.parts()]
-    return {name: registry.plugins[name].origin for name in sorted({p.part.plugin for p in parts})}
-
-
-def _report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
-    """Write the summary and print the results: files, one prompt before and after, the final score."""
-    evaluation = stage.evaluation
-    if evaluation is None or curve is None or curve.before is None or curve.now is None or math.isnan(curve.now.score):
-        run.summarize(seconds=round(seconds, 1))
-        console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
-        return
-    before, now, records = curve.before, curve.now, run.records()
-    initial = _first_score(records, stage, evaluation.metric)
-    figures: dict[str, Any] = {
-        "metric": evaluation.metric,
-        "before": initial,
-        "after": now.score,
-        "interval": [now.low, now.high],
-        "held_out_rows": now.rows,
-        "seconds": round(seconds, 1),
-    }
-    example = _example(before.samples, now.samples, evaluation.metric) if curve.from_start else None
-    run.summarize(**figures, **({"example": example} if example else {}))
-    if run.main and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
-        console.print(f"learning curve: {run.folder / 'curve.png'}")
-    console.print(f"results: {run.folder}")
-    if example:
-        for key, style in (("prompt", ""), ("before", "red"), ("after", "green")):
-            console.print(f"  {key:8}{example[key]}", markup=False, highlight=False, style=style)
-    scores = f"{now.text_of(initial)} -> {now.text_of(now.score)}"
-    line = f"{run.name}: held-out {evaluation.metric} {scores} in {seconds:.0f} s"
-    console.print(line, markup=False, highlight=False)
-
-
-def _first_score(records: Sequence[dict[str, Any]], stage: Stage, metric: str) -> float:
-    """Return the held-out score before the first step, also of a stage that was resumed since."""
-    scores = [r.get(f"held_out/{metric}") for r in records if r["stage"] == stage.name and "held_out/rows" in r]
-    return math.nan if not scores or scores[0] is None else scores[0]
-
-
-def _example(before: Sequence[Any], now: Sequence[Any], metric: str) -> dict[str, str] | None:
-    """Return the held-out prompt whose score rose most, with its completions before and after."""
-    old = {sample["prompt"]: sample for sample in before}
-    pairs = [(old[s["prompt"]], s) for s in now if s["prompt"] in old]
-    gains = [(b["rewards"][metric] or 0) - (a["rewards"][metric] or 0) for a, b in pairs]
-    if not gains:
-        return None
-    first, last = pairs[gains.index(max(gains))]
-    return {"prompt": last["prompt"], "before": first["completion"], "after": last["completion"]}
-
-
 def folder_to_resume(runs: Path, name: str) -> Path:
     """Return the folder of the newest unfinished run named `name` (or `name-2`, …).
 
@@ -171,7 +204,12 @@ def folder_to_resume(runs: Path, name: str) -> Path:
     """
     names = re.compile(rf"{re.escape(name)}(-\d+)?")
     folders = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if names.fullmatch(recipe.parent.name)]
-    unfinished = [folder for folder in folders if not (folder / "summary.json").exists()]
+    unfinished = [folder for folder in folders if not (folder / SUMMARY).exists()]
+    if folders and not unfinished:
+        newest = max(folders, key=lambda folder: folder.stat().st_mtime)
+        raise RecipeError(
+            "nothing to resume: this run is finished", where=str(newest), hint="leave --resume out to start another one"
+        )
     if not unfinished:
         raise RecipeError(
             "nothing to resume: no unfinished run of this recipe",

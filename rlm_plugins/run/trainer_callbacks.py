@@ -1,15 +1,17 @@
-"""The transformers callbacks of every run: metrics log, held-out evaluation, progress bar."""
+"""The transformers callbacks of every run that write its logs: metrics, and held-out evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import TrainerCallback
 
+from rlm_plugins.distributed import gather_lists
+from rlm_plugins.durable.stop_signals import Interrupted, StopSignals
 from rlm_plugins.evaluation.held_out import Report, evaluate_stage
+from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.run.folder import Run
 from rlm_plugins.stage import Stage
 
@@ -31,6 +33,9 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
     Attributes:
         before: Report of the first evaluation.
         now: Report of the latest evaluation.
+        sampled: Reports of the sampled completions, before the first and after the last step.
+        seconds: Duration of the latest evaluation.
+        tell: Called with what the evaluation is about to do.
         from_start: True if `before` was made before the first step; False in a resumed stage.
     """
 
@@ -38,12 +43,15 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self._run, self._stage = run, stage
         self.before: Report | None = None
         self.now: Report | None = None
+        self.sampled: list[SampledReport] = []
         self.from_start = True
+        self.seconds = 0.0
+        self.tell: Callable[[str], None] = lambda text: None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate before the first step (in a resumed stage: at the checkpoint)."""
         self.from_start = state.global_step == 0
-        self._evaluate(state, **kwargs)
+        self._evaluate(state, ends=True, **kwargs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate every `evaluation.every` steps; the last step is left to `on_train_end`."""
@@ -53,73 +61,64 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate after the last step."""
-        self._evaluate(state, **kwargs)
+        self._evaluate(state, ends=True, **kwargs)
 
-    def _evaluate(self, state: Any, *, model: Any, processing_class: Any, **kwargs: Any) -> None:
+    def _evaluate(self, state: Any, *, model: Any, processing_class: Any, ends: bool = False, **kwargs: Any) -> None:
         evaluation = self._stage.evaluation
         if evaluation is None:
             return
         examples = list(self._stage.environment_spec.test)[: evaluation.rows or None]
+        began = time.perf_counter()
+        self.tell(f"evaluating {len(examples)} held-out prompts")
         report = evaluate_stage(self._stage, examples, model, processing_class)
         self.before, self.now = self.before or report, report
+        sampled = None
+        if ends and evaluation.samples:
+            sampled = evaluate_sampled(self._stage, examples, model, processing_class, evaluation.samples)
+        self.sampled = [*self.sampled, *([sampled] if sampled else [])]
+        self.seconds = time.perf_counter() - began
         self._run.held_out = dict(report.rewards)
         self._run.log(
             stage=self._stage.name,
             step=state.global_step,
             **{f"held_out/{label}": mean for label, mean in report.rewards.items()},
             **{"held_out/low": report.low, "held_out/high": report.high, "held_out/rows": report.rows},
+            **(sampled.figures() if sampled else {}),
         )
 
 
-class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with the latest scores; without a terminal, ten plain lines."""
+class StopAtSafePoint(TrainerCallback):  # type: ignore[misc]
+    """Saves a checkpoint at the next safe point after a signal, on all processes, and ends the run.
 
-    def __init__(self, stage: Stage, title: str, curve: LearningCurve, console: Console) -> None:
-        self._stage, self._title, self._curve, self._console = stage, title, curve, console
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[scores]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task: Any = None
-        self._logged = ""
+    Args:
+        trainer: A trainer with the mixin `DurableCheckpoints`.
+        signals: The handlers of this process.
+    """
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the bar."""
-        self._bar.start()
-        self._task = self._bar.add_task(self._title, total=state.max_steps, completed=state.global_step, scores="")
-        self._refresh(state, line=True)
+    def __init__(self, trainer: Any, signals: StopSignals) -> None:
+        self._trainer, self._signals, self._number = trainer, signals, 0
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
-        """Store the latest reward, or the loss if there is none."""
-        for name in ("reward", "loss"):
-            if isinstance(logs.get(name), float):
-                self._logged = f"{name} {logs[name]:.2f}"
-                return
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let signals wait for the end of the step."""
+        self._signals.waits, self._signals.may_abort = True, self._trainer.may_abort_step()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Weights change now: the step cannot be given up any more."""
+        self._signals.may_abort = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Advance the bar."""
-        tenth = max(1, state.max_steps // 10)
-        self._refresh(state, line=state.global_step % tenth == 0 and state.global_step < state.max_steps)
+        """Ask for a checkpoint if a process received a signal."""
+        self._signals.may_abort = self._trainer.may_abort_step()
+        if self._trainer.is_safe_point():
+            self._number = max(gather_lists([self._signals.number]))
+            control.should_save |= bool(self._number)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the run after the checkpoint that was asked for."""
+        if self._number:
+            raise Interrupted(self._number)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Close the bar."""
-        self._refresh(state, line=True)
-        self.close()
-
-    def close(self) -> None:
-        """Release the terminal, also after an error: otherwise the cursor stays hidden."""
-        self._bar.stop()
-
-    def _refresh(self, state: Any, line: bool) -> None:
-        scores = [self._logged] if self._logged else []
-        if self._curve.now is not None and self._stage.evaluation is not None:
-            now = self._curve.now
-            scores.append(f"held-out {self._stage.evaluation.metric} {now.text_of(now.score)}")
-        self._bar.update(self._task, completed=state.global_step, scores="  ".join(scores))
-        if line and not self._console.is_terminal:
-            self._console.print(f"{self._title}  step {state.global_step}/{state.max_steps}  {'  '.join(scores)}")
+        """End the run at once from now on: the last step is done."""
+        self._signals.waits = self._signals.may_abort = False
+        self._signals.raise_if_received()

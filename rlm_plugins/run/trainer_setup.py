@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.data.tokenizer_check import check_tokenizer
+from rlm_plugins.data.tokenizer_check import check_examples
+from rlm_plugins.distributed import processes
+from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
+from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
+from rlm_plugins.run.fingerprints import digest_of_weights
+from rlm_plugins.run.model_card import write_model_card
+from rlm_plugins.run.trainer_callbacks import StopAtSafePoint
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
-from rlm_plugins.trainer.checkpoint import checkpoints
+from rlm_plugins.trainer.checkpoint import saving
+from rlm_plugins.trainer.divergence_monitor import DivergenceMonitor, rescale_rates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -26,7 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 def arguments(stage: Stage, **machine: Any) -> Any:
     """Return the trainer's config: our defaults, then the recipe's ``trainer:``, then `machine`."""
-    return forecast(stage, **machine).args
+    args = forecast(stage, **machine).args
+    args.learning_rate *= stage.rate_scale
+    return args
 
 
 def forecast(stage: Stage, **machine: Any) -> Forecast:
@@ -47,8 +58,11 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
     """Return the model to train, its tokenizer, and the LoRA config (None: all parameters are trained)."""
     tokenizer = stage.source.tokenizer()
-    check_tokenizer(tokenizer, next(iter(stage.environment_spec.train)))
+    template = stage.settings.get("chat_template_kwargs") or {}
+    check_examples(tokenizer, stage.environment_spec, stage.source.config, template)
     model = stage.source.load()
+    if stage.record is not None and not stage.results and processes().is_main_process:
+        stage.record(base=digest_of_weights(model))  # of a later stage, the results before it are compared
     if stage.lora is None:
         return model, tokenizer, None
     from peft import LoraConfig
@@ -70,34 +84,66 @@ def refusals(stage: Stage) -> Iterator[None]:
         raise RecipeError(problem, where=f"stage '{stage.name}'") from error
 
 
-def run(trainer: Trainer, stage: Stage) -> None:
-    """Train, in a resumed stage from the last checkpoint, and save the result."""
+def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None = None) -> None:
+    """Train, in a resumed stage from its checkpoint, and save the result.
+
+    Args:
+        trainer: A trainer with the mixin `DurableCheckpoints`.
+        stage: Its result goes to `stage.output`.
+        complete: Writes further files into the folder of the result; called on the main process.
+    """
     from transformers.trainer_callback import PrinterCallback
 
+    if stage.record is not None:
+        stage.record(settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
-    for callback in stage.watchers:
+    for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
         trainer.add_callback(callback)
-    available = checkpoints(stage.folder) if stage.resume else []
+    trainer.before_publish = stage.sync
+    DivergenceMonitor(trainer, stage.folder)
+    if stage.rate_scale != 1:
+        trainer._load_optimizer_and_scheduler = rescale_rates(trainer, trainer._load_optimizer_and_scheduler)
     with save_on_failure(trainer):
-        trainer.train(resume_from_checkpoint=str(available[-1]) if available else None)
-    trainer.save_model(str(stage.output))
-    if trainer.args.should_save:
-        trainer.processing_class.save_pretrained(stage.output)
+        trainer.train(resume_from_checkpoint=str(stage.checkpoint) if stage.checkpoint else None)
+        save_result(trainer, stage, complete)
+
+
+def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None = None) -> None:
+    """Save model and tokenizer: into another folder, sealed with checksums, and renamed.
+
+    Raises:
+        RlmError: They cannot be written.
+    """
+    staged, main = stage.output.with_name(".result"), trainer.args.should_save
+    with saving(stage.output, staged if main else None):
+        trainer.accelerator.wait_for_everyone()
+        trainer.save_model(str(staged))
+        trainer.accelerator.wait_for_everyone()
+        if main:
+            trainer.processing_class.save_pretrained(staged)
+            write_model_card(stage, staged, trainer.model.config._name_or_path)
+            if complete is not None:
+                complete(staged)
+            publish_sealed(staged, stage.output)
     trainer.accelerator.wait_for_everyone()
 
 
 @contextmanager
 def save_on_failure(trainer: Any) -> Iterator[None]:
-    """Save the last optimizer step if a part fails; with several processes only if all of them raise."""
+    """Save the last optimizer step if a part fails or a signal ends the run, unless a weight has changed since.
+
+    With several processes only if all of them raise.
+    """
     try:
         yield
-    except RlmError as error:
-        single_process = trainer.accelerator.num_processes == 1
-        if trainer.state.global_step and (single_process or getattr(error, "everywhere", False)):
+    except (RlmError, Interrupted) as error:
+        together = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
+        safe = trainer.is_safe_point() if isinstance(error, Interrupted) else getattr(error, "is_before_update", True)
+        if trainer.state.global_step and together and safe:
             try:
                 trainer.keep()
-            except Exception:  # a full disk, for example: the first error is the one to report
-                _LOG.exception("the last step could not be saved")
+            except RlmError as unsaved:  # a full disk, for example: the first error is the one to report
+                _LOG.warning("the last step could not be saved: %s", unsaved)
         raise
 
 
@@ -106,13 +152,12 @@ def save_initial_model(model: Any, stage: Stage) -> None:
 
     TRL loads the reference policy of a fully trained model from that path, and a reward model its base.
     """
-    from rlm_plugins.distributed import processes
-
     if stage.source.origin == model.config._name_or_path:
         return
     start = stage.folder / "start"
     if processes().is_main_process:
-        model.save_pretrained(start)
+        with saving(start):
+            model.save_pretrained(start)
     processes().wait_for_everyone()
     model.config._name_or_path = str(start)
 
@@ -143,6 +188,7 @@ def result_of(stage: Stage) -> ModelSpec:
         return AutoTokenizer.from_pretrained(stage.output)
 
     def load() -> PreTrainedModel:
+        check_result(stage.output)
         if stage.lora is None:
             return _load(stage.output)
         from peft import PeftModel
@@ -150,7 +196,19 @@ def result_of(stage: Stage) -> ModelSpec:
         merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
         return merged.requires_grad_(True)  # PEFT froze the base; the next stage may train all of it
 
-    return ModelSpec(config=stage.source.config, tokenizer=tokenizer, load=load, origin=str(stage.output))
+    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output))
+
+
+def check_result(output: Path) -> None:
+    """Check that the result of a stage is as it was saved; that of an older version has no checksums.
+
+    Raises:
+        RlmError: A file of it is damaged.
+    """
+    reasons = damages(output) if is_sealed(output) else []
+    if reasons:
+        hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"
+        raise RlmError(f"the result of this stage is damaged: {', '.join(reasons)}", where=str(output), hint=hint)
 
 
 def _load(folder: Path) -> PreTrainedModel:

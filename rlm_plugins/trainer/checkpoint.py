@@ -1,46 +1,99 @@
-"""Checkpoints that are complete or absent, saved where a run can be resumed exactly."""
+"""Checkpoints that are complete or absent, saved where a run can be resumed exactly, and verified before they are used.
+
+A process that is killed while it saves leaves the last checkpoint untouched. Plain transformers leaves an incomplete
+one, at which the next resume fails.
+"""
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
+from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.files import file_error, publish, remove
+from rlm_plugins.durable.sealed import seal
+from rlm_plugins.errors import RlmError
+
 _NAME = re.compile(r"checkpoint-(\d+)")
+STATE = "trainer_state.json"
+_WRITERS = ("SafetensorError", "PytorchStreamWriter", "unexpected pos", "write failed", "cannot be opened", "iostream")
+"""Words in the errors of torch and safetensors for a file that cannot be written."""
 
 
 class DurableCheckpoints:
-    """Mixin for a transformers `Trainer`: a checkpoint is written to another folder and renamed when it is complete.
+    """Mixin for a transformers `Trainer`: a checkpoint is written to another folder, sealed with checksums and renamed.
 
-    A process killed while it saves leaves the last checkpoint untouched. Plain transformers leaves an incomplete one,
-    at which the next resume fails.
+    Attributes:
+        before_publish: Called on the main process before a checkpoint appears under its name.
     """
 
-    _aside: Path | None = None
+    _staged: Path | None = None
+    before_publish: Callable[[], None] | None = None
 
     def _get_output_dir(self, trial: Any = None) -> str:
-        return str(self._aside) if self._aside else super()._get_output_dir(trial=trial)  # type: ignore[misc]
+        return str(self._staged) if self._staged else super()._get_output_dir(trial=trial)  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any = None) -> None:
-        run = Path(super()._get_output_dir(trial=trial))  # type: ignore[misc]
-        self._aside = run / ".saving"
-        if self.args.should_save:  # type: ignore[attr-defined]
-            shutil.rmtree(self._aside, ignore_errors=True)
-        self.accelerator.wait_for_everyone()  # type: ignore[attr-defined]
+        stage = Path(super()._get_output_dir(trial=trial))  # type: ignore[misc]
+        self._staged, name = stage / ".saving", f"checkpoint-{self.state.global_step}"  # type: ignore[attr-defined]
+        main, wait = self.args.should_save, self.accelerator.wait_for_everyone  # type: ignore[attr-defined]
         try:
-            super()._save_checkpoint(model, trial)  # type: ignore[misc]
-            if self.args.should_save:  # type: ignore[attr-defined]
-                self._write_extras(self._aside / f"checkpoint-{self.state.global_step}")  # type: ignore[attr-defined]
-            self.accelerator.wait_for_everyone()  # type: ignore[attr-defined]
-            if self.args.should_save:  # type: ignore[attr-defined]
-                _publish(self._aside, run, keep=self.args.save_total_limit)  # type: ignore[attr-defined]
-            self.accelerator.wait_for_everyone()  # type: ignore[attr-defined]
+            with stop_signals.current().deferred(), saving(stage / name, self._staged if main else None):
+                wait()
+                super()._save_checkpoint(model, trial)  # type: ignore[misc]
+                if main:
+                    self._write_extras(self._staged / name)
+                wait()
+                if main:
+                    seal(self._staged / name)
+                    if self.before_publish is not None:
+                        self.before_publish()
+                    _publish(self._staged / name, stage / name, keep=self.args.save_total_limit)  # type: ignore[attr-defined]
+            wait()
         finally:
-            self._aside = None
+            self._staged = None
+
+    def _load_from_checkpoint(self, checkpoint: str, *args: Any, **options: Any) -> None:
+        try:
+            super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
+        except Exception as error:
+            raise unloadable(error, checkpoint) from None
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        except Exception as error:
+            raise unloadable(error, checkpoint) from None
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        try:
+            super()._load_rng_state(checkpoint)  # type: ignore[misc]
+        except Exception as error:
+            raise unloadable(error, checkpoint) from None
+
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
+        """Train for an epoch; at the checkpoint of the last step only what follows the training is repeated."""
+        checkpoint = options.get("resume_from_checkpoint")
+        first = options.get("epoch") == options.get("epochs_trained")
+        if checkpoint and first and _is_last_step(Path(checkpoint), self.state):  # type: ignore[attr-defined]
+            self.control.should_training_stop = True  # type: ignore[attr-defined]
+            return
+        super()._run_epoch(*args, **options)  # type: ignore[misc]
+
+    def is_safe_point(self) -> bool:
+        """Return True if a run can be resumed exactly from the last optimizer step."""
+        return True
+
+    def may_abort_step(self) -> bool:
+        """Return True if the step in progress can be given up, with the state at its start restored by :meth:`keep`."""
+        return False
 
     def keep(self) -> None:
         """Save the last optimizer step, unless a checkpoint of it exists."""
@@ -51,17 +104,63 @@ class DurableCheckpoints:
         """Write further files into a checkpoint; called on the main process."""
 
 
-def _publish(aside: Path, run: Path, keep: int | None) -> None:
-    """Move complete checkpoints into the run, and delete the oldest beyond `keep`."""
-    for folder in aside.iterdir():
-        for file in (f for f in folder.rglob("*") if f.is_file()):
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        shutil.rmtree(run / folder.name, ignore_errors=True)
-        folder.rename(run / folder.name)
-    shutil.rmtree(aside)
-    for old in checkpoints(run)[: -keep if keep else 0]:
-        shutil.rmtree(old)
+def _publish(staged: Path, target: Path, keep: int | None) -> None:
+    """Move a complete checkpoint to its name, and remove the oldest beyond `keep` and damaged ones of earlier steps."""
+    publish(staged, target)
+    for old in checkpoints(target.parent)[: -keep if keep else 0]:
+        remove(old)
+    for damaged in target.parent.glob("checkpoint-*.damaged"):
+        step = _NAME.match(damaged.name)
+        if step is not None and int(step[1]) <= int(target.name.split("-")[1]):
+            remove(damaged)
+
+
+def _is_last_step(checkpoint: Path, state: Any) -> bool:
+    """Return True if a run that ended at this checkpoint would end there again."""
+    if state.global_step >= state.max_steps:
+        return True
+    saved = json.loads((checkpoint / STATE).read_bytes())
+    stopped = saved.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {}).get("should_training_stop")
+    return bool(stopped) and saved.get("global_step", 0) < saved.get("max_steps", 0) == state.max_steps
+
+
+@contextmanager
+def saving(target: Path, staged: Path | None = None) -> Iterator[None]:
+    """Raise errors of the disk as an `RlmError` that names `target`; torch and safetensors have errors of their own.
+
+    Args:
+        target: The file or folder that is saved.
+        staged: A folder that is empty at the start and absent at the end; None on other than the main process.
+
+    Raises:
+        RlmError: It cannot be saved.
+    """
+    if staged is not None:
+        shutil.rmtree(staged, ignore_errors=True)
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, target) from None
+    except Exception as error:
+        if isinstance(error, RlmError):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        known = any(word in f"{type(error).__name__} {reason}" for word in _WRITERS)
+        hint = "is the disk full? what was saved before is intact" if known else "what was saved before is intact"
+        raise RlmError(f"cannot be saved: {reason}", where=str(target), hint=hint) from None if known else error
+    finally:
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def unloadable(error: Exception, checkpoint: str | Path | None) -> RlmError:
+    """Return the error of a checkpoint that cannot be loaded, without the advice of the library that reads it."""
+    if isinstance(error, RlmError):
+        return error
+    reason = next((line for line in str(error).splitlines() if "weights_only" not in line), "not a file of tensors")
+    problem = f"the checkpoint cannot be loaded: {type(error).__name__}: {reason}"
+    hint = "if the recipe is that of the run, remove this folder: an earlier checkpoint is used then"
+    return RlmError(problem, where=str(checkpoint), hint=hint)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -74,6 +173,11 @@ def latest_step(folder: Path) -> int:
     """Return the step of the last complete checkpoint in `folder`; -1 without one."""
     folders = checkpoints(folder)
     return int(folders[-1].name.split("-")[1]) if folders else -1
+
+
+def save_when_buffer_is_empty(args: Any) -> SaveWhenBufferIsEmpty:
+    """Return the callback for a config of :class:`rlm_plugins.trainer.EquationTrainer`."""
+    return SaveWhenBufferIsEmpty(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
 
 
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]

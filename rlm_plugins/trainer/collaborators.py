@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from rlm_plugins import stage
 from rlm_plugins.packing import Features
-from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episodes import EpisodeRunner
@@ -69,6 +69,15 @@ class TrainerOptions:
     faults: FaultLog | None = None
     note: Note | None = None
     observer: Observer | None = None
+
+    def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
+        """Return the options with entries for the rewards that TRL appended: those of its environments."""
+        added = [Part("rlm_rewards", name, "trl", _of_environment).bind({}) for name in names[len(self.rewards) :]]
+        return replace(self, rewards=[*self.rewards, *(stage.Reward(part.part.name, part) for part in added)])
+
+
+def _of_environment(completions: Any) -> Any:
+    """Stand for a reward that TRL calls itself."""
 
 
 class Collaborators:

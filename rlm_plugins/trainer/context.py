@@ -68,6 +68,11 @@ class TrainerContext:
         """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""
         self.trainer._metrics["train" if self.is_training else "eval"][name].append(value)
 
+    def replace_last(self, name: str, value: float) -> None:
+        """Replace the last value of a metric that TRL has logged for the same batch."""
+        values = self.trainer._metrics["train" if self.is_training else "eval"][name]
+        values[-1:] = [value]
+
     # -- processes
 
     def local_rows(self, count: int) -> slice:

@@ -16,7 +16,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
-from rlm_plugins.packing import layouts
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 
@@ -111,14 +110,14 @@ class CriticUpdate:
         with self.context.accelerator.autocast():
             if not self.logprobs.is_padding_free(ids, mask, width):
                 return self.critic.values(ids[rows], mask[rows], width)
-            (layout,) = layouts(ids[rows], mask[rows], width)
+            (layout,) = self.logprobs.layouts(ids[rows], mask[rows], width)
             return self.critic.packed_values(layout)
 
     def _from_hidden(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         ids, mask, width = prompt_completion(inputs)
         if not self.logprobs.is_padding_free(ids, mask, width):
             return critic.values_of(hidden[:, -width - 1 : -1])
-        (layout,) = layouts(ids, mask, width)
+        (layout,) = self.logprobs.layouts(ids, mask, width)
         return layout.unpack(critic.values_of(hidden[0, layout.logits_to_keep]))
 
     # -- update
@@ -137,7 +136,7 @@ class CriticUpdate:
             self.context.log("critic/grad_norm", norm)
             self.context.log("critic/learning_rate", rate)
             if self.context.step < self._warmup_steps:
-                hold_policy(self.context.model)
+                drop_gradients(self.context.model)
 
     def log(self, scored: Batch) -> None:
         """Log how well the values predict the returns of a scored batch."""
@@ -152,7 +151,7 @@ class CriticUpdate:
             self.context.log("critic/explained_variance", 1 - (returns - values).var().item() / variance)
 
 
-def hold_policy(model: Any) -> None:
+def drop_gradients(model: Any) -> None:
     """Drop the gradients of this step: the optimizer skips parameters without one, also in weight decay."""
     for weight in model.parameters():
         weight.grad = None

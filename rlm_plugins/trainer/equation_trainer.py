@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from rlm_plugins.divergence import nonfinite_logits
+from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.sealed import publish_sealed
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints, saving
 from rlm_plugins.trainer.collaborators import Collaborators, TrainerOptions
 from rlm_plugins.trainer.critic_update import trunk_of
 from rlm_plugins.trainer.generation import Completions
@@ -32,12 +35,15 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """
 
     _name = "rlm"
-    _tag_names = ("trl", "rlm-plugins")
+    _tag_names: tuple[str, ...] = ("trl", "rlm-plugins")
     _buffered_inputs: Any
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
-        super().__init__(**trl, rollout_func=None if options.collector is None else _collect)
+        if options.collector is not None:
+            trl["rollout_func"] = _collect
+        super().__init__(**trl)
+        options = options.with_rewards(self.reward_func_names)
         self.equation = options.equation
         self.components = Collaborators(self, super(), options, trunk)
 
@@ -52,6 +58,10 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         self.components.loss.reset()
         self.components.target_kl.reset()
         return super().train(*args, **kwargs)
+
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
+        self.components.states.begin_epoch(self.state.global_step)
+        super()._run_epoch(*args, **options)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -70,6 +80,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             self.components.target_kl.log_skipped()
             return torch.zeros((), device=self.accelerator.device)
         loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if self.critic is not None:
+            stop_signals.current().may_abort = False  # its weights change now
         self.components.critic.step()
         self.components.target_kl.end_step()
         return loss
@@ -98,7 +110,9 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _generate_single_turn(self, *args: Any, **options: Any) -> Completions:
         recording, on_finished = self.components.old_logprobs.are_recorded, self.components.prefetch.on_finished()
-        return self.components.generation.run(super()._generate_single_turn, recording, on_finished, *args, **options)
+        turn = super()._generate_single_turn
+        with nonfinite_logits(self.state.global_step):
+            return self.components.generation.run(turn, recording, on_finished, *args, **options)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> LogpsAndEntropies:
         return self.components.old_logprobs.compute(*args, **options)
@@ -121,6 +135,15 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
             state_dict = without_auxiliary(self.model, self.model.state_dict() if state_dict is None else state_dict)
         super()._save(output_dir, state_dict)
 
+    def is_safe_point(self) -> bool:
+        """Return True if every buffered completion has been trained on."""
+        micro_steps = self.state.global_step * self.args.gradient_accumulation_steps
+        return micro_steps % (self.args.steps_per_generation * self.args.num_iterations) == 0
+
+    def may_abort_step(self) -> bool:
+        """Return True on a single process at a safe point: others would wait for one that gives up."""
+        return self.accelerator.num_processes == 1 and self.is_safe_point()
+
     def keep(self) -> None:
         """Save the last optimizer step, with the state of RNG and parts at its end."""
         self.components.states.restore_snapshot(self.state.global_step)
@@ -136,7 +159,10 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def save_critic(self, folder: Path) -> None:
         """Save the critic, if there is one, into a folder of its own."""
         if self.critic is not None and self.args.should_save:
-            self.critic.save(folder)
+            staged = folder.with_name(".critic")
+            with saving(folder, staged):
+                self.critic.save(staged)
+                publish_sealed(staged, folder)
         self.accelerator.wait_for_everyone()
 
     @property

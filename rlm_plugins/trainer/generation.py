@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from rlm_plugins.generation import Generation, OnFinished, generate
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.generator_call import Generation, OnFinished, generate
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens
 
+logger = logging.getLogger(__name__)
 GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None, "min_p": None}
 Completions = tuple[list[list[int]], list[list[float]] | None]
 """Token ids per completion, and their log-probs if the inference engine reports them (vLLM)."""
@@ -35,6 +37,7 @@ class PolicyGeneration:
     decoding: Any
     single_turn: Callable[..., Completions]
     recorded: list[tuple[list[int], torch.Tensor, torch.Tensor]] = field(default_factory=list, init=False)
+    _has_warned: bool = field(default=False, init=False)
 
     # -- TRL's call
 
@@ -51,7 +54,8 @@ class PolicyGeneration:
         `return_logprobs` returns True if log-probs and entropies shall be recorded. `on_finished` is called with
         completions that end while others are still decoded. Sharded models use `transformers.generate`.
         """
-        if self.generator is None or self.context.features.sharded:
+        policy = self.context.accelerator.unwrap_model(self.context.model)
+        if self.generator is None or self.context.features.sharded or self._is_replaced(policy):
             return trl_single_turn(*args, **options)
         self.recorded = []
         with self._generator_in_place(return_logprobs(), on_finished) as outputs:
@@ -61,11 +65,20 @@ class PolicyGeneration:
                 self.recorded = list(zip(ids, output.logp, output.entropy, strict=True))
         return ids, logprobs
 
+    def _is_replaced(self, policy: Any) -> bool:
+        """Return True if the model has a `generate` of its own, set on the instance: it is called instead."""
+        replaced = "generate" in vars(policy)
+        if replaced and not self._has_warned:
+            part = getattr(self.generator, "part", None)
+            logger.warning("the generator '%s' is not used: `generate` of the model was replaced", part and part.name)
+            self._has_warned = True
+        return replaced
+
     @contextmanager
     def _generator_in_place(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
         model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
-        own, original = vars(model).get("generate"), model.generate  # a model may bring its own along
+        original = model.generate
         asked: dict[str, Any] = {"return_logprobs": return_logprobs, "on_finished": on_finished}
 
         def generate_with(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
@@ -77,8 +90,6 @@ class PolicyGeneration:
             yield outputs
         finally:
             del model.generate
-            if own is not None:
-                model.generate = own
 
     def recorded_logps(self, input_ids: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return log-probs and entropies (B, width) recorded for the last `width` tokens of each sequence.

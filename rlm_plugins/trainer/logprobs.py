@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from trl import GRPOTrainer
 
 from rlm_plugins.kernels.fused_lora import fuse_lora
-from rlm_plugins.packing import PackedReader
+from rlm_plugins.packing import Layout, PackedReader, layouts
 from rlm_plugins.trainer.context import TrainerContext
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,20 @@ class LogProbs:
         """Return True if sequences of text are packed: whole weights on each device, and the model's own head."""
         is_on = self.context.features.padding_free.on
         return is_on and self._reader().supports(input_ids, attention_mask, logits_to_keep)
+
+    def layouts(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, budget: int | None = None
+    ) -> Iterator[Layout]:
+        """Return the layouts of sequences for which `is_padding_free` holds, as the policy's own passes have them.
+
+        Args:
+            input_ids: (B, W) prompts and completions.
+            attention_mask: (B, W) 1 where a token is no padding.
+            logits_to_keep: Length T of the completions.
+            budget: Most tokens of a layout; None: one layout.
+        """
+        rows = input_ids, attention_mask, logits_to_keep
+        return layouts(*rows, budget=budget, relative=self._reader().relative)
 
     def _reader(self) -> PackedReader:
         """Return the padding-free pass; built at its first use, when the model is where it trains."""

@@ -20,6 +20,7 @@ from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.target_kl import TargetKL
+from rlm_plugins.trainer.trl_metrics import PartMetrics
 
 
 @dataclass
@@ -94,6 +95,7 @@ class Loss:
         loss = objective(batch, self.context.equation) * processes  # DDP averages gradients: undo it
         if has_aux_loss:
             loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
+            self.means.add("aux_loss", aux_loss.detach().float(), torch.ones((), device=loss.device))
         batch.log("entropy", entropy.detach())
         for name, schedule in self.schedules.items():
             self.context.log(f"schedule/{name}", schedule.at(batch.step))
@@ -136,7 +138,7 @@ class Loss:
             num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
             num_sequences_all=inputs["num_sequences_all"] * share,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
-            log=lambda name, x: self.means.add(name, torch.where(metric_mask.bool(), x, 0.0).sum(), metric_mask.sum()),
+            log=PartMetrics(context, self.means, metric_mask),
         )
 
     # -- statistics of the optimizer step

@@ -9,7 +9,7 @@ import torch
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.kernels.rng_guard import preserve_rng
-from rlm_plugins.packing import VOCAB_STATISTICS, layouts, packed_statistics, padded_statistics
+from rlm_plugins.packing import VOCAB_STATISTICS, packed_statistics, padded_statistics
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
@@ -153,6 +153,6 @@ class OldLogProbs:
         model, temperature, rows = self.context.model, self.context.temperature, prompt_completion(out)
         with self.context.accelerator.autocast():
             if self.logprobs.is_padding_free(*rows):
-                parts = layouts(*rows, budget=batch_size * rows[0].shape[1])
+                parts = self.logprobs.layouts(*rows, budget=batch_size * rows[0].shape[1])
                 return packed_statistics(model, parts, temperature=temperature)
             return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)

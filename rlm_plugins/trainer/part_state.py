@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlm_plugins import renamed
 from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.trainer.checkpoint import unloadable
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
+_OLD_NAMES = {f"{BUILTIN}/{new}": f"{BUILTIN}/{old.rpartition('/')[2]}" for old, new in renamed.PARTS.items()}
+"""Name of a part → its name in checkpoints of older runs."""
 
 
 class PartState:
@@ -74,6 +79,7 @@ class PartStates:
         own = {f"{i}:{p.part.full_name}": PartState(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
         self.by_name: dict[str, Any] = own | {name: state for name, state in others.items() if state is not None}
         self._snapshot: StepSnapshot | None = None
+        self._epoch: StepSnapshot | None = None
 
     def check(self) -> None:
         """Check that a checkpoint with the states can be loaded.
@@ -95,19 +101,30 @@ class PartStates:
         """Restore the states of a checkpoint.
 
         Raises:
-            RlmError: The checkpoint has no critic, and one is trained.
+            RlmError: The file is damaged, or lacks the critic or a part that is trained.
         """
         if not self.by_name:
             return
-        saved = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+        try:
+            saved = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
+        except Exception as error:
+            raise unloadable(error, Path(checkpoint) / PARTS_FILE) from None
         if CRITIC in self.by_name and CRITIC not in saved:
             raise RlmError("the checkpoint has no critic: neither its value head nor its trunk", where=checkpoint)
         for name, state in self.by_name.items():
-            state.load_state_dict(saved[name])
+            number, _, part = name.partition(":")
+            recorded = name if name in saved else f"{number}:{_OLD_NAMES.get(part, part)}"
+            if recorded not in saved:
+                raise RlmError(f"the checkpoint has no state of '{name}'", where=str(Path(checkpoint) / PARTS_FILE))
+            state.load_state_dict(saved[recorded])
 
     def forget_snapshot(self) -> None:
-        """Discard the snapshot of an earlier call of `train`."""
-        self._snapshot = None
+        """Discard the snapshots of an earlier call of `train`."""
+        self._snapshot = self._epoch = None
+
+    def begin_epoch(self, step: int) -> None:
+        """Keep the RNG at the end of step `step`, before an epoch begins: its data loader draws a number."""
+        self._epoch = StepSnapshot(step, {})
 
     def take_snapshot(self, step: int) -> None:
         """Keep RNG and states at the end of optimizer step `step`, once; a critic only changes with the step."""
@@ -116,8 +133,9 @@ class PartStates:
 
     def restore_snapshot(self, step: int) -> None:
         """Restore RNG and states to the end of optimizer step `step`, if they have been kept since."""
-        if self._snapshot is not None and self._snapshot.step == step:
-            self._snapshot.restore()
+        for snapshot in (self._snapshot, self._epoch):
+            if snapshot is not None and snapshot.step == step:
+                snapshot.restore()
 
 
 class StepSnapshot:

@@ -10,7 +10,7 @@ import torch
 from accelerate.utils import gather_object
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.rewards.diagnostics import correlation, shares, ties
+from rlm_plugins.rewards.diagnostics import correlation, equal_groups, shares, ties
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog, raise_on_all_processes
 from rlm_plugins.rollout.tools import requires_episodes
@@ -55,7 +55,7 @@ class Rewards:
             Fault: A reward or an environment failed; on every process.
         """
         view = self.rollout.view(prompts, completions, completion_ids)
-        self.texts, self.truncated = (view.prompts, view.shown), view.truncated
+        self.texts, self.truncated = (view.prompts, view.logged), view.truncated
         self._check_episodes()
         if self.faults is not None:
             self.faults.clear()
@@ -130,3 +130,4 @@ class Rewards:
         for name, value in metrics.items():
             if value is not None:
                 self.context.log(name, value)
+        self.context.replace_last("frac_reward_zero_std", equal_groups(total, batch.group))

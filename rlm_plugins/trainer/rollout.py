@@ -27,14 +27,14 @@ class CompletionView:
         completions: Text of the policy; of a chat, all messages after the prompt.
         completion_ids: Token ids that the policy generated.
         truncated: Per completion, True if it ended at the length limit.
-        shown: Completions for logs: of an episode, its transcript.
+        logged: Completions for logs: of an episode, its transcript.
     """
 
     prompts: Sequence[Any]
     completions: Sequence[Any]
     completion_ids: list[list[int]]
     truncated: list[bool]
-    shown: Sequence[Any]
+    logged: Sequence[Any]
 
 
 @dataclass

@@ -7,7 +7,7 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.functional.kl import kl_estimate
 from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.critic_update import hold_policy
+from rlm_plugins.trainer.critic_update import drop_gradients
 
 
 class TargetKL:
@@ -56,7 +56,7 @@ class TargetKL:
         self.context.log("update/kl", kl)
         self.context.log("update/skipped", float(self._is_exceeded))
         if self._is_exceeded:
-            hold_policy(self.context.model)
+            drop_gradients(self.context.model)
 
     def log_skipped(self) -> None:
         """Log an optimizer step that is not computed."""

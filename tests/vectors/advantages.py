@@ -163,7 +163,7 @@ def verl_remax(case: Case, args: Args) -> Out:
 @says("compute_gdpo_outcome_advantage")
 def verl_gdpo(case: Case, args: Args) -> Out:
     """verl was given one reward, and standardises over tokens."""
-    knobs = {"over": "tokens", "eps": 1e-6}
+    knobs = {"over": "tokens", "eps": 1e-6, "singleton": "reward"}
     return {"advantages": a.per_reward({"score": case.outcome}, case.groups, case.mask, **knobs)}
 
 

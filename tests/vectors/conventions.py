@@ -1,4 +1,4 @@
-"""Which records of a library its convention rows reproduce, and what a record sets that the row has otherwise.
+"""Records of a library that its conventions reproduce, and settings of a record that differ from them.
 
 A row is held to a record as a whole: its scoring half where the record is an advantage, its learning half where it is a
 loss, its penalty where it is a KL. What a record sets (ε, β, L) is set in the row; what the library decides has to come
@@ -188,7 +188,7 @@ def open_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
 
 @holds("reinforce_pp@openrlhf", OPEN, estimator="reinforce")
 def open_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    """With the KL in the reward: nobody is compared, so it does not matter when it is taken off."""
+    """With the KL in the reward no group is compared, so the order of subtraction does not matter."""
     kl = with_knobs(row.shapers[0], beta=args["kl_coef"])
     return replace(row, shapers=[kl], advantage=with_knobs(row.advantage, gamma=args["gamma"]))
 

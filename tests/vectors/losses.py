@@ -1,4 +1,4 @@
-"""Losses, their gradients and KL estimates of TRL, verl and OpenRLHF, said with our parts."""
+"""Losses, their gradients and KL estimates of TRL, verl and OpenRLHF, expressed with our parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlm_plugins.step_batch import with_own_step_batch
 from vectors.records import Args, Case, Out, part, says
 
 
-def learnt(
+def loss_and_gradient(
     case: Case,
     args: Args,
     aggregator: Bound,
@@ -88,7 +88,9 @@ def trl_loss(case: Case, args: Args) -> Out:
     if args.get("use_vllm"):
         more["rollout_weight"] = (case.old_logp - case.rollout_logp).exp().clamp(max=2.0)
     level = w.sequence if args.get("importance_sampling_level") == "sequence" else w.token
-    return learnt(case, args, TRL_AGGREGATORS[args["loss_type"]], loss, level, [kl] if kl.beta else (), **more)
+    return loss_and_gradient(
+        case, args, TRL_AGGREGATORS[args["loss_type"]], loss, level, [kl] if kl.beta else (), **more
+    )
 
 
 for name in TRL_AGGREGATORS:
@@ -103,7 +105,9 @@ for name in TRL_AGGREGATORS:
 def trl_rloo(case: Case, args: Args) -> Out:
     """The ratio of a completion is a product over its tokens."""
     loss = part("rlm_policy_losses", p.clip, epsilon=args["epsilon_low"], epsilon_high=args["epsilon_high"])
-    return with_empty_rows(case, args, learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.sequence_sum))
+    return with_empty_rows(
+        case, args, loss_and_gradient(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.sequence_sum)
+    )
 
 
 def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
@@ -118,7 +122,7 @@ def trl_dft(case: Case, args: Args) -> Out:
     term = part("rlm_penalties", k.nll, weighted_by="probability")
     own = replace(part("rlm_policy_losses", p.reinforce), beside={"source": "policy"})
     more = {"rewards": case.scores, "sources": {"policy": torch.zeros(len(case.groups), dtype=torch.bool)}}
-    return learnt(case, args, aggregator(z.token_mean), own, penalties=[term], **more)
+    return loss_and_gradient(case, args, aggregator(z.token_mean), own, penalties=[term], **more)
 
 
 # ---------------------------------------------------------------- losses: verl
@@ -145,7 +149,7 @@ def verl_clip(case: Case, args: Args) -> Out:
         delta=args["clip_ratio_c"],
     )
     more = {"rollout_weight": rollout_weight(case, args["threshold"])} if "rollout_is" in args else {}
-    return learnt(case, args, verl_aggregator(case, args), loss, w.token, **more)
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, **more)
 
 
 def rollout_weight(case: Case, threshold: float | str) -> torch.Tensor:
@@ -161,18 +165,18 @@ def rollout_weight(case: Case, threshold: float | str) -> torch.Tensor:
 def verl_gspo(case: Case, args: Args) -> Out:
     """verl computes the token form; for an advantage per row its gradient is that of the sequence form."""
     loss = part("rlm_policy_losses", p.clip, epsilon=args["clip_low"], epsilon_high=args["clip_high"])
-    return learnt(case, args, verl_aggregator(case, args), loss, w.sequence)
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.sequence)
 
 
 @says("compute_policy_loss_cispo")
 def verl_cispo(case: Case, args: Args) -> Out:
     loss = part("rlm_policy_losses", p.cispo, epsilon_low=args["clip_low"], epsilon_high=args["clip_high"])
-    return learnt(case, args, verl_aggregator(case, args), loss, w.token)
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token)
 
 
 @says("compute_policy_loss_gpg")
 def verl_gpg(case: Case, args: Args) -> Out:
-    return learnt(case, args, verl_aggregator(case, args), part("rlm_policy_losses", p.reinforce))
+    return loss_and_gradient(case, args, verl_aggregator(case, args), part("rlm_policy_losses", p.reinforce))
 
 
 @says("core_algos.agg_loss", loss_agg_mode="token-mean")
@@ -222,7 +226,7 @@ def open_loss(case: Case, args: Args) -> Out:
     gspo = args.get("policy_loss_type") == "gspo"
     rows = gspo or not args.get("token_level_loss", True)
     agg = aggregator(z.sequence_mean if rows else z.token_mean)
-    return learnt(case, args, agg, loss, w.sequence if gspo else w.token, **more)
+    return loss_and_gradient(case, args, agg, loss, w.sequence if gspo else w.token, **more)
 
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=False)

@@ -1,4 +1,4 @@
-"""What the libraries answered, the inputs they were given, and who says the same with our parts."""
+"""Outputs of the libraries, their inputs, and the functions that express them with our parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def outcome(self) -> torch.Tensor:
-        """What verl calls the score of a row: its token rewards, summed. (An empty row has none.)"""
+        """Return verl's score of a completion: the sum of its token rewards. (An empty one has none.)"""
         return self.rewards.sum(1)
 
     def batch(self, **more: Any) -> Batch:
@@ -61,7 +61,7 @@ SAID: list[tuple[str, Args, Say]] = []
 
 
 def says(function: str, **args: Any) -> Callable[[Say], Say]:
-    """Registers how the library's `function` is said here; `args`: only where it was called with these."""
+    """Register the expression of the library's `function` here; `args` limits it to calls with these."""
 
     def enter(say: Say) -> Say:
         SAID.append((function, args, say))

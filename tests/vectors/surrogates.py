@@ -1,4 +1,4 @@
-"""The rows that change w, ℓ, c or βΩ, as TRL, verl and OpenRLHF compute them, said with our parts."""
+"""The rows that change w, ℓ, c or βΩ, as TRL, verl and OpenRLHF compute them, expressed with our parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import token_weights as c
-from vectors.losses import COUNTED, aggregator, learnt, verl_aggregator, with_empty_rows
+from vectors.losses import COUNTED, aggregator, loss_and_gradient, verl_aggregator, with_empty_rows
 from vectors.records import Args, Case, Out, part, says
 
 # ---------------------------------------------------------------- ℓ
@@ -21,13 +21,13 @@ from vectors.records import Args, Case, Out, part, says
 @says("GRPOTrainer._compute_loss", loss_type="sapo")
 def trl_sapo(case: Case, args: Args) -> Out:
     loss = part("rlm_policy_losses", p.sapo)
-    return learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.token)
+    return loss_and_gradient(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.token)
 
 
 @says("compute_policy_loss_sapo")
 def verl_sapo(case: Case, args: Args) -> Out:
     loss = part("rlm_policy_losses", p.sapo, tau_positive=args["tau_pos"], tau_negative=args["tau_neg"])
-    return learnt(case, args, verl_aggregator(case, args), loss, w.token)
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token)
 
 
 # ---------------------------------------------------------------- w
@@ -36,7 +36,7 @@ def verl_sapo(case: Case, args: Args) -> Out:
 def geometric(case: Case, args: Args, low: str, high: str) -> Out:
     ratio = part("rlm_importance", w.geometric_clipped, epsilon=args[low], epsilon_high=args[high])
     loss = part("rlm_policy_losses", p.unclipped)
-    return learnt(case, args, aggregator(z.sequence_mean, **COUNTED), loss, ratio)
+    return loss_and_gradient(case, args, aggregator(z.sequence_mean, **COUNTED), loss, ratio)
 
 
 @says("compute_policy_loss_geo_mean")
@@ -56,7 +56,7 @@ def trl_gmpo(case: Case, args: Args) -> Out:
 def trl_top_entropy(case: Case, args: Args) -> Out:
     loss = part("rlm_policy_losses", p.clip, epsilon=0.2, epsilon_high=args.get("epsilon_high", 0.28))
     weight = part("rlm_token_weights", c.top_entropy, share=args["top_entropy_quantile"])
-    return learnt(case, args, aggregator(z.token_mean), loss, w.token, token_weights=[weight])
+    return loss_and_gradient(case, args, aggregator(z.token_mean), loss, w.token, token_weights=[weight])
 
 
 @says("compute_policy_loss_clip_cov")
@@ -66,7 +66,7 @@ def verl_clip_cov(case: Case, args: Args) -> Out:
     band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
     weight = part("rlm_token_weights", c.clip_cov, **band, **clip)
     loss = part("rlm_policy_losses", p.clip, **clip)
-    return learnt(case, args, verl_aggregator(case, args), loss, w.token, token_weights=[weight])
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, token_weights=[weight])
 
 
 @says("compute_rollout_correction_weights")
@@ -87,7 +87,7 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
 def verl_kl_cov(case: Case, args: Args) -> Out:
     cost = replace(part("rlm_penalties", k.kl_cov, share=args["kl_cov_ratio"]), beside={"beta": args["ppo_kl_coef"]})
     loss = part("rlm_policy_losses", p.unclipped)
-    return learnt(case, args, verl_aggregator(case, args), loss, w.token, [cost])
+    return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, [cost])
 
 
 def straight_through(case: Case, estimator: Any, bound: float | None) -> Out:

@@ -1,4 +1,4 @@
-"""What teaches a critic, as verl and OpenRLHF compute it, said with our part."""
+"""Losses of a critic, as verl and OpenRLHF compute them, expressed with our part."""
 
 from __future__ import annotations
 

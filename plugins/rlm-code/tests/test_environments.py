@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from rlm_code import code_tests
-from rlm_code.cases import BadTests
 from rlm_code.environments import ENVIRONMENTS, INSTRUCTION
 from rlm_code.livecode import unpack_cases
+from rlm_code.source import BadTests
 from rlm_code.toy_programs import code_drills
+from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.testing import conformance
 
 
 def packed(cases: list[dict[str, str]]) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from rlm_code import code_tests
-from rlm_code.cases import BadTests, parse_tests
+from rlm_code.cases import parse_tests
+from rlm_code.source import BadTests
+from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.testing import conformance
 
 ADD = {"calls": {"name": "add", "cases": [[[1, 2], 3], [[2, 2], 4], [[0, 5], 5], [["a", "b"], "ab"]]}}
 STDIN = {"stdin": [["1 2\n", "3\n"], ["5 5", "10"]]}

@@ -1,8 +1,7 @@
 """Contract tests of `brevity` and a hand-computed example."""
 
 from rlm_example import brevity
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 test_brevity = conformance("rlm_rewards", brevity)
 

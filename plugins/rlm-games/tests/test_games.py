@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rlm_games import guess, nim, tictactoe, walk
 from rlm_games.game import Game, demonstrations
+from rlm_testing import conformance
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.rollout.tools import accepted_columns
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.testing import conformance
 
 test_nim = conformance("rlm_environments", nim)
 test_guess = conformance("rlm_environments", guess)

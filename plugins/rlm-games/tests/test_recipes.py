@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from rlm_testing.fake_packages import register
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.testing.fake_packages import register
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from rlm_gym import gym, tasks
 from rlm_gym.__main__ import main
 from rlm_gym.environment import TaskSpec
 from rlm_gym.serialization import deserialize
+from rlm_testing import conformance
+from rlm_testing.fake_packages import register
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.testing import conformance
-from rlm_plugins.testing.fake_packages import register
 
 MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
 test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})
@@ -125,3 +126,10 @@ def test_recipe_of_this_package_composes(tmp_path: Path, monkeypatch: pytest.Mon
         for letter in row["question"] + row["answer"]
         if letter not in known
     ]
+
+
+def test_codeio_writes_no_file_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = tasks.settings("codeio", None, {}, "codeio")
+    assert len(list(islice(tasks.items("codeio", settings, "test"), 60))) == 60
+    assert list(tmp_path.iterdir()) == []

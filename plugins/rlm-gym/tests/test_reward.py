@@ -14,8 +14,7 @@ from rlm_gym import gym_score, scoring, tasks
 from rlm_gym.sandboxed_scorer import EVALUATING_TASKS, EXPRESSION_TASKS
 from rlm_gym.serialization import serialize
 from rlm_sandbox import Program
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 
 def entry(task: str, answer: str | None = None, **settings: Any) -> str:

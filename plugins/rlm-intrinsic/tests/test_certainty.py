@@ -12,10 +12,10 @@ from rlm_intrinsic import (
     token_entropy,
 )
 from rlm_intrinsic.certainty import unified
+from rlm_testing import conformance
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.packing.vocab_statistics import token_statistics
-from rlm_plugins.testing import conformance
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
 test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)
@@ -29,7 +29,7 @@ LENGTHS = (4, 2, 1)
 LOGITS = torch.randn(ROWS, 4, WORDS, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
 TOKENS = torch.randint(WORDS, (ROWS, 4), generator=torch.Generator().manual_seed(1))
 MASK = torch.arange(4) < torch.tensor(LENGTHS).unsqueeze(1)
-TOLD = token_statistics(LOGITS, TOKENS)
+STATISTICS = token_statistics(LOGITS, TOKENS)
 REWARDS = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
 UNIFORM = Categorical(logits=torch.zeros(WORDS, dtype=torch.float64))
 
@@ -54,7 +54,7 @@ def by_hand(row: int) -> dict[str, float]:
 
 
 def test_shapers_match_torch_distributions() -> None:
-    read = TOLD
+    read = STATISTICS
     found = {
         "self_certainty": self_certainty(REWARDS, read["self_certainty"], MASK),
         "likelihood": sequence_likelihood(REWARDS, read["old_logp"], MASK),
@@ -89,5 +89,5 @@ def test_last_tokens_with_masked_gaps() -> None:
 
 
 def test_weight_scales_the_shaping_term() -> None:
-    whole, half = (token_entropy(REWARDS, TOLD["entropy"], MASK, weight=w) for w in (1.0, 0.5))
+    whole, half = (token_entropy(REWARDS, STATISTICS["entropy"], MASK, weight=w) for w in (1.0, 0.5))
     assert torch.allclose(half - REWARDS, (whole - REWARDS) / 2)

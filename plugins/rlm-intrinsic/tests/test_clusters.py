@@ -9,9 +9,9 @@ import pytest
 import torch
 from rlm_intrinsic import SemanticClusters
 from rlm_intrinsic.embeddings import SentenceClusters, connected_components
+from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.testing import conformance
 
 test_cluster_laws = conformance("rlm_rewards", SemanticClusters, columns={"completions": ["4", "4.0", "5", ""]})
 

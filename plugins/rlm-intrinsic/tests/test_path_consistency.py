@@ -10,10 +10,10 @@ import torch
 from rlm_intrinsic.answer_likelihoods import AnswerLikelihoods, step_ends
 from rlm_intrinsic.path_consistency import PathConsistency, consistency_and_volatility, joint_consistency
 from rlm_intrinsic.tree_forward import padded_forward, tree_forward
+from rlm_testing import conformance
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
-from rlm_plugins.testing import conformance
 
 TRUNK, CUTS = [5, 6, 7, 8, 9, 10, 11, 12], [3, 5, 8]
 BRANCHES = [([13, 14], [15, 16, 17]), ([13, 14], [18]), ([], [6, 7])]

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from rlm_intrinsic import format_and_length, random_reward
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 RIGHT = "<answer>4</answer>"
 test_form_laws = conformance(

@@ -8,8 +8,7 @@ from statistics import multimode
 
 import pytest
 from rlm_intrinsic import cross_view, frozen_voters, majority_vote, vote_share
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 TEXTS = [
     "<answer>4</answer>",

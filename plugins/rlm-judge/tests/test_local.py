@@ -18,6 +18,8 @@ from rlm_judge.model_handle import ModelHandle
 from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_judge.toy_sums import sums_and_verdicts
+from rlm_testing import conformance
+from rlm_testing.fake_packages import register
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -26,8 +28,6 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.testing import conformance
-from rlm_plugins.testing.fake_packages import register
 
 RECIPES = Path(__file__).parents[1]
 
@@ -50,7 +50,7 @@ def chain_model(*generated: str) -> tuple[Any, Any]:
 
 
 def adapted(model: Any, tokenizer: Any, first_token: str) -> Any:
-    """The same with an adapter that makes it begin with `says`."""
+    """Return the judge with an adapter that makes it begin with `says`."""
     config = LoraConfig(r=1, lora_alpha=1, target_modules=["lm_head"], task_type="CAUSAL_LM")
     policy = get_peft_model(model, config)
     begin, token = (tokenizer.convert_tokens_to_ids(x) for x in ("<|assistant|>", first_token))

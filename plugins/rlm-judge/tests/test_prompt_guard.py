@@ -95,7 +95,18 @@ def test_thinking_knob() -> None:
     for thinking, visible in (("hide", "4"), ("show", "<think>hm</think>4")):
         builder = PromptBuilder("", None, True, thinking, 99)  # type: ignore[arg-type]
         assert builder.judged_text("<think>hm</think>4") == visible
-    assert PLAIN.judged_text("<think>4") == ""
+        for unclosed in ("<think>4", "<think>a</think>4<think>", "<think></think>"):
+            assert builder.judged_text(unclosed) == ""
+
+
+def test_quoted_thinking_tags_do_not_hide_the_verdict() -> None:
+    shown = PromptBuilder("", None, True, "show", 999)
+    question = shown.query({"answer": "<think>so</think>4 <think></think>4"}, "How good?", "N", NUMBER)
+    quote = question.user.partition(">\n")[2].partition("\n</")[0]
+    mark = question.user.rpartition("Verdict-")[2].partition(":")[0]
+    assert "think" in quote
+    assert question.read(f"Verdict-{mark}: 3\nquoted: {quote}") == 3.0
+    assert question.read(f"{quote}\nVerdict-{mark}: 3") == 3.0
 
 
 def test_fake_server_parses_the_prompts() -> None:

@@ -12,10 +12,10 @@ from rlm_judge import fake, judge_pairwise, judge_rubric, judge_score, judge_ver
 from rlm_judge.fake import Fake, verdict
 from rlm_judge.faulty_server import FaultyServer, completion, http
 from rlm_judge.spec import ServerSpec
+from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.testing import conformance
 
 SUMS = Fake().start()
 """A server for all tests of the module; its thread ends with the process."""

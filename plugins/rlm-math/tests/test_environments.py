@@ -10,9 +10,9 @@ import pytest
 from rlm_math import math_accuracy
 from rlm_math.environments import ENVIRONMENTS, INSTRUCTION
 from rlm_math.fraction_sums import fraction_sums
+from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.testing import conformance
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 from rlm_math import math_accuracy
+from rlm_math.comparison import Query
 from rlm_math.verifier_pool import PROGRAM
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.workers.pool import Pool
 
-RIGHT, WRONG = (r"\sqrt{4}", ["2"], 0.0, 0.0), (r"\sqrt{4}", ["3"], 0.0, 0.0)
-BOMB = ("1", ["((2^{1000})^{1000})^{1000}"], 0.0, 0.0)
+RIGHT, WRONG = Query(r"\sqrt{4}", ("2",)), Query(r"\sqrt{4}", ("3",))
+SLOW = "+".join(rf"\arctan(x+{k})" for k in range(1000))
+BOMB = Query(SLOW, (f"{SLOW}+0",))
+"""More than a minute of ball arithmetic."""
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def test_replies_come_in_order_and_bombs_are_killed(pool: Pool) -> None:
     assert pool.run([WRONG, RIGHT], 3.0) == ["wrong", "right"]
 
 
-def test_a_worker_that_dies_is_replaced(pool: Pool) -> None:
+def test_crashed_worker_is_replaced(pool: Pool) -> None:
     assert pool.run([RIGHT], 3.0) == ["right"]
     for worker in pool.workers:
         os.kill(worker.pid, signal.SIGKILL)
@@ -61,10 +64,10 @@ def test_a_thousand_questions(pool: Pool) -> None:
     assert len(pool.workers) <= 3
 
 
-def test_missing_math_verify_is_a_part_error(pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "math_verify.py").write_text("raise ImportError('no math-verify here')")
+def test_missing_flint_is_a_part_error(pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "flint.py").write_text("raise ImportError('no flint here')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(PartError, match="no math-verify here"):
+    with pytest.raises(PartError, match="no flint here"):
         pool.run([RIGHT], 3.0)
 
 
@@ -108,7 +111,10 @@ def started(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
     return process, [int(word) for word in process.stdout.readline().split()]
 
 
-BUSY = "math_accuracy([r'\\\\boxed{((2^{1000})^{1000})^{1000}}'] , ['1'], seconds=4)"
+BUSY = r"""
+sines = "+".join(f"\\sin(x+{k})" for k in range(100))
+math_accuracy([f"\\boxed{{{sines}}}"], [f"0+{sines}"], seconds=4)
+"""
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from rlm_math import math_accuracy
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 GOLDS = ["4", r"\frac{1}{2}", r"2\sqrt{3}", "(1, 2)", r"\text{yes}", "B", None]
 TEXTS = [
@@ -78,7 +77,8 @@ def test_references_without_box_are_parsed_completely(gold: str, right: str, wro
 
 def test_late_answers_are_logged() -> None:
     logged: dict[str, float] = {}
-    bomb = r"\boxed{((2^{1000})^{1000})^{1000}}"
-    scores = math_accuracy([bomb, bomb, r"\boxed{\sqrt{1}}"], ["1"] * 3, logged.__setitem__, seconds=0.5)
+    sines = "+".join(rf"\sin(x+{k})" for k in range(80))
+    texts, answers = [rf"\boxed{{{sines}}}"] * 2 + [r"\boxed{\sqrt{1}}"], [f"0+{sines}"] * 2 + ["1"]
+    scores = math_accuracy(texts, answers, logged.__setitem__, seconds=0.2)
     assert scores == [0.0, 0.0, 1.0]
     assert logged == {"math_late": 1.0, "math_died": 0.0}  # the same question is asked once

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from rlm_plugins.testing.fake_packages import register
+from rlm_testing.fake_packages import register
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import torch
 from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process
 from rlm_process.ranking_accuracy import ranking_accuracy
+from rlm_testing import toy_policy
 from torch.nn.functional import binary_cross_entropy
 
 from rlm_plugins.builtin.advantages import leave_one_out
 from rlm_plugins.errors import PartError
-from rlm_plugins.testing import toy_policy
 
 PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
 COMPLETIONS = [[2, 3, 4], [5, 1], [6, 7], [8]]

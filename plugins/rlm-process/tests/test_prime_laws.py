@@ -3,8 +3,7 @@
 import pytest
 from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 test_implicit_reward = conformance("rlm_shapers", ImplicitReward, knobs={"learning_rate": 0.1, "beta": 1.0})
 test_outcome_and_process = conformance("rlm_advantages", outcome_and_process)

@@ -89,12 +89,16 @@ def torch_on_one_thread() -> None:
 def test_resume_is_exact_and_two_processes_match_one(tmp_path: Path) -> None:
     file = recipe(tmp_path)
     stage = train(file, tmp_path / "run")
-    before, whole, said = (stage / "adapter/adapter_model.safetensors").read_bytes(), remembered(stage), logged(stage)
-    assert [line["shapers/implicit_reward/loss"] > 0 for line in said] == [True] * 4
-    assert said[0]["shapers/reward"] != said[3]["shapers/reward"]
+    before, whole, step_logs = (
+        (stage / "adapter/adapter_model.safetensors").read_bytes(),
+        remembered(stage),
+        logged(stage),
+    )
+    assert [line["shapers/implicit_reward/loss"] > 0 for line in step_logs] == [True] * 4
+    assert step_logs[0]["shapers/reward"] != step_logs[3]["shapers/reward"]
     assert b"implicit" not in before, "PEFT's file is the policy's alone"
     two = _on_two(file, tmp_path / "two")
-    for one_line, two_line in zip(said, logged(two), strict=True):
+    for one_line, two_line in zip(step_logs, logged(two), strict=True):
         for name in ("loss", "grad_norm", *(f"shapers/implicit_reward/{x}" for x in ("loss", "norm", "pairs"))):
             assert two_line.get(name) == pytest.approx(one_line.get(name), rel=1e-3, abs=1e-5), name
     for name, x in whole.items():

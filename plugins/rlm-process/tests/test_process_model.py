@@ -13,6 +13,7 @@ from rlm_process.prm_inputs import PRMInput
 from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
 from rlm_process.process_model import ProcessReward, ProcessRewards, aggregate, nonblank_texts
 from rlm_process.step_boundaries import step_cutter, step_spans
+from rlm_testing import conformance
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -23,7 +24,6 @@ from transformers import (
 )
 
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.testing import conformance
 
 KINDS = {
     "labels": Qwen3ForTokenClassification,
@@ -148,13 +148,13 @@ def test_reward_and_shaper_agree(kind: str) -> None:
 
 def test_observations_are_not_scored() -> None:
     """``1+1=2`` of the policy, an observation, ``5`` of the policy: two steps, without the observation."""
-    said, heard, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
-    ids = [[*said, *heard, *more]]
-    mask = torch.tensor([[True] * len(said) + [False] * len(heard) + [True] * len(more)])
+    prompt, reply, more = (tokenizer()(text)["input_ids"] for text in ("1+1=2", "?\nabc\n", "5"))
+    ids = [[*prompt, *reply, *more]]
+    mask = torch.tensor([[True] * len(prompt) + [False] * len(reply) + [True] * len(more)])
     dense = ProcessRewards(path=folder("labels"))
     found = dense(mask, ["1+1?"], ids, tokenizer(), torch.zeros(mask.shape))[0]
     encode = dense.scorer.encode("1+1?", ["1+1=2", "5"])
-    places = [len(said) - 1, len(ids[0]) - 1]
+    places = [len(prompt) - 1, len(ids[0]) - 1]
     assert found[places].tolist() == pytest.approx(dense.scorer.scores([encode])[0], abs=1e-6)
     assert found.count_nonzero() == 2
 

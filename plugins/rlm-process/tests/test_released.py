@@ -1,4 +1,4 @@
-"""The formulas against numbers that released code says of made-up rows (`released.json`; none of that code is here).
+"""The formulas against numbers of released code for synthetic data (`released.json`; none of that code is here).
 
 `prime`: verl-recipe 48ea0a797f, `compute_rloo_advantage_return` with both coefficients 5 and `compute_ce_dpo_loss_rm`.
 `vine`: McGill-NLP/VinePPO efe7228469, `_compute_step_advantages`; the last of its values is that of the end.

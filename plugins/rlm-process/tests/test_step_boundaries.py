@@ -68,14 +68,14 @@ def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
 def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, steps: Any):
     made = tokenizer()
     ids = ids_of(made, text, ended=ended)
-    said = token_texts(ids, made)
-    assert len(said) == len(ids)
-    assert "".join(said) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    texts = token_texts(ids, made)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     found = cut(steps, ids, made)
     assert found == sorted(set(found))
     assert (found[-1] == len(ids)) if ids else not found
-    if "".join(said).strip() and not isinstance(steps, Every):
-        assert all("".join(said[a:b]).strip() for a, b in pairwise([0, *found]))
+    if "".join(texts).strip() and not isinstance(steps, Every):
+        assert all("".join(texts[a:b]).strip() for a, b in pairwise([0, *found]))
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -84,9 +84,9 @@ def test_lines(lines: list[str]):
     """A step is a line including its break; the token with the break ends it."""
     made = byte_level()
     ids = ids_of(made, "\n".join(lines))
-    said = token_texts(ids, made)
+    texts = token_texts(ids, made)
     found = cut("lines", ids, made)
-    steps = ["".join(said[a:b]) for a, b in pairwise([0, *found])]
+    steps = ["".join(texts[a:b]) for a, b in pairwise([0, *found])]
     assert len(steps) == len(lines)
     assert all(step.count("\n") == 1 for step in steps[:-1])
     assert "".join(steps) == "\n".join(lines)
@@ -100,8 +100,8 @@ def test_steps_of_a_sum():
     made = scratch().tokenizer()
     ids = ids_of(made, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
     found = cut(Pattern(pattern=";|</think>"), ids, made)
-    said = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
-    assert said == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
+    texts = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
+    assert texts == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
     by_three = step_cutter(Every(every=3), None, where="steps")
     found = step_numbers(step_spans([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
     assert found.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 1, -1], [-1] * 5]
@@ -128,12 +128,12 @@ def test_blank_lines_and_end_token_are_no_steps():
     assert [made.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
 
 
-def two_thirds(said: list[str]) -> list[int]:
-    return [2 * len(said) // 3]
+def two_thirds(texts: list[str]) -> list[int]:
+    return [2 * len(texts) // 3]
 
 
-def too_far(said: list[str]) -> list[int]:
-    return [len(said) + 1]
+def too_far(texts: list[str]) -> list[int]:
+    return [len(texts) + 1]
 
 
 def test_custom_rule():

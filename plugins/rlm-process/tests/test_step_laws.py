@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlm_process import Tree, step_labels, tree, turn_relative, vine
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 BY_TWO = {"steps": {"every": 2}}
 OWN = "it is not compared with its group, but with what is written on: equal rewards may well be better than expected"

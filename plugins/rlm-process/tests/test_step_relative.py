@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_process import step_relative
 from rlm_process.knobs import Every
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 test_laws = conformance("rlm_advantages", step_relative, knobs={"steps": {"every": 2}})
 test_laws_of_each_alone = conformance(

@@ -36,7 +36,7 @@ def test_tokenize_example():
     assert tokenize_example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
 
 
-def test_boolean_labels_keep_the_unlabelled_value():
+def test_boolean_labels_keep_the_missing_value():
     """A data set keeps a column's type, and −100 as a boolean is true."""
     tokenizer = scratch(characters="0123456789;\n").tokenizer()
     rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
@@ -56,7 +56,7 @@ def test_pad_collator():
 
 
 def test_the_loss_and_its_gradient():
-    """σ(s) − y at each labelled token over their number in the optimizer step, zero elsewhere."""
+    """σ(s) − y at each labeled token over their number in the optimizer step, zero elsewhere."""
     logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([[1.0, UNLABELLED, 0.25]], dtype=torch.float64)
     said = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()

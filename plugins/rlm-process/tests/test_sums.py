@@ -6,9 +6,9 @@ import re
 
 import pytest
 from rlm_process.sums import each_line, right_lines, sums
+from rlm_testing import conformance
 
 from rlm_plugins.data.addition import Problem
-from rlm_plugins.testing import conformance
 
 test_world = conformance("rlm_environments", sums, knobs={"train_rows": 8, "test_rows": 4})
 test_reward = conformance("rlm_rewards", right_lines, columns={"lines": [["12,13", "11,05"], ["09,08"]]})
@@ -55,20 +55,20 @@ def test_held_out_sums_are_not_in_training():
     assert not any(p.held_out for row in environment_spec.train for p in problems(row["prompt"][0]["content"]))
 
 
-def test_slip_only_forgets_carries():
+def test_slip_omits_carries_only():
     clean, sloppy = sums(train_rows=400, test_rows=0), sums(train_rows=400, test_rows=0, slip=0.5)
     lines = [
-        (good, said, int(good[:2]) > 9)
+        (good, sloppy_line, int(good[:2]) > 9)
         for row, other in zip(clean.train, sloppy.train, strict=True)
-        for good, said in zip(row["lines"], other["demonstration"].split("\n"), strict=True)
+        for good, sloppy_line in zip(row["lines"], other["demonstration"].split("\n"), strict=True)
     ]
-    assert all(good == said for good, said, carries in lines if not carries)
-    forgotten = [good != said for good, said, carries in lines if carries]
-    assert 0.4 < sum(forgotten) / len(forgotten) < 0.6
+    assert all(good == sloppy_line for good, sloppy_line, carries in lines if not carries)
+    wrong = [good != sloppy_line for good, sloppy_line, carries in lines if carries]
+    assert 0.4 < sum(wrong) / len(wrong) < 0.6
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "share"),
+    ("sloppy_line", "right", "share"),
     [
         ("12,13\n11,05", 1.0, 1.0),
         ("11,05\n12,13", 0.0, 0.0),
@@ -79,10 +79,10 @@ def test_slip_only_forgets_carries():
         ("", 0.0, 0.0),
     ],
 )
-def test_right_lines(said: str, right: float, share: float):
+def test_right_lines(sloppy_line: str, right: float, share: float):
     gold = [["12,13", "11,05"]]
-    assert right_lines([said], gold) == [right]
-    assert right_lines([said], gold, pay="share") == pytest.approx([share])
+    assert right_lines([sloppy_line], gold) == [right]
+    assert right_lines([sloppy_line], gold, pay="share") == pytest.approx([share])
 
 
 def test_each_line_compares_by_position():

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from rlm_process.tool_rewards import tool_calls, tool_format
-
-from rlm_plugins.testing import conformance
+from rlm_testing import conformance
 
 
 def call(*made: tuple[str, dict[str, Any]]) -> str:
@@ -25,7 +24,7 @@ test_laws_of_form = conformance("rlm_rewards", tool_format, columns=ANSWERS)
 
 
 @pytest.mark.parametrize(
-    ("said", "score"),
+    ("completion", "score"),
     [
         (GOLD, 3.0),
         (call(("send", {"to": "b"}), ("find", {"y": "a", "x": 1})), 3.0),  # in another order
@@ -42,8 +41,8 @@ test_laws_of_form = conformance("rlm_rewards", tool_format, columns=ANSWERS)
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", -3.0),
     ],
 )
-def test_tool_calls_by_hand(said: str, score: float):
-    assert tool_calls([said], [GOLD]) == [pytest.approx(score)]
+def test_tool_calls_by_hand(completion: str, score: float):
+    assert tool_calls([completion], [GOLD]) == [pytest.approx(score)]
 
 
 def test_repeated_calls_are_matched_once_each():
@@ -63,7 +62,7 @@ def test_malformed_reference_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "right"),
+    ("completion", "right"),
     [
         ("<think>a</think>\n" + GOLD, True),
         ("<think>a</think>" + GOLD + "<response>b</response>", False),
@@ -74,8 +73,8 @@ def test_malformed_reference_is_an_error() -> None:
         ("<think>a</think>", False),
     ],
 )
-def test_tool_format(said: str, right: bool):
-    assert tool_format([said], [GOLD]) == [float(right)]
+def test_tool_format(completion: str, right: bool):
+    assert tool_format([completion], [GOLD]) == [float(right)]
 
 
 def test_tool_format_without_calls():

@@ -10,13 +10,13 @@ import pytest
 import torch
 from rlm_process import PerStep, PerTurn
 from rlm_process.knobs import Pattern
+from rlm_testing import conformance
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.testing import conformance
 
 TOKENIZER = scratch().tokenizer()
 HEARD: list[Any] = []

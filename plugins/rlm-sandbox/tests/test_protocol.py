@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, OrderedDict, deque, namedtuple
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+from uuid import UUID
 
 import pytest
-from rlm_sandbox.inside.protocol import EncodingError, decode, encode, pack, unpack
+from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.protocol import EncodingError, pack, unpack
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53, -(2**300), 1.5, 1e300, "", "é\ud800", b"\x00", [], [[1], (2,)], {}, {1: "a"},
-    {"1": None}, {(1, (2,)): {3, 4}}, set(), frozenset({1}), 1 + 2j, float("inf"), -float("inf"),
+    {"1": None}, {(1, (2,)): {3, 4}}, set(), frozenset({1}), 1 + 2j, float("inf"), -float("inf"), bytearray(b"a"),
+    Decimal("1.10"), Decimal("-Infinity"), Fraction(-1, 3), range(1, 2**60, 3), deque([1, [2]]), Counter("aab"),
+    OrderedDict(b=1, a=2), datetime(2024, 2, 29, 1, tzinfo=UTC), datetime(2024, 1, 1).date(),
+    datetime(1, 1, 1, 2).time(), timedelta(-1, 5, 7), UUID(int=5), int, ValueError, NotImplemented, ...,
 ]  # fmt: skip
 
 
@@ -18,6 +28,11 @@ VALUES: list[Any] = [
 def test_round_trip(value: Any) -> None:
     back = decode(unpack(pack({"v": encode(value)})[4:])["v"])
     assert (type(back), back) == (type(value), value)
+
+
+def test_named_tuple_is_rebuilt() -> None:
+    back = decode(encode(namedtuple("P", "x y")(1, [2])))
+    assert (back, back.x, back.y, type(back).__name__) == ((1, [2]), 1, [2], "P")
 
 
 class Liar(int):
@@ -32,7 +47,7 @@ def test_subclass_becomes_the_built_in_value() -> None:
     assert decode(encode(Liar(3))) != 5
 
 
-@pytest.mark.parametrize("value", [object(), len, range(3), Liar, [object()], {"a": lambda: 0}])
+@pytest.mark.parametrize("value", [object(), len, map(int, []), Liar, [object()], {"a": lambda: 0}])
 def test_other_types_are_rejected(value: Any) -> None:
     with pytest.raises(EncodingError):
         encode(value)
@@ -41,7 +56,10 @@ def test_other_types_are_rejected(value: Any) -> None:
 @pytest.mark.parametrize(
     "json",
     [{"$eval": "1"}, {}, {"$int": 5}, {"$int": "x"}, {"$set": [[1]]}, {"$dict": [[1]]}, {"$dict": 7}, {"$complex": []},
-     {"$bytes": "zz"}, {"a": 1, "b": 2}, {"$set": [{"$dict": []}]}, {"$float": [1]}],
+     {"$bytes": "zz"}, {"a": 1, "b": 2}, {"$set": [{"$dict": []}]}, {"$float": [1]}, {"$named": ["P", ["class"], [1]]},
+     {"$named": ["P(): 0", ["x"], [1]]}, {"$named": ["P", ["x"], []]}, {"$builtin": "eval"}, {"$builtin": "open"},
+     {"$decimal": "x"}, {"$fraction": ["1", "0"]}, {"$date": "x"}, {"$range": []},
+     {"$keys": [[1]]}, {"$import": ["os", "system"]}, {"$object": [0, "object", []]}],
 )  # fmt: skip
 def test_malformed_values_are_rejected(json: Any) -> None:
     with pytest.raises(EncodingError):

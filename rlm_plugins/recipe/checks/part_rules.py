@@ -10,6 +10,28 @@ from rlm_plugins.recipe.checks.dataset import stands_at
 from rlm_plugins.registry.protocols import ValidatesConfig
 from rlm_plugins.schedule import Schedule
 
+_TOKEN_SUMS = ("token_mean", "micro_batch_token_mean", "fixed_length")
+"""Aggregators in which a completion counts by its number of tokens."""
+_PER_SEQUENCE = ("sequence", "sequence_sum", "geometric_clipped", "group_expectation")
+"""Ratios with one value per completion."""
+
+
+def warnings_of(slots: Mapping[str, Any]) -> list[str]:
+    """Return combinations of parts that run, and rarely are what was meant.
+
+    Args:
+        slots: Key of ``algorithm:`` → part, None, or list of parts.
+    """
+    ratio, aggregator = slots.get("importance"), slots.get("aggregator")
+    if ratio is None or aggregator is None:
+        return []
+    if ratio.part.name not in _PER_SEQUENCE or aggregator.part.name not in _TOKEN_SUMS:
+        return []
+    return [
+        f"the ratio `{ratio.part.name}` is one per completion, and `{aggregator.part.name}` weights each sequence by "
+        "its completion length: the gradient is not that of the per-sequence objective (`aggregator: sequence_mean`)"
+    ]
+
 
 def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
     """Call `validate(config, **knobs)` of every part that has it; a schedule is checked at both ends.

@@ -5,7 +5,8 @@
 - ``{"asserts": {"setup": "import math", "names": ["add"], "checks": ["assert add(1, 2) == 3", …]}}``
 - ``{"checker": {"source": "def check(given, output): …", "inputs": ["5\\n", …]}}``: a function checks the output
 
-Each may have a ``prelude``: source that precedes the program.
+Each may have a ``prelude``: source that precedes the program. ``asserts`` may list ``classes``: those of `names` that
+are classes, by default as the tests use them. Only objects that tests construct from these have operators.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from typing import Any
 
 from rlm_sandbox import Call, Check, Input, Stdin
 
+from rlm_code.program_names import class_names
+from rlm_code.source import BadTests, parse_source
+
 KINDS = ("stdin", "calls", "asserts", "checker")
-
-
-class BadTests(Exception):
-    """Tests that are malformed or test nothing; the message gives the reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,18 +73,6 @@ def parse_tests(value: object) -> Tests:
     return Tests(tuple(inputs), tuple(expected), prelude, checker)
 
 
-def parse_source(source: str, what: str) -> ast.Module:
-    """Parse test code.
-
-    Raises:
-        BadTests: It is not Python.
-    """
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise BadTests(f"{what} is not Python: {error}") from None
-
-
 ParsedCases = tuple[Sequence[Input], Sequence[Any], str]
 
 
@@ -105,8 +93,11 @@ def _asserts(value: Any) -> ParsedCases:
     parse_source(setup, "the setup")
     for check in value["checks"]:
         parse_source(check, f"the check {check[:60]!r}")
-    checks = [Check(_require_text(check), setup=setup, names=names) for check in value["checks"]]
-    return checks, [True] * len(checks), ""
+    classes = value.get("classes")
+    if classes is None:
+        classes = class_names(names, [setup, *value["checks"]])
+    tests = [Check(_require_text(check), setup, names, tuple(classes)) for check in value["checks"]]
+    return tests, [True] * len(tests), ""
 
 
 def _checker(value: Any) -> ParsedCases:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_code.cases import BadTests, parse_tests
+from rlm_code.cases import parse_tests
 from rlm_code.presets import PRESETS, Preset
 from rlm_code.solution_check import check_solutions
+from rlm_code.source import BadTests
 from rlm_plugins.data.presets import environment_from
 from rlm_plugins.errors import RecipeError
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_code.cases import BadTests
+from rlm_code.source import BadTests
 
 Example = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_code.cases import BadTests, parse_source
 from rlm_code.livecode import livecode_question, livecode_tests
-from rlm_code.program_names import imported_names, program_names, test_functions
+from rlm_code.program_names import class_names, imported_names, program_names, test_functions
+from rlm_code.source import BadTests, parse_source
 
 Example = Mapping[str, Any]
 Json = dict[str, Any]
@@ -47,7 +47,8 @@ def human_eval_tests(row: Example) -> Json:
         raise BadTests("the test defines no check(candidate)")
     helpers = [node for node in prompt.body if getattr(node, "name", "") != entry]
     prelude = ast.unparse(ast.Module(helpers, []))
-    return {"prelude": prelude, "asserts": {"setup": test, "names": [entry], "checks": [f"check({entry})"]}}
+    checks = [f"check({entry})"]
+    return {"prelude": prelude, "asserts": {"setup": test, "names": [entry], "classes": [], "checks": checks}}
 
 
 def mbpp_question(row: Example) -> str:
@@ -63,7 +64,8 @@ def mbpp_tests(row: Example) -> Json:
     if not names:
         raise BadTests("no test uses a name of the program")
     setup = "\n".join([*(f"import {module}" for module in modules), setup])
-    return {"asserts": {"setup": setup, "names": names, "checks": checks}}
+    classes = class_names(names, checks, row.get("code"))
+    return {"asserts": {"setup": setup, "names": names, "classes": classes, "checks": checks}}
 
 
 def kodcode_tests(row: Example) -> Json:
@@ -74,7 +76,8 @@ def kodcode_tests(row: Example) -> Json:
         raise BadTests("there are no test functions")
     if not names:
         raise BadTests("the tests import nothing from `solution`")
-    return {"asserts": {"setup": source, "names": names, "checks": [f"{name}()" for name in functions]}}
+    classes, checks = class_names(names, [source], row.get("solution")), [f"{name}()" for name in functions]
+    return {"asserts": {"setup": source, "names": names, "classes": classes, "checks": checks}}
 
 
 def kodcode_question(row: Example) -> str:

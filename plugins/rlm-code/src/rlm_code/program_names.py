@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from rlm_code.cases import parse_source
+from rlm_code.source import parse_source
 
 
 def program_names(checks: Sequence[str], setup: str = "") -> tuple[list[str], list[str]]:
@@ -27,6 +29,30 @@ def program_names(checks: Sequence[str], setup: str = "") -> tuple[list[str], li
     }
     modules = [name for name in used if name in owners and name in sys.stdlib_module_names]
     return [name for name in used if name not in modules], modules
+
+
+def class_names(names: Sequence[str], tests: Sequence[str], solution: str | None = None) -> list[str]:
+    """Return those of the program's `names` that are classes: as its `solution` defines them, or as `tests` use them.
+
+    Without a solution a class is a name in CapWords whose call has its attributes read. A program cannot choose.
+
+    >>> class_names(["Stack", "Sum", "add"], ["s = Stack()", "s.push(Sum(1, 2))", "add(1, 2).real"])
+    ['Stack']
+    """
+    if solution:
+        with contextlib.suppress(SyntaxError, ValueError):
+            defined = {node.name for node in ast.parse(solution).body if isinstance(node, ast.ClassDef)}
+            return [name for name in names if name in defined]
+    nodes = [node for source in tests for node in ast.walk(parse_source(source, "the test"))]
+    owners = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+    variables = {owner.id for owner in owners if isinstance(owner, ast.Name)}
+    calls = [owner for owner in owners if isinstance(owner, ast.Call)]
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            calls += [node.value] if variables & set(targets) else []
+    called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+    return [name for name in names if name in called and re.fullmatch(r"([A-Z][a-z0-9]+)+", name)]
 
 
 def imported_names(source: str, module: str) -> list[str]:

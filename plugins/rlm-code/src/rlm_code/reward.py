@@ -11,15 +11,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 from rlm_sandbox import Limits, SandboxError, shared
 
-from rlm_code.cases import BadTests, Tests, parse_tests
+from rlm_code.cases import Tests, parse_tests
 from rlm_code.extracting import Block, Unfenced, program
 from rlm_code.grading import Grade, grade
+from rlm_code.source import BadTests
 from rlm_plugins.errors import PartError
 
 Credit = Literal["all", "share"]
 Count = Annotated[int, Field(ge=1, le=256)]
 Megabytes = Annotated[int, Field(ge=16, le=65536)]
 Seconds = Annotated[float, Field(gt=0, le=600)]
+TotalSeconds = Annotated[float, Field(gt=0, le=3600)]
 Log = Callable[[str, float], None]
 
 
@@ -32,6 +34,7 @@ def code_tests(
     block: Block = "last",
     unfenced: Unfenced = "wrong",
     seconds: Seconds = 4.0,
+    total_seconds: TotalSeconds = 12.0,
     megabytes: Megabytes = 1024,
     modules: Sequence[str] = (),
     workers: Count | None = None,
@@ -43,13 +46,14 @@ def code_tests(
     The program is the last (`block`: first, only) fenced Python block after the thinking. An unclosed block was
     truncated and scores 0. `unfenced` "whole" treats a completion without fences as the program. The column `tests`
     holds standard input and output, calls and values, asserts, or a checker: see `rlm_code.cases`. Each case has a
-    limit of `seconds` of wall time and of `megabytes`. After a case that is late or crashes, the remaining cases count
-    as failed.
+    limit of `seconds` of wall time and of `megabytes`, and all cases together of `total_seconds`. After a case that is
+    late or crashes, the remaining cases count as failed.
 
     Programs run in rlm-sandbox, `workers` at once (by default one per core of this process), with the standard
-    library and the installed `modules`. Tests run in another process, and answers are compared in this one, so that a
-    program can neither read its tests nor report success itself. An example without tests is not scored: None. Logged:
-    ``code_late``, ``code_died``, ``code_error``, ``code_wrong``, ``code_missing``, as shares of the batch.
+    library and the installed `modules`. Tests run in another process, and answers are compared in this one. A program
+    receives no expected value and takes part in no comparison: its results arrive as values of declared types. An
+    example without tests is not scored: None. Logged: ``code_late``, ``code_died``, ``code_error``, ``code_wrong``,
+    ``code_missing``, as shares of the batch.
     Source: unit-test rewards as in CodeRL, arXiv 2207.01780; the partial credit is APPS's test case average.
 
     Args:
@@ -60,6 +64,7 @@ def code_tests(
         block: The fenced block that counts.
         unfenced: Handling of completions without fences.
         seconds: Time limit per case.
+        total_seconds: Time limit of all cases of a program together.
         megabytes: Memory limit per case.
         modules: Installed modules that programs may import.
         workers: Number of sandbox processes.
@@ -70,7 +75,7 @@ def code_tests(
     >>> code_tests(["```python\\ndef f(x): return x + 1\\n```"], ['{"calls": {"name": "f", "cases": [[[1], 2]]}}'])
     [1.0]
     """
-    limits = Limits(seconds=seconds, memory=megabytes << 20)
+    limits = Limits(seconds=min(seconds, total_seconds), memory=megabytes << 20, total=total_seconds)
     jobs = [
         _program_and_tests(text, column, row, block, unfenced)
         for row, (text, column) in enumerate(zip(completions, tests, strict=True))

@@ -22,6 +22,7 @@ from reasoning_gym.games.contrib.sokoban.src.game import Game
 from reasoning_gym.games.contrib.sokoban.src.utils import is_solved
 
 from rlm_gym.arithmetic import Arithmetic
+from rlm_gym.numeric_answers import is_plausible
 from rlm_gym.serialization import deserialize
 
 LITERAL_TASKS = {
@@ -47,6 +48,8 @@ EVALUATING_TASKS = sorted([*LITERAL_TASKS, *EXPRESSION_TASKS])
 for _text in ("x**3/3 - x*exp(2*x)/2 + C", "log(x**2 + 1)*sin(x)*cos(x) + sqrt(x)", "tan(x) + sinh(x) + 1/x"):
     _slope = sympy.diff(sympy.parse_expr(_text), sympy.Symbol("x"))
     sympy.simplify(_slope - _slope.expand())  # sympy imports submodules lazily, and the locks forbid it later
+
+FULL_MARKS = 1 - 1e-9
 
 WORDS = WordLadderDataset._load_words_from_csv(3, 5)  # the locks forbid reading files later
 
@@ -94,6 +97,8 @@ def score(entry: str, answer: str) -> float:
         missing_modules.names and result == 0.0
     ):  # scorers treat any error as a wrong answer; this error is the sandbox's
         raise ImportError(f"modules not loaded before the locks closed: {', '.join(missing_modules.names)}")
+    if result >= FULL_MARKS and isinstance(reference, str) and not is_plausible(answer, reference):
+        return 0.0  # the scorer has an absolute tolerance, or takes "nan" for any number
     return result
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rlm_sandbox.inside.protocol import decode, encode
+from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.encoding import encode
 
 
 def serialize(entry: dict[str, Any]) -> str:

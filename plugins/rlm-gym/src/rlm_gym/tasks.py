@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager
 from itertools import count
 from typing import Any
 
@@ -14,6 +16,8 @@ COMPOSITE = ("composite",)
 """Names excluded from the tasks: a recipe lists the tasks of its mixture."""
 HASH_DEPENDENT = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
 """Tasks whose items depend on Python's random hashes: two processes of one run would get different questions."""
+WRITING = ("codeio",)
+"""Tasks whose generator executes programs that write files to the working directory."""
 SETTING_TYPES = (bool, int, float, str, list, tuple, dict, set)
 """Types of settings that a recipe can express; a few configs also hold times of day, or objects of their own."""
 CHUNK_SIZE = 1000
@@ -56,6 +60,11 @@ def _require(task: str, where: str) -> None:
         )
 
 
+def is_reproducible(task: str) -> bool:
+    """Return True if two processes generate the same items: some tasks require PYTHONHASHSEED for that."""
+    return task not in HASH_DEPENDENT or os.environ.get("PYTHONHASHSEED", "").isdecimal()
+
+
 def settings(task: str, level: int | None, overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the config fields of a task at a level (None: its defaults), with `overrides` fields overridden.
 
@@ -63,7 +72,7 @@ def settings(task: str, level: int | None, overrides: Mapping[str, Any], where: 
         RecipeError: Unknown task, level or field; values that the task rejects; PYTHONHASHSEED is missing.
     """
     _require(task, where)
-    if task in HASH_DEPENDENT and not os.environ.get("PYTHONHASHSEED", "").isdecimal():
+    if not is_reproducible(task):
         raise RecipeError(
             f"'{task}' requires PYTHONHASHSEED: its items depend on Python's hashes, which differ between processes",
             where=where,
@@ -112,11 +121,13 @@ def items(task: str, settings: Mapping[str, Any], seed: str) -> Iterator[Item]:
         RecipeError: The task generates no items with these settings.
     """
     for chunk in count():
-        dataset = _dataset(task, settings, f"{seed} {chunk}")
+        with _own_folder(task):
+            dataset = _dataset(task, settings, f"{seed} {chunk}")
         failed = 0
         for index in range(CHUNK_SIZE):
             try:
-                item = dataset[index]
+                with _own_folder(task):
+                    item = dataset[index]
             except Exception as error:  # a generator may raise anything; another seed may work
                 failed += 1
                 if failed == MAX_FAILURES:
@@ -124,6 +135,16 @@ def items(task: str, settings: Mapping[str, Any], seed: str) -> Iterator[Item]:
                 continue
             failed = 0
             yield item
+
+
+@contextmanager
+def _own_folder(task: str) -> Iterator[None]:
+    """Work in a temporary folder while a task of `WRITING` generates an item."""
+    if task not in WRITING:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        yield
 
 
 def _dataset(task: str, settings: Mapping[str, Any], seed: str) -> Any:

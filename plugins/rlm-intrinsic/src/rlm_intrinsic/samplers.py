@@ -11,8 +11,8 @@ from pydantic import Field
 def side_by_side(size: int, epoch: int, seed: int, *, wordings: Annotated[int, Field(ge=2)] = 2) -> list[int]:
     """Return every index once, in a random order per epoch, with `wordings` neighbors of the data set kept together.
 
-    For `cross_view`: sort the data set so that the wordings of a question are adjacent, and make the number of prompts
-    per process and batch a multiple of `wordings`. An incomplete block at the end is dropped.
+    For `cross_view`: sort the data set so that the wordings of a question are adjacent. The number of prompts per
+    process and batch must be a multiple of `wordings`. An incomplete block at the end is dropped.
 
     >>> side_by_side(7, epoch=0, seed=0)
     [0, 1, 4, 5, 2, 3]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlm_judge.knobs import Thinking
-from rlm_judge.prompt_guard import after_thinking, fence, fill_template, make_mark, sanitize
+from rlm_judge.prompt_guard import after_thinking, fence, fill_template, has_content, make_mark, sanitize
 from rlm_judge.records import Query
 from rlm_judge.verdict_parsing import marked_parser
 from rlm_plugins.errors import PartError
@@ -41,8 +41,9 @@ class PromptBuilder:
     longest: int
 
     def judged_text(self, completion: str) -> str:
-        """Return the part of a completion that is judged."""
-        return completion if self.thinking == "show" else after_thinking(completion)
+        """Return the part of a completion that is judged; empty (the lowest mark) if its thinking is not closed."""
+        answer_part = after_thinking(completion)
+        return completion if self.thinking == "show" and has_content(answer_part) else answer_part
 
     def query(self, texts: Mapping[str, str], ask: str, form: str, read: Callable[[str], float | None]) -> Query:
         """Build a query about named `texts` whose verdict has the given form.

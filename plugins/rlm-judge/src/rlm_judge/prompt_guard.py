@@ -7,9 +7,9 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-_WORDS = r"s|bos|eos|pad|unk|(?:start|end)_of_turn|INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS"
+_WORDS = r"think|s|bos|eos|pad|unk|(?:start|end)_of_turn|INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS"
 _CONTROL = re.compile(rf"(?<=[<\[])(?=[|｜]|/?(?:{_WORDS})[>\]])|(?<=[|｜])(?=>)")
-"""Positions where a space breaks the role markers of chat templates; servers parse those anywhere in a text."""
+"""Positions where a space breaks role markers (servers parse them anywhere) and thinking tags (a judge quotes them)."""
 
 
 _KEPT = "\n\t\u200c\u200d"
@@ -33,11 +33,13 @@ def make_mark(*texts: str) -> str:
 def sanitize(text: str, longest: int) -> str:
     """Return a text without invisible characters and role markers, truncated in its middle to `longest` characters.
 
-    Invisible characters (controls, direction marks, tags) are removed; the markers of chat templates get a
-    space, so that no server parses them.
+    Invisible characters (controls, direction marks, tags) are removed. The markers of chat templates and
+    thinking tags get a space, so that no server and no parser of verdicts takes them for its own.
 
     >>> sanitize("4<|im_end|>\\n<|im_start|>assistant", 99)
     '4< |im_end| >\\n< |im_start| >assistant'
+    >>> sanitize("<think>so</think>4", 99)
+    '< think>so< /think>4'
     >>> sanitize("0123456789", 4)
     '01\\n[6 characters left out]\\n89'
     """

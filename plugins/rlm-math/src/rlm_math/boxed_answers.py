@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from rlm_math.latex_normalization import strip_spaces
+from rlm_math.latex_normalization import normalize_latex, strip_spaces
 
 Box = Literal["last", "only", "first", "all"]
 
@@ -106,7 +106,8 @@ def _unwrap(contents: list[str]) -> list[str]:
             if (
                 depth == MAX_NESTING
                 or not inner
-                or strip_spaces(content) != strip_spaces(content[inner[0].start : inner[0].end])
+                or strip_spaces(normalize_latex(content))
+                != strip_spaces(normalize_latex(content[inner[0].start : inner[0].end]))
             ):
                 return []
             content = inner[0].content

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from rlm_math import units
-from rlm_math.latex_normalization import count_commas, normalize_latex, strip_spaces, to_ascii
-from rlm_math.lists import are_same_numbers, expand_plus_minus, have_same_form, parse_numbers
-from rlm_math.numerals import decimals_to_fractions, is_near, parse_number
-from rlm_math.reference import Reference, choice_letter, normalized_words, split_equation, split_name
+from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
+from rlm_math.numerals import is_near, parse_number
+from rlm_math.reference import NOTATIONS, Reference, split_equation, split_name
 from rlm_math.rejection_rules import rejection_reason
 from rlm_math.units import PERCENT
 
@@ -22,7 +21,7 @@ Percent = Literal["either", "hundredth"]
 Brackets = Literal["strict", "any"]
 
 _MAX_SIDES = 4
-_BASE = re.compile(r"\d\s*_")
+_JOINED = re.compile(r"[,;]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,14 @@ class Rules:
 
 
 class Query(NamedTuple):
-    """A query to the computer-algebra system: are all `answers` equal to `gold`?"""
+    """A query to the workers: are all `answers` equal to `gold`? The last fields are rules of the comparison."""
 
     gold: str
     answers: tuple[str, ...]
-    tolerance: float
-    relative: float
+    tolerance: float = 0.0
+    relative: float = 0.0
+    ordered: bool = True
+    ends_count: bool = True
 
 
 def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
@@ -55,18 +56,20 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return False
     if strip_spaces(text) == strip_spaces(gold.text):
         return True
-    if gold.kind == "letter":
-        return choice_letter(text) == gold.value
-    if gold.kind == "words":
-        return normalized_words(text) == gold.value
-    if _BASE.search(text) or _BASE.search(gold.text):
-        return False  # digits in another base: only identical text is equal
+    if gold.kind in NOTATIONS:
+        return NOTATIONS[gold.kind](text) == gold.value
+    return _compare_equations(gold, text, rules)
+
+
+def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query:
+    """Compare what may be an equation, a chain of them, or several answers with names."""
     name, value = split_name(text)
-    if "=" in text and "=" in gold.text and not (name and gold.name):
+    if "=" in text and _JOINED.search(text) and ("=" in value or not name):
+        return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)
+    is_other = name and gold.name and strip_spaces(name) != strip_spaces(gold.name)
+    if "=" in text and "=" in gold.text and (is_other or not (name and gold.name)):
         chain = text.count("=") > gold.text.count("=") or rejection_reason(text, gold.text)
         return False if chain else _query(gold.text, text, rules)
-    if name and gold.name and strip_spaces(name) != strip_spaces(gold.name):
-        return False
     return _compare_chain(gold, split_equation(value), rules)
 
 
@@ -86,22 +89,19 @@ def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Qu
 def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare a value and its unit with the reference."""
     value, unit = units.split(text)
-    if rejection_reason(value, gold.value) or not value or not _same_unit(gold.unit, unit, rules.units):
+    if not value or rejection_reason(value, gold.value):
         return False
-    if strip_spaces(value) == strip_spaces(gold.value) and (gold.exact is None or PERCENT not in (unit, gold.unit)):
-        return True
-    exact = parse_number(value)
+    exact, factor = parse_number(value), Fraction(1)
+    if not _same_unit(gold.unit, unit, rules.units):
+        factor = units.conversion(unit, gold.unit) or Fraction(0)
+    if not factor or (factor != 1 and (gold.exact is None or exact is None)):
+        return False
     if gold.exact is not None and exact is not None:
-        return _same_number(gold.exact, gold.unit == PERCENT, exact, unit == PERCENT, rules)
+        is_same = _same_number(gold, factor * exact, percent=unit == PERCENT, rules=rules)
+        return is_same or (_may_be_rounded(gold, value, unit) and _query(gold.value, value, rules))
     if (unit == PERCENT) != (gold.unit == PERCENT) or (rules.finished and gold.exact is not None):
         return False
-    expected, expanded = expand_plus_minus(gold.value), expand_plus_minus(value)
-    expected_numbers, answer_numbers = parse_numbers(expected), parse_numbers(expanded)
-    if expected_numbers and answer_numbers:
-        return are_same_numbers(
-            expected_numbers, answer_numbers, _nearness(rules), ordered=rules.ordered, strict=rules.brackets == "strict"
-        )
-    return have_same_form(expected, expanded) and _query(expected, expanded, rules)
+    return strip_spaces(value) == strip_spaces(gold.value) or _query(gold.value, value, rules)
 
 
 def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
@@ -112,15 +112,22 @@ def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
     return unit is None and policy == "compare" if gold else policy in ("compare", "require")
 
 
-def _same_number(gold: Fraction, gold_percent: bool, value: Fraction, percent: bool, rules: Rules) -> bool:
+def _same_number(gold: Reference, value: Fraction, *, percent: bool, rules: Rules) -> bool:
     """Compare numbers; a percent sign on one side only means a hundredth or the unit that the question asked for."""
-    is_equal = _nearness(rules)
-    if gold_percent == percent:
-        return is_equal(value, gold)
-    if gold_percent:
-        return is_equal(value, gold / 100) or (rules.percent == "either" and is_equal(value, gold))
+    assert gold.exact is not None
+    is_equal, expected = _nearness(rules), gold.exact
+    if (gold.unit == PERCENT) == percent:
+        return is_equal(value, expected)
+    if gold.unit == PERCENT:
+        return is_equal(value, expected / 100) or (rules.percent == "either" and is_equal(value, expected))
     # 50 % for 50, but never 0.5 % for a probability of 0.5
-    return is_equal(value / 100, gold) or (rules.percent == "either" and abs(gold) > 1 and is_equal(value, gold))
+    is_number = rules.percent == "either" and abs(expected) > 1
+    return is_equal(value / 100, expected) or (is_number and is_equal(value, expected))
+
+
+def _may_be_rounded(gold: Reference, value: str, unit: str | None) -> bool:
+    """Return True for a decimal reference and an answer without a decimal, both without a percent sign."""
+    return "." in gold.value and "." not in value and PERCENT not in (gold.unit, unit)
 
 
 def _nearness(rules: Rules) -> Callable[[Fraction, Fraction], bool]:
@@ -128,18 +135,9 @@ def _nearness(rules: Rules) -> Callable[[Fraction, Fraction], bool]:
 
 
 def _query(gold: str, answer: str, rules: Rules) -> Query:
-    """Build a query, rewriting what the rules treat as equal to the same text."""
-    if rules.brackets == "any" and count_commas(gold) == count_commas(answer) == 1:
-        gold, answer = (re.sub(r"^\s*[\[(](.*)[\])]\s*$", r"(\1)", text, flags=re.S) for text in (gold, answer))
-    if not rules.ordered:
-        gold, answer = (re.sub(r"^\s*\((.*,.*)\)\s*$", r"\\{\1\\}", text, flags=re.S) for text in (gold, answer))
-    gold, answer = (decimals_to_fractions(strip_spaces(text)) for text in (gold, answer))
-    return Query(gold, (answer,), rules.tolerance, rules.relative)
+    return Query(gold, (answer,), rules.tolerance, rules.relative, rules.ordered, rules.brackets == "strict")
 
 
 def parse_query(gold: Reference) -> Query | None:
     """Return the query whether a reference can be evaluated at all; None if it can without one."""
-    text = expand_plus_minus(gold.value or gold.text)
-    if gold.kind != "formula" or parse_numbers(text):
-        return None
-    return Query(decimals_to_fractions(strip_spaces(text)), (), 0.0, 0.0)
+    return Query(gold.value or gold.text, ()) if gold.kind == "formula" else None

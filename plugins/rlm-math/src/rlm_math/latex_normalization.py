@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
 _SYMBOLS = {
     "½": r"\frac{1}{2}",
     "⅓": r"\frac{1}{3}",
@@ -32,6 +33,14 @@ _SYMBOLS = {
     "∅": r"\emptyset ",
     "…": r"\ldots ",
     "≈": r"\approx ",
+    "≠": r"\neq ",
+    "∈": r"\in ",
+    "∖": r"\setminus ",
+    "≡": r"\equiv ",
+    "⟨": r"\langle ",
+    "⟩": r"\rangle ",
+    **{letter: rf"\mathbb{{{unicodedata.normalize('NFKC', letter)}}}" for letter in "ℝℤℕℚℂ"},
+    **{letter: rf"\{name} " for letter, name in zip("αβγδθλμσφω", _GREEK, strict=True)},
 }
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
@@ -78,6 +87,11 @@ def normalize_latex(text: str) -> str:
     >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$.")
     '(\\\\frac{1}{2}, \\\\sqrt{3} )'
     """
+    text = re.sub(r"\\text\s*\{\s*all real (?:numbers|values)\s*\}", r"\\mathbb{R}", text)
+    if quantity := re.fullmatch(r"\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*([^{}\\]*)\}\s*", text):
+        text = f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity[2] else quantity[1]
+    if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):
+        text = delimited[2]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
     text = re.sub(r"(?<!\\)\$", "", text)
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)
@@ -102,19 +116,3 @@ def strip_spaces(text: str) -> str:
     """
     text = re.sub(r"([_^])\s*\{(\w)\}(?!\s*\d)", r"\1\2", re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", text))
     return re.sub(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])", "", re.sub(r"\s+", " ", text))
-
-
-def count_commas(text: str) -> int:
-    """Return the number of commas outside all but the outermost bracket: the number of items less one.
-
-    >>> [count_commas(text) for text in (r"(1, f(x, y))", "1, 2", "x", "\\pm 2")]  # ±2 is two numbers
-    [1, 1, 0, 1]
-    """
-    if text.startswith("\\pm"):
-        return 1
-    depth, commas_at = 0, {0: 0, 1: 0}
-    for character in text.replace(r"\{", "(").replace(r"\}", ")"):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth in commas_at:
-            commas_at[depth] += 1
-    return commas_at[0] or (commas_at[1] if re.match(r"\s*(\(|\[|\\\{)", text) else 0)

@@ -8,6 +8,8 @@ from fractions import Fraction
 MAX_LENGTH = 1000
 """Largest length of a numeral in characters; it keeps exact arithmetic cheap for any completion."""
 
+_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
+
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
 _POWER = r"10\s*\^\s*(?:\{\s*([+-]?\d{1,3})\s*\}|([+-]?\d{1,3}))"
@@ -63,17 +65,16 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", "").removesuffix("."))
 
 
-def decimals_to_fractions(text: str) -> str:
-    """Replace the decimals in `text` by fractions, so that later steps are exact.
+def normalized_base(text: str) -> str:
+    """Return a numeral with a base in one notation; empty for anything else.
 
-    >>> decimals_to_fractions("0.5x + 2.0")
-    '\\\\frac{5}{10}x + \\\\frac{20}{10}'
+    >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
+    ('101_2', '3A_16', '')
     """
-
-    def fraction(match: re.Match[str]) -> str:
-        return f"\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}}"
-
-    return re.sub(r"(?<![\d,.])(\d*)\.(\d+)(?![\d.\\])", fraction, text)
+    match = re.fullmatch(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}*", text)
+    if match is None:
+        return ""
+    return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"
 
 
 def is_near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool:

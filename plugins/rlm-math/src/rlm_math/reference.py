@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -10,16 +11,17 @@ from typing import Literal
 
 from rlm_math import units
 from rlm_math.latex_normalization import normalize_latex, to_ascii
-from rlm_math.numerals import MAX_LENGTH, parse_number
+from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 
-Kind = Literal["number", "letter", "words", "formula"]
+Kind = Literal["number", "letter", "words", "clock", "base", "formula"]
 
-_NAME = r"[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([a-z](?:,\s*[a-z])*\))?"
+_NAME = r"[A-Za-z](?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
 _NAMED = re.compile(rf"\s*(?:{_NAME}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"\(?\s*([A-Z])\s*[).:]?")
-_WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z][A-Za-z'.-]*)*")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
+_CLOCK = re.compile(r"(\d+)((?:\s*:\s*\d+)+)\s*([ap])?\.?m?\.?", re.I)
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
 
@@ -60,10 +62,10 @@ def parse_reference(answer: str) -> Reference | None:
         return None
     if len(text) > MAX_LENGTH and text.isdecimal():
         return Reference(text, "words", value=text)  # too expensive to evaluate: only identical text is equal
-    if letter := choice_letter(text):
-        return Reference(text, "letter", value=letter)
-    if words := normalized_words(text):
-        return Reference(text, "words", value=words)
+    for kind, notation in NOTATIONS.items():
+        value = notation(text)
+        if value:
+            return Reference(text, kind, value=value)
     name, value = split_name(text)
     if "=" in value:
         name, value = "", text  # an equation, or a chain of them
@@ -86,6 +88,27 @@ def normalized_words(text: str) -> str:
         return ""
     is_certain = _WRAPPED.fullmatch(text) or words.lower() in _SHORT or any(len(w) > 3 for w in words.split())
     return words.lower() if is_certain else ""
+
+
+def normalized_clock(text: str) -> str:
+    """Return a time or a ratio in one notation; empty for anything else.
+
+    >>> normalized_clock("03:05 \\\\text{ PM}"), normalized_clock("3 : 5"), normalized_clock("3")
+    ('3:05p', '3:5', '')
+    """
+    match = _CLOCK.fullmatch(_WRAPPED.sub(r" \1", text).strip())
+    if match is None:
+        return ""
+    return (match[1].lstrip("0") or "0") + re.sub(r"\s", "", match[2]) + (match[3] or "").lower()
+
+
+NOTATIONS: dict[Kind, Callable[[str], str]] = {
+    "letter": choice_letter,
+    "words": normalized_words,
+    "clock": normalized_clock,
+    "base": normalized_base,  # no base is converted: the conversion is the problem
+}
+"""Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -35,18 +35,19 @@ def math_accuracy(
     seconds: Seconds = 2.5,
     workers: Count | None = None,
 ) -> list[float | None]:
-    """Return 1 if the completion's boxed answer equals the reference `answer` mathematically (math-verify), else 0.
+    """Return 1 if the completion's boxed answer equals the reference `answer` mathematically, else 0.
 
     Only the text after the thinking counts. `box` selects the ``\\boxed{…}``: the last one, the first, all of them
-    (each must be correct), or the "only" one. Numbers must be equal, or within `tolerance` or the share
-    `relative_tolerance` of the reference. `units`: "compare" if both have one, "require" the reference's, or "ignore".
-    `percent`: a sign on one side only has "either" meaning, or always means a "hundredth". `brackets`: "any" accepts
-    [1, 2) for (1, 2]. Without `ordered` a tuple is a set. `finished`: a numeric reference requires a number, not 3·4.
+    (each must be correct), or the "only" one. Numbers must be equal: 2^100 is not 2^100 − 1. An exact number also
+    equals the decimal of three digits or more that it rounds to. `tolerance` and `relative_tolerance` allow more.
+    `units`: "compare" if both have one, "require" the reference's, or "ignore". `percent`: a sign on one side only has
+    "either" meaning, or always means a "hundredth". `brackets`: "any" accepts [1, 2) for (1, 2]. Without `ordered` a
+    tuple is a set. `finished`: a numeric reference requires a number, not 3·4.
 
-    Cheap rules come first: hedges, restated problems, false chains of equations and expensive expressions score 0. The
-    rest is evaluated by `workers` processes, which are killed after `seconds` per answer. An answer without a result by
-    then scores 0 and is counted (``math_late``). An example whose own answer cannot be parsed is not scored: None.
-    Source: math-verify 0.9, behind the guard that rlm-math's README measures.
+    Cheap rules come first: restated problems and false chains of equations score 0. The rest is parsed and compared by
+    `workers` processes, exactly where both sides are rational, else with ball arithmetic (Arb). They are killed after
+    `seconds` per answer. An answer without a result by then scores 0 and is counted (``math_late``). An example whose
+    own answer cannot be parsed is not scored: None.
 
     Args:
         completions: Text of each completion (B).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 PERCENT = "%"
 
@@ -34,6 +35,15 @@ _ABBREVIATIONS = {
     "lb": "pound",
     "mph": "mile/hour",
 }
+_SIZES: dict[str, dict[str, Fraction]] = {
+    "length": {"mm": Fraction(1, 1000), "cm": Fraction(1, 100), "m": Fraction(1), "km": Fraction(1000)},
+    "yards": {"in": Fraction(1, 36), "foot": Fraction(1, 3), "yard": Fraction(1), "mile": Fraction(1760)},
+    "mass": {"mg": Fraction(1, 1000), "g": Fraction(1), "kg": Fraction(1000)},
+    "volume": {"ml": Fraction(1, 1000), "l": Fraction(1)},
+    "time": {"second": Fraction(1), "minute": Fraction(60), "hour": Fraction(3600), "day": Fraction(86400)},
+    "money": {"cent": Fraction(1, 100), "dollar": Fraction(1)},
+}
+"""Quantity → unit → its size."""
 _ONE_LETTER = {*"msghlLJNWVKACF"}
 _BARE = {
     **dict.fromkeys(["mm", "cm", "km", "mg", "kg", "ml", "inch", "foot", "yard", "mile", "minute", "hour", "second"]),
@@ -51,6 +61,7 @@ _QUALIFIERS = set(_QUALIFIER_WORDS.split())
 
 _WORDS = re.compile(r"[A-Za-z]+(?:[ /·-][A-Za-z]+){0,3}")
 _TEXT = re.compile(r"\s*\\(?:text|mathrm)\s*\{\s*([^{}]*?)\s*\}\s*(?:\^\s*\{?\s*([23])\s*\}?)?\s*$")
+_TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc")
 _DEGREES = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*$")
 _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
 
@@ -65,7 +76,7 @@ def split(text: str) -> tuple[str, str | None]:
     """
     if match := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
         return match[1], PERCENT
-    if match := _DEGREES.search(text):
+    if (match := _DEGREES.search(text)) and not _TRIGONOMETRIC.search(text):  # sin 30° is a number without unit
         return text[: match.start()], "degree"
     if match := re.fullmatch(r"(-?)\s*(?:\\\$|€|£)\s*(.+)|(.+?)\s*(?:\\\$|€|£)", text, re.S):
         return (f"{match[1]}{match[2]}" if match[2] else match[3]), "dollar" if "$" in text else "money"
@@ -77,6 +88,19 @@ def split(text: str) -> tuple[str, str | None]:
         if words.removesuffix("s") in _BARE and (unit := _unit(match[1], match[2])):
             return text[: match.start()], unit
     return text, None
+
+
+def conversion(unit: str | None, other: str | None) -> Fraction | None:
+    """Return how many of the unit `other` one `unit` is; None if they measure different quantities.
+
+    >>> conversion("km", "m"), conversion("cm^2", "m^2"), conversion("m", "kg"), conversion("m", None)
+    (Fraction(1000, 1), Fraction(1, 10000), None, None)
+    """
+    (name, _, power), (other_name, _, other_power) = ((each or "").partition("^") for each in (unit, other))
+    for sizes in _SIZES.values():
+        if name in sizes and other_name in sizes and power == other_power:
+            return (sizes[name] / sizes[other_name]) ** int(power or 1)
+    return None
 
 
 def _unit(words: str, power: str | None) -> str | None:

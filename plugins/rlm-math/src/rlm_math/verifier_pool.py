@@ -1,4 +1,4 @@
-"""The pool of math-verify workers, which are killed at their time limit and restarted."""
+"""The pool of comparison workers, which are killed at their time limit and restarted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 from rlm_plugins.workers import pool
 from rlm_plugins.workers.worker import Program
 
-PROGRAM = Program(
-    Path(__file__).with_name("verifier_worker.py"), name="math-verify worker", hint="pip install rlm-math"
-)
+PROGRAM = Program(Path(__file__).with_name("verifier_worker.py"), name="comparison worker", hint="pip install rlm-math")
 """The worker program; its replies are ``right``, ``wrong`` and ``unreadable``."""
 
 

@@ -38,8 +38,8 @@ class ImplicitReward:
 
     Completions that a filter dropped, that `outcome` did not score, or without a trained token are not trained on.
     `lora` holds fields of ``peft.LoraConfig``; null copies the policy's. The metrics log has its loss, its gradient
-    norm (`norm`) and `pairs`. This is the share of pairs (correct, wrong) of one group in which the correct one has the
-    higher sum before the update (½ is guessing).
+    norm (`norm`) and `pairs`. `pairs` is the share of pairs (correct, wrong) of a group whose correct completion has
+    the higher sum before the update (½ is guessing).
     """
 
     def __init__(

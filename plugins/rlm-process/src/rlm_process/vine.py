@@ -42,8 +42,8 @@ def vine(
 
     rₖ is the sum of the step's token rewards, with the completion's own reward in the last one. It needs no critic and
     no comparison within groups: a group may have one completion, and equal rewards still give a signal. `steps` defines
-    a step; with `first` only so many states of a completion are evaluated, the prompt among them, and the step after
-    the last of these includes all that follow. `whiten`: over all trained tokens of the batch, as in the authors'
+    a step; with `first` only so many states of a completion are evaluated, the prompt among them. The step after the
+    last of these includes all that follow. `whiten`: over all trained tokens of the batch, as in the authors'
     settings. A state shared by completions of a group is evaluated once. Logged: `advantage/continuations`, their
     number, and `advantage/shared_states`, the share of states that needed none.
 

@@ -1,15 +1,20 @@
-"""Comparison of answers with expected values. Both are exact built-in values here, so no user-defined `__eq__` runs."""
+"""Comparison of answers with expected values. Both are of declared types here, so no user-defined `__eq__` runs."""
 
 from __future__ import annotations
 
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
+
+_NUMBERS, _SEQUENCES = (int, float, Decimal, Fraction), (list, tuple, deque)
 
 
 def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
     """Return True if equal as the tests of data sets mean it: a tuple equals a list, floats are close, True is not 1.
 
     Args:
-        found: A value that `protocol.decode` returned.
+        found: A value that `decoding.decode` returned.
         expected: A value of the same types.
         tolerance: Tolerance of floats, absolute and relative.
 
@@ -18,25 +23,26 @@ def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
     """
     if type(found) is bool or type(expected) is bool:
         return type(found) is type(expected) and found == expected
-    if type(found) in (int, float) and type(expected) in (int, float):
+    if isinstance(found, _NUMBERS) and isinstance(expected, _NUMBERS):
         return _is_close(found, expected, tolerance)
-    if type(found) in (list, tuple) and type(expected) in (list, tuple):
+    if isinstance(found, _SEQUENCES) and isinstance(expected, _SEQUENCES):
         return len(found) == len(expected) and all(
             same(first, second, tolerance) for first, second in zip(found, expected, strict=True)
         )
-    if type(found) is dict and type(expected) is dict:
+    if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(same(found[key], expected[key], tolerance) for key in expected)
     return type(found) is type(expected) and bool(found == expected)
 
 
-def _is_close(found: float, expected: float, tolerance: float) -> bool:
-    if found == expected or (found != found and expected != expected):
-        return True
-    if type(found) is int and type(expected) is int:
-        return False
+def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
     try:
-        return abs(found - expected) <= tolerance * max(1.0, abs(expected)) < float("inf")
-    except OverflowError:  # an integer beyond the range of floats
+        if found == expected or (found != found and expected != expected):
+            return True
+        if isinstance(found, int) and isinstance(expected, int):
+            return False
+        difference = abs(float(found) - float(expected))
+        return difference <= tolerance * max(1.0, abs(float(expected))) < float("inf")
+    except (OverflowError, ArithmeticError, ValueError):  # beyond the range of floats; a signaling NaN
         return False
 
 

@@ -55,11 +55,14 @@ class Check:
         setup: Run once before them. Consecutive checks with the same setup share it.
         names: The program's names. In the tests they are proxies of objects in the program's process; module
             ``solution`` has them, too.
+        classes: Those of `names` that are classes. Instances that the tests construct have the operators of the
+            class. Other results of the program that are not of declared types have none, and no object is compared.
     """
 
     source: str
     setup: str = ""
     names: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 Input = Stdin | Call | Check
@@ -73,11 +76,13 @@ class Limits:
         seconds: Wall time of each input; loading the program counts as one.
         memory: Bytes.
         output: Bytes of standard output, of a returned value, of one message.
+        total: Wall time of all inputs of a program together; None: no limit.
     """
 
     seconds: float = 2.0
     memory: int = 1 << 30
     output: int = 1 << 20
+    total: float | None = None
 
 
 Status = Literal["ok", "error", "late", "died", "garbled", "skipped"]

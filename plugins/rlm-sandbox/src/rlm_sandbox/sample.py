@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 from rlm_sandbox.connection import Connection, SampleFailure
-from rlm_sandbox.inside.protocol import EncodingError, Json, Message, decode, encode
+from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Stdin
 from rlm_sandbox.zygote_handle import Zygote
 
@@ -22,9 +24,11 @@ class Sample:
         self._cpu = int(limits.seconds * (count + 1)) + 2
         self._candidate: Connection | None = None
         self._examiner: Connection | None = None
-        self._examiner_key: tuple[str, tuple[str, ...]] | None = None
+        self._examiner_key: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
         self._load_error: Output | None = None
         self._connections: list[Connection] = []
+        self._end: float | None = None
+        """Time at which the whole program's limit is over."""
 
     def run(self, item: Input) -> Output:
         """Return the output of one input.
@@ -40,7 +44,7 @@ class Sample:
         if isinstance(item, Call):
             args = [encode(each) for each in item.args]
             kwargs = {name: encode(each) for name, each in item.kwargs.items()}
-            message = {"of": None, "name": item.name, "args": args, "kwargs": kwargs}
+            message = {"plain": item.name, "args": args, "kwargs": kwargs}
             return _output(_require(self._candidate).request(message, self._deadline()))
         return self._check(item)
 
@@ -57,9 +61,10 @@ class Sample:
             self._load_error = None if reply.keys() == {"loaded"} else _output(reply)
 
     def _check(self, item: Check) -> Output:
-        if self._examiner_key != (item.setup, item.names):
-            self._examiner_key = (item.setup, item.names)
-            self._examiner = self._start("examiner", source=item.setup, names=list(item.names))
+        if self._examiner_key != (item.setup, item.names, item.classes):
+            self._examiner_key = (item.setup, item.names, item.classes)
+            names = {"names": list(item.names), "classes": list(item.classes)}
+            self._examiner = self._start("examiner", source=item.setup, **names)
             failure = self._relay("loaded")
             if failure is not None:
                 self._examiner_key = None
@@ -90,7 +95,17 @@ class Sample:
         return connection
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._limits.seconds
+        """Return the end of an input that starts now.
+
+        Raises:
+            SampleFailure: The program has used its total.
+        """
+        now = time.monotonic()
+        if self._end is None:
+            self._end = now + (self._limits.total or float("inf"))
+        if now >= self._end:
+            raise SampleFailure("late", f"all inputs together took more than {self._limits.total:g} s")
+        return min(now + self._limits.seconds, self._end)
 
     def close(self) -> None:
         """End all processes of the sample."""
@@ -107,26 +122,34 @@ def _require(connection: Connection | None) -> Connection:
 
 def _validated(reply: Message) -> Message:
     """Check a candidate's answer on its way to the examiner: it must have one of four forms."""
-    ((form, content),) = reply.items() if len(reply) == 1 else (("", None),)
-    is_valid = {
-        "value": True,
-        "callable": content is True,
-        "object": type(content) is int,
-        "error": type(content) is list and len(content) == 2 and all(type(part) is str for part in content),
-    }
-    if not is_valid.get(form, False):
+    if not any(reply.keys() <= form for form in _FORMS) or not reply:
         raise SampleFailure("garbled", "not an answer")
     return reply
 
 
+_FORMS = ({"value", "after"}, {"error"}, {"end"}, {"callback"})
+
+
 def _output(reply: Message) -> Output:
-    form = _validated(reply)
-    if "error" in form:
-        return Output("error", error=": ".join(filter(None, form["error"]))[:MAX_ERROR_LENGTH])
-    if "value" not in form:
-        return Output("error", error="a value of a type that is not built in")
+    if "error" in reply:
+        return Output("error", error=_error_text(reply["error"]))
+    if reply.keys() != {"value"}:
+        raise SampleFailure("garbled", "not an answer")
     try:
-        value: Any = decode(form["value"])
+        value: Any = decode(reply["value"])
     except EncodingError as error:
         raise SampleFailure("garbled", str(error)) from None
     return Output("ok", value)
+
+
+def _error_text(error: Json) -> str:
+    r"""Return an exception's class and text, with control characters escaped.
+
+    >>> _error_text({"names": ["ValueError", "Exception"], "text": "\x1b[2J"})
+    'ValueError: \\x1b[2J'
+    """
+    names, text = (error.get("names"), error.get("text")) if type(error) is dict else (None, None)
+    if type(names) is not list or not names or type(names[0]) is not str or type(text) is not str:
+        raise SampleFailure("garbled", "not an exception")
+    line = ": ".join(filter(None, (names[0], text)))[:MAX_ERROR_LENGTH]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line)

@@ -2,36 +2,76 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
+import threading
 import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlm_sandbox.inside.channel import Channel, serve
-from rlm_sandbox.inside.protocol import EncodingError, Json, decode, encode
+from rlm_sandbox.inside.decoding import Decoders, decode
+from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.errors import error_message, rebuild_error
+from rlm_sandbox.inside.operators import OPERATORS
+from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 
 MODULE = "solution"
+_MUTABLE = (list, dict, set, bytearray)
 
 
 class Candidate:
-    """The loaded program, and those of its objects that the examiner refers to."""
+    """The loaded program, and those of its objects that the examiner refers to by number."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, channel: Channel, source: str) -> None:
+        self._channel, self._lock = channel, threading.RLock()
         self._module = types.ModuleType(MODULE)
         sys.modules[MODULE] = self._module
         self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
         exec(compile(source, "<program>", "exec"), vars(self._module))
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Json]:
-        """Make one call, or read one attribute: ``{of, name, args, kwargs}``, `of` being an object's number or null."""
+    def answer(self, message: Message) -> Message:
+        """Execute one request: ``call``, ``get``, ``set`` or ``op``, on the object with number `of`, or a name."""
+        if "plain" in message:  # a call without tests: only declared values
+            return {"value": encode(self._called(self._lookup(message["plain"]), message)[0])}
+        if "op" in message:
+            return self._operate(message)
+        name: str = message.get("call") or message.get("get") or message["set"]
         owner = None if message["of"] is None else self._objects[message["of"]]
-        target = self._lookup(message["name"]) if owner is None else getattr(owner, message["name"])
-        if message.get("args") is not None:
-            args = [self._decode_argument(value) for value in message["args"]]
-            target = target(*args, **{key: self._decode_argument(value) for key, value in message["kwargs"].items()})
-        elif callable(target):
-            return {"callable": True}
-        return self._encode_result(target)
+        if "set" in message:
+            setattr(owner, name, self._decode(message["value"]))
+            return {"value": None}
+        target = self._named(name) if owner is None else owner if name == "__call__" else getattr(owner, name)
+        if "get" in message:
+            return {"value": self._encode(target)}
+        result, args, kwargs = self._called(target, message)
+        reply = {"value": self._encode(result)}
+        if result is None and any(isinstance(value, _MUTABLE) for value in (*args, *kwargs.values())):
+            reply["after"] = [self._encode(args), {key: self._encode(value) for key, value in kwargs.items()}]
+        return reply
+
+    def _called(self, target: Any, message: Message) -> tuple[Any, list[Any], dict[str, Any]]:
+        args = [self._decode(value) for value in message["args"]]
+        kwargs = {key: self._decode(value) for key, value in message["kwargs"].items()}
+        return target(*args, **kwargs), args, kwargs
+
+    def _operate(self, message: Message) -> Message:
+        args = [self._decode(value) for value in message["args"]]
+        try:
+            return {"value": self._encode(OPERATORS[message["op"]](*args))}
+        except StopIteration:
+            if message["op"] != "next":
+                raise
+            return {"end": True}
+
+    def _named(self, path: str) -> Any:
+        """Return a name of the program; for a method of ``Solution`` a function that calls it on a new instance."""
+        if path in vars(self._module):
+            return vars(self._module)[path]
+        self._lookup(path)
+        return lambda *args, **kwargs: self._lookup(path)(*args, **kwargs)
 
     def _lookup(self, path: str) -> Any:
         """Look up ``add``, or ``Solution.add`` on a new instance; a bare name also in the class ``Solution``."""
@@ -49,23 +89,90 @@ class Candidate:
             target = getattr(target() if is_method else target, name)
         return target
 
-    def _decode_argument(self, value: Json) -> Any:
-        if type(value) is list:
-            return [self._decode_argument(item) for item in value]
-        if type(value) is dict and "$object" in value:
-            return self._objects[value["$object"]]
-        return decode(value)
+    def _encode(self, value: Any) -> Json:
+        return encode(value, extra=self._encode_object)
 
-    def _encode_result(self, value: Any) -> dict[str, Json]:
-        try:
-            return {"value": encode(value)}
-        except EncodingError:
-            if type(value).__module__ != MODULE:
-                raise
+    def _encode_object(self, value: Any, depth: int) -> Json:
+        if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+            return encode(value.tolist(), depth, self._encode_object)
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
             self._objects.append(value)
-            return {"object": len(self._objects) - 1}
+        names = [base.__name__ for base in type.mro(value)] if isinstance(value, type) else []
+        kind = "exception" if "BaseException" in names else "iterator" if _is_iterator(value) else "object"
+        return {"$object": [number, kind, names[:20]]}
+
+    def _decode(self, value: Json) -> Any:
+        decoders: Decoders = {
+            "$object": self._objects.__getitem__,
+            "$import": lambda content: getattr(importlib.import_module(content[0]), content[1]),
+            "$function": lambda content: self._function(*content),
+            "$stream": self._stream,
+        }
+        return decode(value, extra=decoders)
+
+    def _function(self, number: int, name: str, doc: str) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return self._call_back(number, list(args), kwargs)
+
+        function.__name__, function.__doc__ = name, doc
+        return function
+
+    def _stream(self, number: int) -> Iterator[Any]:
+        while True:
+            try:
+                item = self._call_back(number, [], {})
+            except _End:
+                return
+            yield item
+
+    def _call_back(self, number: int, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of the tests; they may call the program before they reply."""
+        encoded = {"args": self._encode(args), "kwargs": {key: self._encode(value) for key, value in kwargs.items()}}
+        with self._lock:
+            self._channel.send({"callback": {"number": number, **encoded}})
+            while True:
+                message = self._channel.receive()
+                if "reply" not in message:
+                    self._channel.send(reply_to(self.answer, message))
+                    continue
+                reply = message["reply"]
+                if "end" in reply:
+                    raise _End
+                if "error" in reply:
+                    error = rebuild_error(reply["error"], {})
+                    error._raised_by_tests = reply["error"].get("origin")  # type: ignore[attr-defined]
+                    raise error
+                return self._decode(reply["value"])
+
+
+class _End(Exception):
+    """The end of an iterator of the tests."""
+
+
+def _is_iterator(value: Any) -> bool:
+    """Return True for a generator, or a built-in iterator: `map`, `zip`, `itertools`."""
+    return hasattr(type(value), "__next__") and (
+        isinstance(value, types.GeneratorType) or type(value).__module__ in ("builtins", "itertools")
+    )
+
+
+def reply_to(answer: Callable[[Message], Message], message: Message) -> Message:
+    """Return the answer, or the exception as a message; its `origin` is the tests' own exception, if it is one."""
+    try:
+        return answer(message)
+    except EncodingError as error:
+        return error_message(TypeError(str(error)))
+    except BaseException as error:
+        origin = getattr(error, "_raised_by_tests", None)
+        return error_message(error, **({"origin": origin} if type(origin) is int else {}))
 
 
 def answer_calls(channel: Channel, job: dict[str, Any]) -> None:
     """Load the program, then answer calls until the socket closes."""
-    serve(channel, lambda: Candidate(job["source"]).answer)
+
+    def load() -> Callable[[Message], Message]:
+        candidate = Candidate(channel, job["source"])
+        return lambda message: reply_to(candidate.answer, message)
+
+    serve(channel, load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
+from rlm_sandbox.inside.errors import error_message
 from rlm_sandbox.inside.protocol import Json, Message, pack, unpack
 
 Answer = Callable[[Message], Mapping[str, Json]]
@@ -34,15 +35,6 @@ class Channel:
                 os._exit(0)
             data += chunk
         return bytes(data)
-
-
-def error_message(error: BaseException) -> Message:
-    """Return an exception as a message: its name, and the beginning of its text."""
-    try:
-        text = str(error)[:300]
-    except BaseException:
-        text = ""
-    return {"error": [type(error).__name__[:80], text]}
 
 
 def serve(channel: Channel, load: Callable[[], Answer]) -> None:

@@ -10,7 +10,8 @@ import threading
 import types
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel, error_message
+from rlm_sandbox.inside.channel import Channel
+from rlm_sandbox.inside.errors import error_message
 
 _STREAMS = ((0, "r"), (1, "w"))
 

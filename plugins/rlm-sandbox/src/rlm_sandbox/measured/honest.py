@@ -57,7 +57,7 @@ CALLED: dict[str, Honest] = {
     "stack": (_STACK, [(Check(
         "s = Stack(); s.push(1).push(2); assert len(s) == 2 and s.top == 2 and 1 in s and s.pop() == 2\n"
         "s.pop()\nwith pytest.raises(IndexError, match='empty'): s.pop()\nassert Stack.of([1, 2]).items == [1, 2]",
-        setup="import pytest\nfrom solution import Stack", names=("Stack",)), True)]),
+        setup="import pytest\nfrom solution import Stack", names=("Stack",), classes=("Stack",)), True)]),
     "takes_objects": ("class P:\n    def __init__(s, a): s.a = a\ndef total(ps): return sum(p.a for p in ps)",
         [(Check("assert total([P(1), P(2)]) == 3", names=("P", "total")), True)]),
     "parametrised": ("def double(x): return 2 * x", [(Check("test_double()",

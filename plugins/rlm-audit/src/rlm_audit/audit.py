@@ -1,0 +1,170 @@
+"""The audit: generation of cases, scores, mistakes by class, and the smallest example of each."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_audit.case import MAX_SIZE, Case, Family, Scorer
+from rlm_plugins.evaluation.held_out import interval
+
+BATCH = 64
+"""Cases per call of a reward."""
+ATTEMPTS = 30
+"""Draws per wanted case, since a generator may return None or a repetition."""
+SHRINKING = 100
+"""Cases per size in the search for a smaller example."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Scores of one class of cases.
+
+    Args:
+        cases: The cases.
+        scores: Their scores.
+        others: Name of another library → its scores.
+    """
+
+    cases: list[Case]
+    scores: list[float | None]
+    others: dict[str, list[float | None]]
+
+
+class Audit:
+    """A reward under audit, with generated cases.
+
+    Args:
+        score: Scores cases.
+        family: Generators of cases.
+        form: Text around an answer; empty: the family's own.
+        seed: Seed of the cases.
+        accepted: A score above this number pays the answer.
+        others: Names of the family's other libraries to compare with.
+        log: Called with a line of progress.
+    """
+
+    def __init__(
+        self,
+        score: Scorer,
+        family: Family,
+        *,
+        form: str = "",
+        seed: int = 0,
+        accepted: float = 0.5,
+        others: Sequence[str] = (),
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._score, self._family, self._form, self._seed, self._accepted = score, family, form, seed, accepted
+        self._others = {name: family.others[name] for name in others}
+        self._slowest = 0.0
+        self._log = log
+
+    def report(self, number: int, classes: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the mistakes by class, and in total, as plain data.
+
+        Args:
+            number: Number of cases, over all classes.
+            classes: Names of the classes; empty: all.
+        """
+        names = list(classes or self._family.generators)
+        outcomes: dict[str, Outcome] = {}
+        for index, name in enumerate(names):
+            share = number // len(names) + (index < number % len(names))
+            outcomes[name] = self._outcome(name, share)
+            self._log(f"{index + 1} of {len(names)} classes: {name}")
+        return {
+            "seed": self._seed,
+            "cases": sum(len(outcome.cases) for outcome in outcomes.values()),
+            "slowest": self._slowest,
+            "classes": [self._class_report(name, outcome) for name, outcome in outcomes.items()],
+            "totals": self._totals([*outcomes.values()]),
+        }
+
+    def _outcome(self, name: str, number: int) -> Outcome:
+        cases = self._draw(name, number, range(1, MAX_SIZE + 1), "cases")
+        others = {other: self._batches(score, cases) for other, score in self._others.items()}
+        return Outcome(cases, self._batches(self._score, cases, timed=True), others)
+
+    def _draw(self, name: str, number: int, sizes: Sequence[int], purpose: str) -> list[Case]:
+        """Return up to `number` different cases of a class, with `sizes` in turn."""
+        generator, rng = self._family.generators[name], random.Random(f"{self._seed}/{name}/{purpose}")
+        found: dict[str, Case] = {}
+        for attempt in range(ATTEMPTS * number):
+            if len(found) == number:
+                break
+            case = generator(rng, sizes[attempt % len(sizes)])
+            if case is not None:
+                found.setdefault(repr((case.prompt, case.columns, case.answer)), case)
+        return [*found.values()]
+
+    def _batches(self, score: Scorer, cases: Sequence[Case], *, timed: bool = False) -> list[float | None]:
+        scores: list[float | None] = []
+        for first in range(0, len(cases), BATCH):
+            part = cases[first : first + BATCH]
+            start = time.perf_counter()
+            scores += score(part, [self._family.completion(case, self._form) for case in part])
+            if timed:
+                self._slowest = max(self._slowest, (time.perf_counter() - start) / len(part))
+        return scores
+
+    def _is_mistake(self, case: Case, score: float | None) -> bool:
+        return case.is_right != (score is not None and score > self._accepted)
+
+    def _mistakes(self, cases: Sequence[Case], scores: Sequence[float | None]) -> list[Case]:
+        pairs = zip(cases, scores, strict=True)
+        return [case for case, score in pairs if self._is_mistake(case, score)]
+
+    def _class_report(self, name: str, outcome: Outcome) -> dict[str, Any]:
+        mistakes = self._mistakes(outcome.cases, outcome.scores)
+        smallest = self._smallest(name, mistakes) if mistakes else None
+        return {
+            "class": name,
+            "expected": "right" if outcome.cases and outcome.cases[0].is_right else "wrong",
+            **_share(len(mistakes), len(outcome.cases)),
+            "unscored": sum(score is None for score in outcome.scores),
+            "smallest": smallest and {"columns": dict(smallest.columns), "answer": smallest.answer},
+            "others": {other: len(self._mistakes(outcome.cases, s)) for other, s in outcome.others.items()},
+        }
+
+    def _smallest(self, name: str, mistakes: Sequence[Case]) -> Case:
+        """Return the shortest mistake of a class, among those found and new cases of smaller sizes."""
+        candidates = [min(mistakes, key=_length)]
+        for size in range(1, MAX_SIZE):
+            cases = self._draw(name, SHRINKING, [size], f"size {size}")
+            found = self._mistakes(cases, self._batches(self._score, cases))
+            if found:
+                candidates.append(min(found, key=_length))
+                break
+        return min(candidates, key=_length)
+
+    def _totals(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """Return false accepts and false rejects of the reward and of each other library."""
+        table = {"reward": self._total([(o.cases, o.scores) for o in outcomes])}
+        for name in self._others:
+            table[name] = self._total([(outcome.cases, outcome.others[name]) for outcome in outcomes])
+        return table
+
+    def _total(self, scored: Sequence[tuple[Sequence[Case], Sequence[float | None]]]) -> dict[str, Any]:
+        pairs = [pair for cases, scores in scored for pair in zip(cases, scores, strict=True)]
+        right = [self._is_mistake(*pair) for pair in pairs if pair[0].is_right]
+        wrong = [self._is_mistake(*pair) for pair in pairs if not pair[0].is_right]
+        return {
+            "false_accepts": _share(sum(wrong), len(wrong)),
+            "false_rejects": _share(sum(right), len(right)),
+            "unscored": sum(score is None for _, score in pairs),
+        }
+
+
+def _share(count: int, number: int) -> dict[str, Any]:
+    """Return a count with the 95 % interval of its share (Wilson)."""
+    low, high = interval([1.0] * count + [0.0] * (number - count))
+    return {"mistakes": count, "cases": number, "low": low, "high": high}
+
+
+def _length(case: Case) -> tuple[int, str]:
+    """Return the order of examples: by length, then alphabetical, so that reports are reproducible."""
+    return len(case.answer) + sum(len(str(value)) for value in case.columns.values()), case.answer

@@ -1,0 +1,64 @@
+"""Mathematical answers: notations of one value, near misses, whole completions and hostile texts."""
+
+from __future__ import annotations
+
+from rlm_audit.case import Family
+from rlm_audit.mathematics import (
+    completions,
+    constants,
+    curves,
+    fractions,
+    functions,
+    further_answers,
+    huge_integers,
+    integers,
+    intervals,
+    polynomials,
+    radicals,
+    sets,
+)
+from rlm_audit.mathematics.others import OTHERS
+from rlm_audit.mathematics.subject import Subject
+
+SUBJECTS: dict[str, Subject] = {
+    "integer": integers.INTEGERS,
+    "huge integer": huge_integers.HUGE,
+    "small integer": huge_integers.TINY,
+    "fraction": fractions.FRACTIONS,
+    "decimal": fractions.DECIMALS,
+    "surd": radicals.SURDS,
+    "nested root": radicals.NESTED,
+    "complex number": radicals.COMPLEX,
+    "multiple of π": constants.PI,
+    "sine": constants.ANGLES,
+    "logarithm": constants.LOGARITHMS,
+    "polynomial": polynomials.POLYNOMIALS,
+    "linear form": functions.HALVES,
+    "line": curves.LINES,
+    "circle": curves.CIRCLES,
+    "rational function": functions.PARTIAL_FRACTIONS,
+    "function": functions.FUNCTIONS,
+    "set": sets.SETS,
+    "tuple": sets.TUPLES,
+    "interval": intervals.INTERVALS,
+    "domain": intervals.DOMAINS,
+    "matrix": further_answers.MATRICES,
+    "plus or minus": sets.PAIRS,
+    "length": further_answers.LENGTHS,
+    "choice": further_answers.CHOICES,
+    "word": further_answers.WORDS,
+    "base": further_answers.BASES,
+    "residue": further_answers.RESIDUES,
+    "time": further_answers.CLOCK,
+}
+"""Name → kind of answer."""
+
+FAMILY = Family(
+    {
+        **{key: make for name, subject in SUBJECTS.items() for key, make in subject.generators(name).items()},
+        **completions.generators(),
+    },
+    form="The answer is $\\boxed{{answer}}$.",
+    others=OTHERS,
+)
+"""Cases for rewards that compare mathematical answers in a box."""

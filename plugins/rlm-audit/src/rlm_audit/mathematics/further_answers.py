@@ -1,0 +1,158 @@
+"""Matrices, lengths, choices, words, numerals with a base, residues and times."""
+
+from __future__ import annotations
+
+import random
+import re
+from fractions import Fraction
+
+from rlm_audit.mathematics.fractions import latex_fraction
+from rlm_audit.mathematics.subject import Subject
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+def _matrix(value: Rows, name: str = "pmatrix") -> str:
+    return f"\\begin{{{name}}}" + " \\\\ ".join(" & ".join(map(str, row)) for row in value) + f"\\end{{{name}}}"
+
+
+def _draw_matrix(rng: random.Random, size: int) -> Rows:
+    rows, columns = rng.randint(1, 2 + size // 4), rng.randint(2, 2 + size // 3)
+    return tuple(tuple(rng.randint(-9, 9) for _ in range(columns)) for _ in range(rows))
+
+
+MATRICES = Subject(
+    draw=_draw_matrix,
+    write=lambda v, rng: _matrix(v),
+    notations={
+        "square brackets": lambda v, rng: _matrix(v, "bmatrix"),
+        "fractions": lambda v, rng: re.sub(r"-?\d+", lambda m: f"\\frac{{{2 * int(m[0])}}}{{2}}", _matrix(v)),
+        "a final line break": lambda v, rng: _matrix(v).replace("\\end", "\\\\\\end"),
+    },
+    near_misses={
+        "transposed": lambda v, rng: tuple(zip(*v, strict=True)),
+        "an entry": lambda v, rng: ((v[0][0] + 1, *v[0][1:]), *v[1:]),
+        "the sign": lambda v, rng: tuple(tuple(-x for x in row) for row in v),
+        "exchanged rows": lambda v, rng: v[::-1],
+        "a missing row": lambda v, rng: v[1:] or None,
+        "a missing column": lambda v, rng: tuple(row[1:] for row in v),
+    },
+    wrong_texts={
+        "a determinant": lambda v, rng: _matrix(v, "vmatrix"),
+        "its entries": lambda v, rng: ", ".join(str(x) for row in v for x in row),
+    },
+    is_spelled=False,
+)
+
+_LONG = {"cm": "centimeters", "m": "meters"}
+_LENGTHS = {"mm": 1, "cm": 10, "m": 1000, "km": 10**6}
+LENGTHS = Subject(
+    draw=lambda rng, size: (Fraction(rng.randint(1, 10**size)), rng.choice(["cm", "m"])),
+    write=lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {v[1]}}}",
+    notations={
+        "roman letters": lambda v, rng: f"{latex_fraction(v[0])}\\,\\mathrm{{{v[1]}}}",
+        "plain letters": lambda v, rng: f"{latex_fraction(v[0])} {v[1]}" if v[1] == "cm" else None,
+        "the long name": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {_LONG[v[1]]}}}",
+        "without the unit": lambda v, rng: latex_fraction(v[0]),
+        "another unit of length": lambda v, rng: f"{int(v[0] * _LENGTHS[v[1]])}\\text{{ mm}}",
+    },
+    near_misses={"one more": lambda v, rng: (v[0] + 1, v[1])},
+    wrong_texts={
+        "the other unit": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {'m' if v[1] == 'cm' else 'cm'}}}",
+        "a squared unit": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {v[1]}}}^2",
+        "a unit of mass": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ kg}}",
+    },
+)
+
+CHOICES = Subject(
+    draw=lambda rng, size: rng.choice("ABCDE"),
+    write=lambda v, rng: v,
+    notations={
+        "brackets": lambda v, rng: f"({v})",
+        "text": lambda v, rng: f"\\text{{{v}}}",
+        "bold text in brackets": lambda v, rng: f"\\textbf{{({v})}}",
+        "roman letters": lambda v, rng: f"\\mathrm{{{v}}}",
+    },
+    near_misses={"another letter": lambda v, rng: rng.choice([x for x in "ABCDE" if x != v])},
+    wrong_texts={
+        "two letters": lambda v, rng: f"{v}, {rng.choice([x for x in 'ABCDE' if x != v])}",
+        "all letters": lambda v, rng: "ABCDE",
+        "either of two": lambda v, rng: f"{v} \\text{{ or }} {rng.choice([x for x in 'ABCDE' if x != v])}",
+        "a lower-case letter": lambda v, rng: v.lower(),
+        "not it": lambda v, rng: f"\\text{{not }} {v}",
+    },
+    is_spelled=False,
+)
+
+_WORDS = ["yes", "no", "even", "odd", "Monday", "Thursday", "parabola", "east", "no solution", "infinitely many"]
+WORDS = Subject(
+    draw=lambda rng, size: rng.choice(_WORDS),
+    write=lambda v, rng: f"\\text{{{v}}}",
+    notations={
+        "capital letters": lambda v, rng: f"\\text{{{v.capitalize()}}}",
+        "without LaTeX": lambda v, rng: v,
+        "a full stop": lambda v, rng: f"\\text{{{v}}}.",
+    },
+    near_misses={"another word": lambda v, rng: rng.choice(_WORDS)},
+    wrong_texts={
+        "a denial": lambda v, rng: f"\\text{{not {v}}}",
+        "two words": lambda v, rng: f"\\text{{{v} or maybe}}",
+        "a number": lambda v, rng: "1",
+    },
+    is_spelled=False,
+)
+
+
+def _digits(v: tuple[int, int]) -> str:
+    number, digits = v[0], ""
+    while number:
+        number, digit = divmod(number, v[1])
+        digits = f"{digit}{digits}"
+    return digits
+
+
+BASES = Subject(
+    draw=lambda rng, size: (rng.randint(2, 10 ** (size + 1)), rng.randint(2, 9)),
+    write=lambda v, rng: f"{_digits(v)}_{{{v[1]}}}",
+    notations={
+        "brackets": lambda v, rng: f"({_digits(v)})_{{{v[1]}}}",
+        "no braces": lambda v, rng: f"{_digits(v)}_{v[1]}",
+    },
+    near_misses={"one more": lambda v, rng: (v[0] + 1, v[1])},
+    wrong_texts={
+        "another base": lambda v, rng: f"{_digits(v)}_{{{v[1] + 1}}}",
+        "without the base": lambda v, rng: _digits(v),
+        "not converted": lambda v, rng: f"{v[0]}_{{10}}" if v[0] >= v[1] else None,
+    },
+    is_spelled=False,
+)
+
+RESIDUES = Subject(
+    draw=lambda rng, size: (rng.randrange(size + 4), size + 4),
+    write=lambda v, rng: f"{v[0]} \\pmod{{{v[1]}}}",
+    notations={
+        "a congruence": lambda v, rng: f"x \\equiv {v[0]} \\pmod{{{v[1]}}}",
+        "another representative": lambda v, rng: f"{v[0] + v[1] * rng.randint(-5, 5)} \\pmod{{{v[1]}}}",
+    },
+    near_misses={
+        "the residue": lambda v, rng: ((v[0] + 1) % v[1], v[1]),
+        "the modulus": lambda v, rng: (v[0], v[1] + 1),
+    },
+    wrong_texts={"without the modulus": lambda v, rng: str(v[0])},
+    is_spelled=False,
+)
+
+CLOCK = Subject(
+    draw=lambda rng, size: (rng.randint(1, 12), rng.randint(0, 59)),
+    write=lambda v, rng: f"{v[0]}:{v[1]:02d}",
+    notations={
+        "a leading zero": lambda v, rng: f"{v[0]:02d}:{v[1]:02d}",
+        "text": lambda v, rng: f"\\text{{{v[0]}:{v[1]:02d}}}",
+    },
+    near_misses={
+        "a minute": lambda v, rng: (v[0], (v[1] + 1) % 60),
+        "exchanged": lambda v, rng: (v[1] % 12 + 1, v[0]),
+    },
+    wrong_texts={"a number": lambda v, rng: f"{v[0]}{v[1]:02d}", "a decimal": lambda v, rng: f"{v[0]}.{v[1]:02d}"},
+    is_spelled=False,
+)

@@ -1,0 +1,70 @@
+"""LaTeX spellings that change nothing: sizes, spaces, brackets that grow, synonyms, Unicode symbols, other digits."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+_SCRIPTS = ("０", "٠", "०", "๐")
+"""The digit zero of other scripts: full width, Arabic, Devanagari, Thai."""
+
+
+_SYMBOLS = {"-": "−", "\\pi": "π", "\\infty": "∞", "\\cdot": "·", "\\cup": "∪", "\\pm": "±", "\\leq": "≤"}
+
+
+def spell(text: str, rng: random.Random) -> str:
+    """Return a text in another LaTeX spelling."""
+    for change in rng.sample(SPELLINGS, rng.choice([0, 0, 1, 1, 2])):
+        text = change(text, rng)
+    return text
+
+
+def _fraction_size(text: str, rng: random.Random) -> str:
+    return text.replace("\\frac", rng.choice(["\\dfrac", "\\tfrac", "\\cfrac"]))
+
+
+def _growing_brackets(text: str, rng: random.Random) -> str:
+    return re.sub(r"(?<!\\)[(\[]", r"\\left\g<0>", re.sub(r"(?<!\\)[)\]]", r"\\right\g<0>", text))
+
+
+def _wide_signs(text: str, rng: random.Random) -> str:
+    space = rng.choice([" ", "\\,", "\\;", "\\ ", "~"])
+    return re.sub(r"(?<=[\w)}])[+=](?=[\w(\\])", lambda sign: f"{space}{sign[0]}{space}", text)
+
+
+def _dollars(text: str, rng: random.Random) -> str:
+    return f"${text}$"
+
+
+def _full_stop(text: str, rng: random.Random) -> str:
+    return f"{text}."
+
+
+def _spaces(text: str, rng: random.Random) -> str:
+    return f" {text.replace(',', ', ')} " if not re.search(r"\d,\d|\\,|\{,", text) else f" {text}  "
+
+
+def _display(text: str, rng: random.Random) -> str:
+    return f"\\displaystyle {text}"
+
+
+def _times(text: str, rng: random.Random) -> str:
+    return text.replace("\\cdot", "\\times")
+
+
+def _unicode(text: str, rng: random.Random) -> str:
+    for command, symbol in _SYMBOLS.items():
+        text = re.sub(re.escape(command) + r"(?![A-Za-z])", symbol, text)
+    return text
+
+
+def _other_digits(text: str, rng: random.Random) -> str:
+    zero = ord(rng.choice(_SCRIPTS))
+    return re.sub("[0-9]", lambda match: chr(zero + int(match[0])), text)
+
+
+SPELLINGS: list[Callable[[str, random.Random], str]] = [
+    *(_fraction_size, _growing_brackets, _wide_signs, _dollars, _full_stop, _spaces, _display, _times, _unicode),
+    _other_digits,
+]

@@ -1,0 +1,130 @@
+"""`rlm reward audit`: mistakes are counted and shrunk, correct rewards have none, and bad arguments are errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_audit.audit import Audit
+from rlm_audit.case import MAX_SIZE, Case, Family
+from rlm_audit.command import audit
+from rlm_audit.families import FAMILIES, family_of
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+from rlm_plugins.errors import RlmError
+
+
+def doubled(rng: random.Random, size: int) -> Case:
+    value = rng.randint(10 ** (size - 1), 10**size)
+    return Case({"answer": str(value)}, str(value), True)
+
+
+def one_more(rng: random.Random, size: int) -> Case | None:
+    value = rng.randint(10 ** (size - 1), 10**size)
+    return Case({"answer": str(value)}, str(value + 1), False)
+
+
+FAMILY = Family(
+    {"right": doubled, "wrong": one_more}, "so {answer}", {"pays all": lambda cases, texts: [1.0] * len(cases)}
+)
+
+
+def scorer(is_paid: Callable[[str, str], bool]) -> Callable[[Sequence[Case], Sequence[str]], list[float | None]]:
+    def score(cases: Sequence[Case], texts: Sequence[str]) -> list[float | None]:
+        return [float(is_paid(str(c.columns["answer"]), t)) for c, t in zip(cases, texts, strict=True)]
+
+    return score
+
+
+def test_a_correct_reward_makes_no_mistake() -> None:
+    report = Audit(scorer(lambda gold, text: text == f"so {gold}"), FAMILY, others=["pays all"]).report(100)
+    totals = report["totals"]
+    assert (totals["reward"]["false_accepts"]["mistakes"], totals["reward"]["false_accepts"]["cases"]) == (0, 50)
+    assert totals["reward"]["false_rejects"]["mistakes"] == 0
+    assert totals["pays all"]["false_accepts"]["mistakes"] == 50
+    assert [each["smallest"] for each in report["classes"]] == [None, None]
+
+
+def test_the_interval_is_wilsons() -> None:
+    share = Audit(scorer(lambda gold, text: True), FAMILY).report(80)["totals"]["reward"]["false_rejects"]
+    z = 1.959964
+    assert share["high"] == pytest.approx(z**2 / (40 + z**2))
+
+
+def test_the_smallest_mistake_is_found_even_if_no_case_of_that_size_was_drawn() -> None:
+    """The reward compares the first digit only; the smallest wrong answer with the same one has two digits."""
+    report = Audit(scorer(lambda gold, text: text[3] == gold[0]), FAMILY).report(12, ["wrong"])
+    (wrong,) = report["classes"]
+    assert wrong["mistakes"] > 0
+    assert len(wrong["smallest"]["answer"]) == 2
+
+
+def test_an_unscored_right_answer_is_a_false_reject_and_an_unscored_wrong_one_is_none() -> None:
+    report = Audit(lambda cases, texts: [None] * len(cases), FAMILY).report(20)
+    assert [each["mistakes"] for each in report["classes"]] == [10, 0]
+    assert report["totals"]["reward"]["unscored"] == 20
+
+
+def test_same_seed_repeats_and_others_differ() -> None:
+    seen: list[list[str]] = []
+    for seed in (1, 1, 2):
+        seen.append([])
+        Audit(lambda cases, texts: seen[-1].extend(texts) or [None] * len(cases), FAMILY, seed=seed).report(40)
+    assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_class_generates_cases_of_one_verdict(name: str) -> None:
+    for class_name, generator in family_of(name).generators.items():
+        rng = random.Random(0)
+        attempts = (generator(rng, 1 + attempt % MAX_SIZE) for attempt in range(300))
+        found = list(islice((case for case in attempts if case is not None), MAX_SIZE))
+        assert len({case.is_right for case in found}) == 1, class_name
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["reward", "audit", *arguments])
+    return result.exit_code, result.output if result.exception is None else str(result.exception)
+
+
+def test_accuracy_has_no_mistake_on_numbers() -> None:
+    code, output = run("accuracy", "--number", "630", "--json")
+    report = json.loads(output)
+    assert code == 0
+    assert report["cases"] > 600
+    assert not [each for each in report["classes"] if each["mistakes"]]
+
+
+def test_a_reward_of_trl_is_audited_with_cases_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text("def paid(completions, answer, **_):\n    return [1.0] * len(answer)\n")
+    (tmp_path / "cases.py").write_text(
+        "from rlm_audit import Case, Family\n"
+        "def wrong(rng, size):\n    return Case({'answer': '1'}, str(rng.randint(2, 10**size)), False)\n"
+        "FAMILY = Family({'wrong': wrong}, 'so {answer}')\n"
+    )
+    code, output = run("trl", f"function={tmp_path}/guest.py:paid", "--cases", f"{tmp_path}/cases.py:FAMILY")
+    assert code == 0
+    assert "wrong (accepted)" in output
+    assert "accepted: 2" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("length", {}, "no cases are known"),
+        ("accuracy", {"cases": "poems"}, "unknown cases 'poems'"),
+        ("accuracy", {"cases": "rlm_audit.audit:BATCH"}, "expected an rlm_audit.Family"),
+        ("accuracy", {"beside": ["oracle"]}, "unknown library 'oracle'"),
+        ("accuracy", {"classes": ["spells"]}, "unknown class 'spells'"),
+        ("accuracy", {"form": "nothing"}, "expected a form"),
+    ],
+)
+def test_bad_arguments_are_errors(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RlmError, match=message):
+        audit(name, **options)

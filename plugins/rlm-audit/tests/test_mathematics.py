@@ -1,0 +1,67 @@
+"""The family `mathematics`: `math_accuracy` makes no mistake on it, and other libraries can be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_audit.command import audit
+from rlm_testing.fake_packages import register
+
+MAX_FALSE_REJECTS = 0.02
+
+
+@pytest.fixture
+def math(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register rlm-math even where the core's tests hide installed plugins."""
+    pytest.importorskip("rlm_math")
+    register(tmp_path / "site", "rlm-math", "0", {"math": "rlm_math"})
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+def mistakes(report: dict[str, Any], expected: str) -> dict[str, Any]:
+    """Return the smallest mistake of each class whose cases must be `expected`."""
+    classes = [each for each in report["classes"] if each["expected"] == expected and each["mistakes"]]
+    return {each["class"]: each["smallest"] for each in classes}
+
+
+def require_goals(report: dict[str, Any]) -> None:
+    totals = report["totals"]["reward"]
+    assert mistakes(report, "wrong") == {}
+    share = totals["false_rejects"]["mistakes"] / totals["false_rejects"]["cases"]
+    assert share <= MAX_FALSE_REJECTS, mistakes(report, "right")
+    assert totals["unscored"] == 0
+
+
+@pytest.mark.usefixtures("math")
+def test_math_accuracy_pays_no_wrong_answer() -> None:
+    report = audit("math_accuracy", number=800, seed=19)
+    assert report["cases"] > 700
+    require_goals(report)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("math")
+def test_math_accuracy_pays_no_wrong_answer_among_thousands() -> None:
+    report = audit("math_accuracy", number=24_000, seed=20)
+    assert report["cases"] > 20_000
+    require_goals(report)
+
+
+def test_a_reward_that_compares_text_rejects_other_notations() -> None:
+    """The audit is able to fail: `accuracy` accepts no other notation of a fraction."""
+    classes = ["fraction: not in lowest terms", "fraction, not: inverted"]
+    report = audit("accuracy", ["untagged=boxed"], cases="mathematics", number=40, classes=classes)
+    assert {*mistakes(report, "right")} == {"fraction: not in lowest terms"}
+    assert mistakes(report, "wrong") == {}
+
+
+def test_other_libraries_score_the_same_cases() -> None:
+    pytest.importorskip("math_verify")
+    classes = ["integer: as is", "interval, not: infinity is contained"]
+    knobs, others = ["untagged=boxed"], ["math_verify"]
+    report = audit("accuracy", knobs, cases="mathematics", number=12, classes=classes, beside=others)
+    right, wrong = report["classes"]
+    assert right["others"]["math_verify"] < right["cases"]
+    assert wrong["others"]["math_verify"] > 0

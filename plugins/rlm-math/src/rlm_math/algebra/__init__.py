@@ -1,0 +1,1 @@
+"""Parsing and exact comparison of mathematical answers. No text is evaluated as code."""

@@ -1,0 +1,76 @@
+"""Rules for what stands in brackets: sets, tuples, intervals, vectors and matrices."""
+
+from __future__ import annotations
+
+from rlm_math.algebra.nodes import Node, UnreadableError
+from rlm_math.algebra.number_sets import as_numbers, combined
+from rlm_math.algebra.splitting import RELATIONS, SET_OPERATIONS, Parse, Tokens, is_enclosed, is_mark, lone_name, split
+from rlm_math.algebra.values import DOTS, Items, Matrix, Value, listed
+
+_VECTORS = {"\\langle": "<", "\\rangle": ">"}
+
+
+def brackets(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse a set, a tuple, an interval, a vector or a matrix."""
+    if len(tokens) == 1 and is_mark(tokens[0], "\\emptyset"):
+        return Items("{", (), "}")
+    if len(tokens) == 1 and is_mark(tokens[0], "\\ldots"):
+        return DOTS
+    if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
+        return Node("symbol", value=tokens[0].text)
+    if not is_enclosed(tokens) or len(tokens) < 2:
+        return None
+    if is_mark(tokens[0], "\\begin"):
+        return _matrix(tokens, parse)
+    opened, closed, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
+    if (opened == "\\{") != (closed == "\\}"):
+        raise UnreadableError("brackets that do not match")
+    if opened == "\\{":
+        return _set(inside, parse)
+    parts = split(inside, ",", ";")
+    if len(parts) == 1:
+        return _grouped(opened, inside, parse)
+    if opened in _VECTORS or opened in "([":
+        items = tuple(parse(part) for part in parts)
+        return Items(_VECTORS.get(opened, opened), items, _VECTORS.get(closed, closed))
+    return parse(inside) if opened == "{" else None
+
+
+def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
+    """Parse what brackets group although it is no expression, such as (x > 2); None for an expression."""
+    if inside and is_mark(inside[0], "\\begin") and opened in ("(", "["):
+        return parse(inside)  # brackets of an array
+    if opened == "[":
+        raise UnreadableError("[x] may be x, its integer part, or a list")
+    is_plain = len(split(inside, *RELATIONS, *SET_OPERATIONS, "or", "\\pm")) > 1
+    return parse(inside) if opened in ("(", "{") and inside and is_plain else None
+
+
+def _set(inside: Tokens, parse: Parse) -> Value:
+    """Parse the inside of braces: a list, or a condition (``x \\mid x > 2``)."""
+    if not inside:
+        return Items("{", (), "}")
+    parts = split(inside, "\\mid", "|", ":")
+    if len(parts) == 2 and (lone_name(parts[0]) or len(split(parts[0], "\\in")) == 2):
+        condition = as_numbers(parse(parts[1]))
+        domain = None if lone_name(parts[0]) else as_numbers(parse(parts[0]))
+        if condition is None:
+            raise UnreadableError("a condition")
+        return condition if domain is None else combined("intersection", [domain, condition])
+    if len(parts) == 2 and len(split(inside, "|")) == 1:
+        raise UnreadableError("a condition")
+    values = listed([parse(part) for part in split(inside, ",", ";")])
+    return Items("{", tuple(values), "}")
+
+
+def _matrix(tokens: Tokens, parse: Parse) -> Matrix:
+    if tokens[1].text != tokens[-2].text or tokens[1].text.rstrip("*")[1:] not in ("matrix", "rray"):
+        raise UnreadableError(tokens[1].text)
+    start = 2
+    if tokens[1].text == "array":  # the format of its columns
+        start = next((i for i, token in enumerate(tokens) if is_mark(token, "}")), 1) + 1
+    rows = [row for row in split(tokens[start:-2], "\\\\") if row]
+    cells = tuple(tuple(parse(cell) for cell in split(row, "&")) for row in rows)
+    if not cells or len({len(row) for row in cells}) > 1:
+        raise UnreadableError("a matrix with rows of different length")
+    return Matrix(cells, tokens[1].text if tokens[1].text[0] in "vV" else "")

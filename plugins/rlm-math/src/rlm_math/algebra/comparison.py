@@ -1,0 +1,243 @@
+"""Comparison of two parsed answers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+
+from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.equality import EXACT, Nearness, are_equal
+from rlm_math.algebra.exact import fold
+from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
+from rlm_math.algebra.number_sets import as_numbers
+from rlm_math.algebra.real_sets import are_same_sets
+from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Relation, Value
+
+MAX_UNORDERED = 40
+"""Items of a list that are compared in any order, beside those that are written alike."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The knobs of the reward that define equality.
+
+    Args:
+        nearness: Tolerances of numbers.
+        ordered: Whether tuples are ordered.
+        ends_count: Whether (1, 2] and [1, 2) differ.
+    """
+
+    nearness: Nearness = EXACT
+    ordered: bool = True
+    ends_count: bool = True
+
+
+def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
+    """Return True if an answer is the reference in another notation."""
+    gold, answer = _simplified(gold), _simplified(answer)
+    if isinstance(gold, Node) and isinstance(answer, Node):
+        return are_equal(gold, answer, rules.nearness)
+    if isinstance(gold, Items) and isinstance(answer, Items):
+        return _are_same_items(gold, answer, rules)
+    if isinstance(gold, Numbers) or isinstance(answer, Numbers):
+        return _are_same_numbers(gold, answer, rules)
+    if isinstance(gold, Matrix) or isinstance(answer, Matrix):
+        return _are_same_matrices(gold, answer, rules)
+    if isinstance(gold, Named) or isinstance(answer, Named):
+        return _are_same_named(gold, answer, rules)
+    if isinstance(gold, Relation) and isinstance(answer, Relation):
+        return gold.kind == answer.kind and _are_proportional(gold, answer)
+    if isinstance(gold, Congruence) and isinstance(answer, Congruence):
+        return _are_same_residues(gold, answer)
+    return False
+
+
+def _simplified(value: Value) -> Value:
+    """Return a rational expression as one number, and ``(x, y) = (1, 2)`` as its named parts."""
+    if isinstance(value, Node):
+        return _folded(value)
+    if isinstance(value, Named) and value.name.startswith("(") and isinstance(value.value, Items):
+        names = value.name.strip("()").split(",")
+        if len(names) == len(value.value.items) and value.value.opened == "(":
+            return Items("", tuple(map(Named, names, value.value.items)), "")
+    return value
+
+
+def _folded(node: Node) -> Node:
+    try:
+        return fold(node)
+    except UndefinedError:
+        return node  # never equal to anything
+
+
+def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
+    if _is_tuple(gold) and _is_assignment(answer):
+        return _are_same_items(gold, _as_tuple(answer), rules)
+    if _is_tuple(answer) and _is_assignment(gold):
+        return _are_same_items(_as_tuple(gold), answer, rules)
+    if _is_unordered(gold) != _is_unordered(answer):
+        return False
+    if _is_assignment(answer) and not any(isinstance(item, Named) for item in gold.items):
+        return False  # 1, 2 does not say which of x and y is 1
+    if _is_unordered(gold):
+        items, others = ([*each.items] for each in (gold, answer))
+        if gold.opened == "{":
+            items, others = _distinct(items, rules), _distinct(others, rules)
+        elif answer.opened == "{":
+            others = _distinct(others, rules)
+        return _are_permuted(items, others, rules)
+    brackets = [(each.opened.replace("<", "("), each.closed.replace(">", ")")) for each in (gold, answer)]
+    if brackets[0] != brackets[1] and rules.ends_count:
+        return False
+    if not rules.ordered:
+        return _are_permuted([*gold.items], [*answer.items], rules)
+    pairs = zip(gold.items, answer.items, strict=False)
+    return len(gold.items) == len(answer.items) and all(are_same(a, b, rules) for a, b in pairs)
+
+
+def _is_unordered(value: Items) -> bool:
+    """Return True for a set or a list, unless dots stand for some of its items."""
+    return value.opened in ("", "{") and DOTS not in value.items
+
+
+def _is_tuple(value: Items) -> bool:
+    return value.opened == "("
+
+
+def _is_assignment(value: Items) -> bool:
+    """Return True for ``x = 1, y = 2``."""
+    names = [item.name.partition("_")[0] for item in value.items if isinstance(item, Named)]  # x_1 and x_2 are both x
+    return value.opened == "" and len(names) == len(value.items) and len({*names}) == len(names) > 1
+
+
+def _as_tuple(value: Items) -> Items:
+    named = sorted((item for item in value.items if isinstance(item, Named)), key=lambda item: item.name)
+    return Items("(", tuple(item.value for item in named), ")")
+
+
+def _distinct(items: Sequence[Value], rules: Rules) -> list[Value]:
+    """Return the items of a set without repetitions."""
+    found: list[Value] = []
+    for item in dict.fromkeys(map(_simplified, items)):
+        if _is_integer(item) or not any(are_same(each, item, rules) for each in found if not _is_integer(each)):
+            found.append(item)
+    return found
+
+
+def _is_integer(value: Value) -> bool:
+    """Return True for a value of which identity decides equality."""
+    return isinstance(value, Node) and value.op == "number" and not value.places and value.value.denominator == 1
+
+
+def _are_permuted(gold: list[Value], answer: list[Value], rules: Rules) -> bool:
+    """Return True if the items are the same in some order."""
+    counts = [Counter(map(_simplified, each)) for each in (gold, answer)]
+    items, left = ([*(one - other).elements()] for one, other in (counts, counts[::-1]))
+    if len(gold) != len(answer) or len(items) > MAX_UNORDERED:
+        return False
+    for item in items:
+        match = next((i for i, each in enumerate(left) if are_same(item, each, rules)), None)
+        if match is None:
+            return False
+        del left[match]
+    return True
+
+
+def _are_same_numbers(gold: Value, answer: Value, rules: Rules) -> bool:
+    first, second = as_numbers(gold), as_numbers(answer)
+    if first is None or second is None or len({first.variable, second.variable} - {""}) > 1:
+        return False
+    try:
+        return are_same_sets(first.elements, second.elements, ends_count=rules.ends_count)
+    except UndefinedError:
+        return False
+
+
+def _are_same_matrices(gold: Value, answer: Value, rules: Rules) -> bool:
+    """Compare matrices, and a column with the tuple of its entries."""
+    if isinstance(gold, Items) or isinstance(answer, Items):
+        column, other = _as_column(gold), _as_column(answer)
+        return column is not None and other is not None and _are_same_items(column, other, rules)
+    if not (isinstance(gold, Matrix) and isinstance(answer, Matrix)) or gold.bars != answer.bars:
+        return False
+    shapes = [(len(each.rows), len(each.rows[0])) for each in (gold, answer)]
+    cells = [[cell for row in each.rows for cell in row] for each in (gold, answer)]
+    return shapes[0] == shapes[1] and all(are_same(a, b, rules) for a, b in zip(*cells, strict=True))
+
+
+def _as_column(value: Value) -> Items | None:
+    if isinstance(value, Matrix):
+        is_column = not value.bars and len(value.rows) > 1 and len(value.rows[0]) == 1
+        return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
+    return value if isinstance(value, Items) and value.opened in ("(", "<") else None
+
+
+def _are_same_named(gold: Value, answer: Value, rules: Rules) -> bool:
+    """Compare ``x = 2`` with ``x = 2`` or 2, or the equation of a curve with another form of it."""
+    if isinstance(gold, Relation) or isinstance(answer, Relation):
+        return _are_same_curves(gold, answer, rules)
+    if isinstance(gold, Named) and isinstance(answer, Named) and gold.name != answer.name:
+        return _is_of(gold, answer.name) and _is_of(answer, gold.name) and _are_same_curves(gold, answer, rules)
+    first, second = (each.value if isinstance(each, Named) else each for each in (gold, answer))
+    return are_same(first, second, rules)
+
+
+def _is_of(named: Named, variable: str) -> bool:
+    """Return True if the value of a name is an expression with a variable."""
+    return isinstance(named.value, Node) and variable in variables(named.value)
+
+
+def _are_same_curves(gold: Value, answer: Value, rules: Rules) -> bool:
+    first, second = _as_relation(gold), _as_relation(answer)
+    return first is not None and second is not None and are_same(first, second, rules)
+
+
+def _as_relation(value: Value) -> Relation | None:
+    if isinstance(value, Named) and isinstance(value.value, Node):
+        return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
+    return value if isinstance(value, Relation) else None
+
+
+def _are_same_residues(gold: Congruence, answer: Congruence) -> bool:
+    if len({gold.name, answer.name} - {""}) > 1 or not are_equal(gold.modulus, answer.modulus):
+        return False
+    try:
+        values = [fold(each) for each in (gold.residue, answer.residue, gold.modulus)]
+    except UndefinedError:
+        return False
+    if any(each.op != "number" or each.value.denominator != 1 for each in values) or values[2].value == 0:
+        return are_equal(gold.residue, answer.residue)
+    return bool((values[0].value - values[1].value).numerator % values[2].value.numerator == 0)
+
+
+def _are_proportional(gold: Relation, answer: Relation) -> bool:
+    """Return True if the differences are multiples of each other, by a positive factor for inequalities."""
+    names = sorted(variables(gold.difference) | variables(answer.difference))
+    rng, values = random.Random(f"{gold}{answer}"), list[list[Any]]()
+    if not names or not (variables(gold.difference) == variables(answer.difference) == {*names}):
+        return False
+    try:
+        with precision(2048):
+            while len(values) < 6:
+                point = {name: _complex(rng) for name in names}
+                pair = [Evaluation().value(fold(substitute(each.difference, point))) for each in (gold, answer)]
+                values.append(pair)
+            ratio = values[0][1] / values[0][0]
+            is_constant = all(_is_tiny(b - ratio * a) for a, b in values) and not ratio.contains(0)
+    except UndefinedError:
+        return False
+    return is_constant and (gold.kind in ("=", "!=") or (ratio.imag.contains(0) and ratio.real > 0))
+
+
+def _is_tiny(ball: Any) -> bool:
+    return bool(ball.contains(0)) and bool(ball.abs_upper() < flint.arb(2) ** -1024)
+
+
+def _complex(rng: random.Random) -> Node:
+    real, imaginary = (Node("number", value=flint.fmpq(rng.randint(1, 1 << 16), 1 << 14)) for _ in range(2))
+    return Node("+", (real, Node("*", (imaginary, Node("symbol", value="i")))))

@@ -1,0 +1,207 @@
+"""Decision whether two expressions are equal.
+
+Rational numbers are compared exactly, and so are rational functions, at random rational points. Everything else is
+evaluated with ball arithmetic: two balls that do not overlap refute equality. Two that overlap show it at a precision
+far beyond what the operations of both expressions can use up. Where that precision is out of reach, nothing is equal.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import flint
+
+from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.exact import bits, fold
+from rlm_math.algebra.nodes import (
+    INFINITY,
+    MINUS_INFINITY,
+    Node,
+    UndefinedError,
+    is_decimal,
+    substitute,
+    variables,
+    walk,
+)
+
+LOW, HIGH = 128, 2048
+"""Bits of the first evaluation, and of the second beside four times the size of the expressions."""
+MAX_PRECISION = 1 << 18
+POINTS, DRAWS = 8, 48
+"""Points at which expressions with variables are compared, and attempts to find them."""
+_SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1))
+"""Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
+MIN_DIGITS = 3
+"""Digits of a decimal reference that may be rounded."""
+
+
+class Nearness(NamedTuple):
+    """Tolerances of the reward: absolute, and relative to the reference."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+EXACT = Nearness()
+
+
+def are_equal(gold: Node, answer: Node, nearness: Nearness = EXACT) -> bool:
+    """Return True if both expressions are equal; False if they differ, or if neither can be shown."""
+    if INFINITY in (*walk(gold), *walk(answer)):
+        return gold == answer and gold in (INFINITY, MINUS_INFINITY)  # ∞ − ∞ is no number
+    try:
+        a, b = fold(gold), fold(answer)
+        names = sorted(variables(a) | variables(b))
+        if not names:
+            return _are_equal_constants(a, b) or _is_near(gold, a, answer, b, nearness)
+        return _are_equal_functions(a, b, names)
+    except (UndefinedError, ZeroDivisionError, OverflowError):
+        return False
+
+
+def compare(a: Node, b: Node) -> int:
+    """Return the sign of a − b of two real constants.
+
+    Raises:
+        UndefinedError: It cannot be determined.
+    """
+    a, b = fold(a), fold(b)
+    if _are_equal_constants(a, b):
+        return 0
+    with precision(_second_precision(a, b)):
+        difference = Evaluation().value(a) - Evaluation().value(b)
+    if difference.imag.contains(0) and not difference.real.contains(0):
+        return 1 if difference.real > 0 else -1
+    raise UndefinedError("no order")
+
+
+def _are_equal_constants(a: Node, b: Node) -> bool:
+    if a.op == b.op == "number":
+        return bool(a.value == b.value)
+    digits = _second_precision(a, b)
+    with precision(LOW):
+        if not _difference(a, b).contains(0):
+            return False
+    with precision(digits):
+        difference = _difference(a, b)
+        return bool(difference.contains(0)) and bool(difference.abs_upper() < flint.arb(2) ** (-digits // 4))
+
+
+def _difference(a: Node, b: Node) -> Any:
+    """Return the ball of a − b; a ball that contains zero if the precision is too low."""
+    try:
+        return Evaluation().value(a) - Evaluation().value(b)
+    except UndefinedError:
+        if flint.ctx.prec > LOW:
+            raise
+        return flint.acb(0)
+
+
+def _second_precision(a: Node, b: Node) -> int:
+    """Return a precision in bits that leaves no room for two different values of expressions of this size."""
+    for digits in (LOW, 16 * LOW):
+        evaluation = Evaluation()
+        with precision(digits):
+            try:
+                evaluation.value(a)
+                evaluation.value(b)
+            except UndefinedError:
+                if digits != LOW:
+                    raise
+                continue
+        break
+    if HIGH + 4 * evaluation.size > MAX_PRECISION:
+        raise UndefinedError("too large to be decided")
+    return HIGH + 4 * evaluation.size
+
+
+def _is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> bool:
+    """Return True if the answer is within a tolerance, or rounds to a reference that is a decimal."""
+    places = gold.places or (gold.args[0].places if gold.op == "-" else 0)
+    bounds = [flint.arb(nearness.absolute)] if any(nearness) else []
+    with precision(HIGH):
+        difference = Evaluation().value(b) - Evaluation().value(a)
+        if any(nearness):
+            bounds.append(flint.arb(nearness.relative) * abs(Evaluation().value(a)))
+        digits = len(str(abs(a.value) * 10**places)) if places and a.op == "number" else 0
+        if digits >= MIN_DIGITS and _digits(answer) < digits and not _terminates(answer, b):
+            bounds.append(flint.arb(5) / flint.arb(10) ** (places + 1))
+        return any(abs(difference) <= bound for bound in bounds)
+
+
+def _digits(node: Node) -> int:
+    """Return the number of digits in an expression: an answer with fewer than the reference cannot be fitted to it."""
+    values = [each.value for each in walk(node) if each.op == "number"]
+    return sum(len(str(x.numerator)) + len(str(x.denominator)) * (x.denominator != 1) for x in values)
+
+
+def _terminates(answer: Node, folded: Node) -> bool:
+    """Return True for an answer that a decimal can be equal to, or that contains one."""
+    if is_decimal(answer):
+        return True
+    if folded.op != "number":
+        return False
+    denominator = folded.value.denominator
+    return bool(10 ** int(denominator.bit_length()) % denominator == 0)
+
+
+def _are_equal_functions(a: Node, b: Node, names: list[str]) -> bool:
+    """Compare at random points: integers for (−1)^n, else real ones, and complex ones if no value is real."""
+    for kind in ("integer",) if _needs_integers(a) or _needs_integers(b) else ("real", "complex"):
+        rng, compared, far = random.Random(f"{a}{b}{kind}"), 0, _reach(a, b)
+        for draw in range(DRAWS):
+            point = {name: _coordinate(rng, kind, draw, far) for name in names}
+            verdict = _are_equal_at(a, b, point, kind)
+            if verdict is False:
+                return False
+            compared += verdict is True
+            if compared == POINTS:
+                return True
+    return False
+
+
+def _reach(a: Node, b: Node) -> int:
+    """Return the binary exponent of a number larger than all constants of two expressions, up to a limit."""
+    values = [each.value for each in (*walk(a), *walk(b)) if each.op == "number"]
+    return min(max((bits(value) for value in values), default=1) + 3, 64)
+
+
+def _needs_integers(node: Node) -> bool:
+    """Return True if a negative number has a variable exponent."""
+    powers = [each.args for each in walk(node) if each.op == "^"]
+    return any(base.op == "number" and base.value < 0 and variables(exponent) for base, exponent in powers)
+
+
+def _coordinate(rng: random.Random, kind: str, draw: int, far: int) -> Node:
+    if kind == "integer":
+        return Node("number", value=flint.fmpq(rng.randint(1, 12 + 6 * draw)))
+    sign, exponent = _SCALES[draw % len(_SCALES)]
+    sign = sign or rng.choice([1, -1])
+    scale = flint.fmpq(2) ** (far if exponent is None else exponent)
+    parts = [Node("number", value=sign * scale * flint.fmpq(rng.getrandbits(16) + 1, 1 << 14)) for _ in "ab"]
+    if kind == "real":
+        return parts[0]
+    return Node("+", (parts[0], Node("*", (parts[1], Node("symbol", value="i")))))
+
+
+def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str) -> bool | None:
+    """Compare at a point; None if one of them has no value there, or none that is real."""
+    try:
+        first, second = fold(substitute(a, point)), fold(substitute(b, point))
+        if first.op != "number" or second.op != "number":
+            is_real = _is_real(first), _is_real(second)
+            if kind == "real" and is_real == (False, False):
+                return None
+            if kind == "real" and is_real[0] != is_real[1]:
+                return False
+        return _are_equal_constants(first, second)
+    except (UndefinedError, ZeroDivisionError):
+        return None
+
+
+def _is_real(node: Node) -> bool:
+    evaluation = Evaluation()
+    with precision(LOW):
+        evaluation.value(node)
+    return evaluation.is_real

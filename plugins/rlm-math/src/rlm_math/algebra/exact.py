@@ -1,0 +1,143 @@
+"""Exact rational arithmetic: every part of an expression that has a rational value is replaced by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flint import fmpq, fmpz
+
+from rlm_math.algebra.nodes import Node, UndefinedError
+
+MAX_BITS = 1 << 22
+"""Largest size of a number."""
+MAX_FACTORIAL = 50_000
+
+
+def fold(node: Node) -> Node:
+    """Return the expression with its rational parts computed; a whole rational expression becomes one number.
+
+    >>> from rlm_math.algebra.parser import parse_expression
+    >>> from rlm_math.algebra.tokens import tokenize
+    >>> str(fold(parse_expression(tokenize("50! - 1"))).value)[-9:]
+    '999999999'
+
+    Raises:
+        UndefinedError: A part of it has no value, or one that is too large.
+    """
+    if not node.args:
+        return node
+    args = tuple(map(fold, node.args))
+    rule = _RULES.get(node.op)
+    if rule is not None and all(each.op == "number" for each in args):
+        value = rule(*(each.value for each in args))
+        if value is not None:
+            return Node("number", value=value)
+    if node.op == "^" and args[1].op == "number" and args[0].op != "number":
+        _require_nonzero_power(args)
+    return Node(node.op, args, node.value, node.places)
+
+
+def _require_nonzero_power(args: tuple[Node, ...]) -> None:
+    if abs(args[1].value.numerator) > MAX_BITS:
+        raise UndefinedError("a power that is too large")
+
+
+def bits(value: Any) -> int:
+    """Return the size of a rational number in bits."""
+    return int(value.numerator.bit_length()) + int(value.denominator.bit_length())
+
+
+def _sum(*values: Any) -> Any:
+    total = fmpq(0)
+    for value in values:
+        total += value
+    return total
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if b == 0:
+        raise UndefinedError("division by zero")
+    return a / b
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if exponent.denominator != 1:
+        root = _root(base, fmpq(exponent.denominator))
+        return None if root is None else _power(root, fmpq(exponent.numerator))
+    if base == 0 and exponent <= 0:
+        raise UndefinedError("zero to a power that is not positive")
+    if base in (0, 1, -1):
+        return base if base != -1 or exponent.numerator % 2 else fmpq(1)
+    if abs(exponent.numerator) * bits(base) > 2 * MAX_BITS:
+        raise UndefinedError("a power that is too large")
+    return base ** int(exponent.numerator)
+
+
+def _root(value: Any, index: Any) -> Any:
+    """Return the real root if it is rational, else None."""
+    if index.denominator != 1 or index == 0:
+        raise UndefinedError("a root with an index that is no integer")
+    n = abs(int(index.numerator))
+    if value == 0:
+        if index < 0:
+            raise UndefinedError("division by zero")
+        return value
+    if (value < 0 and n % 2 == 0) or n > 10_000:
+        return None
+    above, below = abs(value.numerator).root(n), value.denominator.root(n)
+    if above**n != abs(value.numerator) or below**n != value.denominator:
+        return None
+    root = fmpq(above, below) * (-1 if value < 0 else 1)
+    return 1 / root if index < 0 else root
+
+
+def _factorial(value: Any) -> Any:
+    if value.denominator != 1 or not 0 <= value <= MAX_FACTORIAL:
+        raise UndefinedError("a factorial of a negative, fractional or large number")
+    return fmpq(fmpz.fac_ui(value.numerator))
+
+
+def _binomial(n: Any, k: Any) -> Any:
+    if n.denominator != 1 or k.denominator != 1 or not 0 <= n <= MAX_FACTORIAL or k < 0:
+        raise UndefinedError("a binomial coefficient of negative, fractional or large numbers")
+    return fmpq(fmpz.bin_uiui(n.numerator, k.numerator))
+
+
+def _of_integers(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def reduced(*values: Any) -> Any:
+        if any(value.denominator != 1 for value in values):
+            raise UndefinedError("expected integers")
+        result = values[0].numerator
+        for value in values[1:]:
+            result = function(result, value.numerator)
+        return fmpq(abs(result))
+
+    return reduced
+
+
+def _modulo(a: Any, b: Any) -> Any:
+    if b == 0:
+        raise UndefinedError("division by zero")
+    return a - b * fmpq((a / b).floor())
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "+": _sum,
+    "*": lambda a, b: a * b,
+    "/": _quotient,
+    "-": lambda a: -a,
+    "^": _power,
+    "root": _root,
+    "factorial": _factorial,
+    "binomial": _binomial,
+    "abs": abs,
+    "floor": lambda a: fmpq(a.floor()),
+    "ceil": lambda a: fmpq(a.ceil()),
+    "gcd": _of_integers(lambda a, b: a.gcd(b)),
+    "lcm": _of_integers(lambda a, b: a.lcm(b)),
+    "max": max,
+    "min": min,
+    "mod": _modulo,
+}
+"""Operation → its value on rational numbers; None: it has no rational value."""

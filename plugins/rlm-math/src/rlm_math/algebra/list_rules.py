@@ -1,0 +1,86 @@
+"""Rules for several answers: alternatives, lists, signs ±, and operations on sets."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from rlm_math.algebra.nodes import Node, UnreadableError
+from rlm_math.algebra.number_sets import as_numbers, combined
+from rlm_math.algebra.real_sets import REALS, without
+from rlm_math.algebra.splitting import (
+    RELATIONS,
+    SET_OPERATIONS,
+    Parse,
+    Tokens,
+    contains_mark,
+    is_mark,
+    kinds_of,
+    split,
+)
+from rlm_math.algebra.tokens import Token
+from rlm_math.algebra.values import Items, Numbers, Value, listed
+
+MAX_SIGNS = 3
+"""Signs ± of one answer."""
+
+
+def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse "… or …" and "… and …": sets of numbers are joined, other answers are listed."""
+    for word, kind in (("or", "union"), ("and", "intersection")):
+        parts = split(tokens, word)
+        if len(parts) > 1:
+            values = [parse(_without_comma(part)) for part in parts]
+            sets = [as_numbers(value) for value in values]
+            if all(isinstance(value, Numbers) for value in values):
+                return combined(kind, sets)
+            return Items("", tuple(listed(values)), "")
+    return None
+
+
+def _without_comma(tokens: Tokens) -> Tokens:
+    return tokens[:-1] if tokens and is_mark(tokens[-1], ",") else tokens
+
+
+def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse answers separated by commas or semicolons; excluded values (x ≠ 0, 1) are joined."""
+    parts = split(tokens, ",", ";")
+    if len(parts) == 1:
+        return None
+    values = listed([parse(part) for part in parts])
+    if contains_mark(parts[0], "\\neq") and all(contains_mark(each, "\\neq") or kinds_of(each) == [] for each in parts):
+        name = getattr(values[0], "variable", "")  # x ≠ 0, 1 excludes both
+        excluded = [Numbers(without(each), name) if isinstance(each, Node) else as_numbers(each) for each in values]
+        return combined("intersection", excluded)
+    return Items("", tuple(values), "")
+
+
+def plus_minus(tokens: Tokens, parse: Parse) -> Value | None:
+    """Expand ± into the answers that it abbreviates. With ∓ all signs belong together, else each is free."""
+    if not any(is_mark(token, "\\pm", "\\mp") for token in tokens) or len(split(tokens, *RELATIONS)) > 1:
+        return None
+    places = [index for index, token in enumerate(tokens) if is_mark(token, "\\pm", "\\mp")]
+    if len(places) > MAX_SIGNS:
+        raise UnreadableError("too many signs ±")
+    choices = [list(signs) for signs in product("+-", repeat=len(places))]
+    if any(is_mark(token, "\\mp") for token in tokens):
+        upper = ["-" if is_mark(tokens[index], "\\mp") else "+" for index in places]
+        choices = [upper, ["+" if sign == "-" else "-" for sign in upper]]
+    versions = []
+    for signs in choices:
+        chosen = dict(zip(places, signs, strict=True))
+        versions.append([Token("mark", chosen[i]) if i in chosen else token for i, token in enumerate(tokens)])
+    return Items("", tuple(map(parse, versions)), "")
+
+
+def set_operation(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse a union, an intersection, a difference, or the real numbers."""
+    for operator, kind in SET_OPERATIONS.items():
+        parts = split(tokens, operator)
+        if len(parts) > 1 and split(tokens, *RELATIONS, "\\in") == [[*tokens]]:
+            values = [parse(part) for part in parts]
+            if kind == "union" and all(isinstance(each, Items) and each.opened == "{" for each in values):
+                return Items("{", tuple(item for each in values for item in each.items), "}")  # type: ignore[union-attr]
+            return combined(kind, [as_numbers(value) for value in values])
+    if is_mark(tokens[0], "\\mathbb{R}") and len(tokens) > 2 and is_mark(tokens[1], "-"):
+        return combined("difference", [Numbers(REALS), as_numbers(parse(tokens[2:]))])
+    return Numbers(REALS) if len(tokens) == 1 and is_mark(tokens[0], "\\mathbb{R}") else None

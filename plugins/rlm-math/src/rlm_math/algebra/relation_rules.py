@@ -1,0 +1,92 @@
+"""Rules for equations, inequalities, memberships and congruences."""
+
+from __future__ import annotations
+
+from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UnreadableError, variables
+from rlm_math.algebra.number_sets import as_numbers, combined
+from rlm_math.algebra.parser import parse_expression
+from rlm_math.algebra.real_sets import Interval, RealSet, without
+from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
+from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value
+
+
+def membership(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse ``x \\in S``."""
+    parts = split(tokens, "\\in")
+    if len(parts) == 1 or len(split(tokens, ",")) > 1:
+        return None
+    name = lone_name(parts[0]) if len(parts) == 2 else ""
+    if not name:
+        raise UnreadableError("\\in")
+    value = parse(parts[1])
+    if isinstance(value, Items) and value.opened == "{":
+        return Items("{", tuple(Named(name, item) for item in value.items), "}")
+    numbers = as_numbers(value)
+    if numbers is None:
+        raise UnreadableError("\\in")
+    return Numbers(numbers.elements, name)
+
+
+def relation(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse an equation, an inequality, or a chain of inequalities."""
+    parts = split(tokens, *RELATIONS)
+    if len(parts) == 1:
+        return None
+    kinds = kinds_of(tokens)
+    if kinds == ["="]:
+        name = _name(parts[0])
+        return Named(name, parse(parts[1])) if name else _difference(parts[0], parts[1], "=")
+    if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
+        raise UnreadableError("a chain of equations")
+    relations = [_inequality(parts[i], kind, parts[i + 1]) for i, kind in enumerate(kinds)]
+    if len(relations) == 1:
+        return relations[0]
+    if all(isinstance(each, Numbers) for each in relations):
+        return combined("intersection", [as_numbers(each) for each in relations])
+    return Items("", tuple(relations), "")
+
+
+def _name(tokens: Tokens) -> str:
+    """Return the names on the left of an equation that only names a value: ``x`` or ``(x, y)``."""
+    if name := lone_name(tokens):
+        return name
+    if is_enclosed(tokens) and is_mark(tokens[0], "("):
+        names = [lone_name(part) for part in split(tokens[1:-1], ",")]
+        return f"({','.join(names)})" if all(names) and len(names) > 1 else ""
+    return ""
+
+
+def _difference(left: Tokens, right: Tokens, kind: str) -> Relation:
+    return Relation(Node("+", (parse_expression(left), Node("-", (parse_expression(right),)))), kind)
+
+
+def _inequality(left: Tokens, kind: str, right: Tokens) -> Value:
+    """Return the solutions if a variable is compared with a constant, else the inequality."""
+    if kind in (">", ">="):
+        left, kind, right = right, kind.replace(">", "<"), left
+    for name, other, is_low in ((lone_name(left), right, False), (lone_name(right), left, True)):
+        bound = parse_expression(other) if name else None
+        if bound is not None and not variables(bound) - {INFINITY.value}:
+            return Numbers(_solutions(bound, kind, is_low), name)
+    return _difference(left, right, kind)
+
+
+def _solutions(bound: Node, kind: str, is_low: bool) -> RealSet:
+    if kind == "!=":
+        return without(bound)
+    has_end = kind == "<="
+    if is_low:
+        return Interval(bound, INFINITY, has_low=has_end, has_high=False)
+    return Interval(MINUS_INFINITY, bound, has_low=False, has_high=has_end)
+
+
+def congruence(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse a residue with its modulus."""
+    parts = split(tokens, "\\pmod")
+    if len(parts) != 2:
+        return None
+    left = split(parts[0], "\\equiv")
+    name = lone_name(left[0]) if len(left) == 2 else ""
+    if len(left) == 2 and not name:
+        raise UnreadableError("\\equiv")
+    return Congruence(parse_expression(left[-1]), parse_expression(parts[1]), name)

@@ -1,0 +1,76 @@
+"""Top-level structure of tokens: separators outside brackets, enclosing brackets, relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlm_math.algebra.nodes import INFINITY, UnreadableError, variables
+from rlm_math.algebra.parser import parse_expression
+from rlm_math.algebra.tokens import CLOSING, OPENING, Token
+from rlm_math.algebra.values import Value
+
+RELATIONS = {"=": "=", "\\neq": "!=", "\\lt": "<", "\\gt": ">", "\\leq": "<=", "\\geq": ">="}
+"""Mark → kind of relation."""
+SET_OPERATIONS = {"\\cup": "union", "\\cap": "intersection", "\\setminus": "difference"}
+"""Mark → kind of set operation."""
+Tokens = Sequence[Token]
+Parse = Callable[[Tokens], Value]
+"""The parser of answers, which rules call for their parts."""
+
+
+def split(tokens: Tokens, *separators: str) -> list[Tokens]:
+    """Split tokens at separators outside all brackets."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+            if depth == 0 and token.text in separators:
+                parts.append([])
+                continue
+        parts[-1].append(token)
+    return list(parts)
+
+
+def is_mark(token: Token, *texts: str) -> bool:
+    """Return True for one of some marks."""
+    return token.kind == "mark" and token.text in texts
+
+
+def contains_mark(tokens: Tokens, text: str) -> bool:
+    """Return True if a mark occurs."""
+    return any(is_mark(token, text) for token in tokens)
+
+
+def is_enclosed(tokens: Tokens) -> bool:
+    """Return True if the first bracket closes at the last token."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+        if depth == 0:
+            return index == len(tokens) - 1
+    return False
+
+
+def kinds_of(tokens: Tokens) -> list[str]:
+    """Return the kinds of the relations outside all brackets."""
+    found, depth = [], 0
+    for token in tokens:
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+            if depth == 0 and token.text in RELATIONS:
+                found.append(RELATIONS[token.text])
+    return found
+
+
+def lone_name(tokens: Tokens) -> str:
+    """Return the name of a variable that is all there is; empty for anything else."""
+    if not tokens or tokens[0].kind == "number":
+        return ""
+    try:
+        node = parse_expression(tokens)
+    except UnreadableError:
+        return ""
+    is_name = node.op == "symbol" and node.value in variables(node) - {INFINITY.value}
+    return str(node.value) if is_name else ""

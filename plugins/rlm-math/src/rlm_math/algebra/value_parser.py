@@ -1,0 +1,58 @@
+"""Parser of answers: splits a text at its top-level separators, from sets and relations down to expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from rlm_math.algebra import bracket_rules, list_rules, relation_rules
+from rlm_math.algebra.nodes import UnreadableError
+from rlm_math.algebra.parser import parse_expression
+from rlm_math.algebra.splitting import Parse, Tokens
+from rlm_math.algebra.tokens import tokenize
+from rlm_math.algebra.values import Value
+
+MAX_LENGTH = 20_000
+"""Characters of a text."""
+_REVERSED = re.compile(r"(\[|\])([^][(){},]+,[^][(){},]+)(\[|\])")
+
+
+def parse_value(text: str) -> Value:
+    """Parse an answer.
+
+    Raises:
+        UnreadableError: It is no mathematics, or has two readings.
+        UndefinedError: It contains a division of two numbers by zero.
+    """
+    if len(text) > MAX_LENGTH:
+        raise UnreadableError("too long")
+    return _parse(tokenize(_REVERSED.sub(_usual_brackets, text)))
+
+
+def _usual_brackets(match: re.Match[str]) -> str:
+    """Return ]1, 2[ as (1, 2)."""
+    opened, inside, closed = match.groups()
+    return f"{'[' if opened == '[' else '('}{inside}{']' if closed == ']' else ')'}"
+
+
+def _parse(tokens: Tokens) -> Value:
+    if not tokens:
+        raise UnreadableError("empty")
+    for rule in _RULES:
+        value = rule(tokens, _parse)
+        if value is not None:
+            return value
+    return parse_expression(tokens)
+
+
+_RULES: tuple[Callable[[Tokens, Parse], Value | None], ...] = (
+    relation_rules.congruence,
+    list_rules.alternatives,
+    relation_rules.membership,
+    list_rules.set_operation,
+    list_rules.comma_list,
+    relation_rules.relation,
+    list_rules.plus_minus,
+    bracket_rules.brackets,
+)
+"""Tried in this order: what binds weakest comes first."""

@@ -1,0 +1,121 @@
+"""Decoding of values that crossed between processes: exact types of a declared set, or an error."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import keyword
+import re
+import uuid
+from collections import Counter, OrderedDict, deque, namedtuple
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from rlm_sandbox.inside.encoding import MAX_DEPTH
+from rlm_sandbox.inside.protocol import EncodingError, Json
+
+MAX_COLLISIONS = 64
+"""Largest number of keys with one hash in a dict or set; crafted keys would take minutes to insert."""
+
+Decoders = dict[str, Callable[[Json], Any]]
+
+
+def decode(value: Json, depth: int = 0, extra: Decoders | None = None) -> Any:
+    """Return the value that JSON from another process represents, in exact declared types.
+
+    Args:
+        value: Parsed JSON.
+        depth: Its depth.
+        extra: Tag → decoder of what is not of a declared type.
+
+    Raises:
+        EncodingError: It represents none.
+    """
+    if depth > MAX_DEPTH:
+        raise EncodingError("a value nested too deeply")
+    if type(value) is list:
+        return [decode(item, depth + 1, extra) for item in value]
+    if type(value) is not dict:
+        return value
+    tag, content = next(iter(value.items())) if len(value) == 1 else ("", [])
+    try:
+        if tag in _OF_CONTENT:
+            return _OF_CONTENT[tag](content)
+        if tag in _OF_ITEMS:
+            return _OF_ITEMS[tag](_decoded_items(content, depth, extra))
+        if extra and tag in extra:
+            return extra[tag](content)
+        if tag == "$named":
+            name, fields, items = content
+            return _named(name, fields, _decoded_items(items, depth, extra))
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        raise EncodingError(f"no {tag[1:]}") from None
+    raise EncodingError("no such type")
+
+
+def _decoded_items(content: Json, depth: int, extra: Decoders | None) -> list[Any]:
+    if type(content) is not list:
+        raise EncodingError("no list of items")
+    return [decode(item, depth + 1, extra) for item in content]
+
+
+def _named(name: str, fields: list[str], items: list[Any]) -> Any:
+    for word in (name, *fields):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", word) or keyword.iskeyword(word):
+            raise EncodingError("no field names")
+    return namedtuple(name, fields, rename=True)(*items)  # type: ignore[misc]
+
+
+def _distinct(items: list[Any]) -> list[Any]:
+    """Return `items`; raise if many have the same hash."""
+    counts: dict[int, int] = {}
+    for item in items:
+        number = hash(item)
+        counts[number] = counts.get(number, 0) + 1
+    if max(counts.values(), default=0) > MAX_COLLISIONS:
+        raise EncodingError("too many hash collisions (clashing keys)")
+    return items
+
+
+def _mapping(pairs: list[Any]) -> dict[Any, Any]:
+    _distinct([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _builtin(name: str) -> Any:
+    value = vars(builtins).get(name)
+    if not isinstance(value, type) and name not in ("NotImplemented", "Ellipsis"):
+        raise EncodingError("no built-in type")
+    return value
+
+
+_OF_CONTENT: dict[str, Callable[[Any], Any]] = {
+    "$int": lambda content: int(content, 16),
+    "$float": float,
+    "$bytes": bytes.fromhex,
+    "$bytearray": bytearray.fromhex,
+    "$complex": lambda content: complex(float(content[0]), float(content[1])),
+    "$range": lambda content: range(*(int(part, 16) for part in content)),
+    "$decimal": Decimal,
+    "$fraction": lambda content: Fraction(*(int(part, 16) for part in content)),
+    "$datetime": datetime.datetime.fromisoformat,
+    "$date": datetime.date.fromisoformat,
+    "$time": datetime.time.fromisoformat,
+    "$timedelta": lambda content: datetime.timedelta(*content),
+    "$uuid": uuid.UUID,
+    "$builtin": _builtin,
+}
+_OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
+    "$tuple": tuple,
+    "$dict": _mapping,
+    "$counter": lambda pairs: Counter(_mapping(pairs)),
+    "$ordered": lambda pairs: OrderedDict(_mapping(pairs)),
+    "$set": lambda items: set(_distinct(items)),
+    "$frozenset": lambda items: frozenset(_distinct(items)),
+    "$deque": deque,
+    "$keys": lambda items: dict.fromkeys(_distinct(items)).keys(),
+    "$values": lambda items: dict(enumerate(items)).values(),
+    "$items": lambda pairs: _mapping(pairs).items(),
+}

@@ -1,0 +1,117 @@
+"""Proxies of the program's objects, in the process of the tests. They take part in no comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlm_sandbox.inside.operators import COMPARISONS, OF_CONSTRUCTED, READING, REFLECTED
+
+_VISIBLE = ("__name__", "__qualname__", "__wrapped__")
+
+
+class Remote:
+    """Proxy of a function, class or object of the program.
+
+    Attributes, calls, iteration, length and text are asked of the program. Operators with operands are only for
+    objects that the tests construct from a class of theirs: elsewhere an operand would be an expected value. It is
+    unequal to every value, and a comparison of two proxies makes the check fail.
+    """
+
+    def __init__(self, exchange: Any, number: int, *, constructed: bool = False, constructs: bool = False) -> None:
+        object.__setattr__(self, "_remote", (exchange, number, constructed, constructs))
+
+    @staticmethod
+    def number_of(remote: Remote) -> int:
+        """Return the number by which the program knows the object."""
+        return int(object.__getattribute__(remote, "_remote")[1])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        exchange, _, _, constructs = self._remote
+        return exchange.call(self, args, kwargs, constructs)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") and attribute not in _VISIBLE:
+            raise AttributeError(attribute)
+        exchange, number, _, _ = self._remote
+        return exchange.request({"get": attribute, "of": number})
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        exchange, number, _, _ = self._remote
+        exchange.request({"set": attribute, "of": number, "value": exchange.encode(value)})
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        if type(instance) is not Remote:
+            return False
+        exchange = self._remote[0]
+        answer = exchange.request({"op": "isinstance", "args": [exchange.encode(instance), exchange.encode(self)]})
+        return answer is True
+
+    def __bool__(self) -> bool:
+        return _operate("bool", self) is True if self._remote[2] else True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _operate(name: str, remote: Remote, *operands: Any, reflected: bool = False) -> Any:
+    exchange, _, constructed, _ = remote._remote
+    both_remote = all(type(operand) is Remote for operand in operands)
+    if name not in READING and not constructed and not (operands and both_remote):
+        raise exchange.undecidable(f"`{name}` of an object that the program returned: it has no declared type")
+    args = [exchange.encode(value) for value in ((*operands, remote) if reflected else (remote, *operands))]
+    return exchange.request({"op": name, "args": args})
+
+
+def _operator(name: str, reflected: bool = False) -> Any:
+    def method(self: Remote, *operands: Any) -> Any:
+        return _operate(name, self, *operands, reflected=reflected)
+
+    return method
+
+
+def _exit(self: Remote, kind: Any, error: Any, trace: Any) -> bool:
+    return _operate("exit", self, kind, None, None) is True
+
+
+def _comparison(name: str) -> Any:
+    def method(self: Remote, other: Any) -> Any:
+        if type(other) is not Remote and name in ("eq", "ne"):
+            return name == "ne"  # an object of the program is none of the declared values
+        raise self._remote[0].undecidable(f"`{name}` of objects of the program: compare their values")
+
+    return method
+
+
+for _name in [*READING, *OF_CONSTRUCTED]:
+    if _name != "bool":
+        setattr(Remote, f"__{_name}__", _operator(_name))
+for _name in REFLECTED:
+    setattr(Remote, f"__r{_name}__", _operator(_name, reflected=True))
+for _name in COMPARISONS:
+    setattr(Remote, f"__{_name}__", _comparison(_name))
+Remote.__exit__ = _exit  # type: ignore[attr-defined]
+
+
+class Missing:
+    """A name that the program does not define; its use raises the program's NameError."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.__dict__["_error"] = error
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.__dict__["_error"]
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.__dict__["_error"]
+
+
+def stream(remote: Remote) -> Iterator[Any]:
+    """Yield the values of an iterator of the program."""
+    sent = None
+    while True:
+        try:
+            value = remote.__next__() if sent is None else remote.send(sent)
+        except StopIteration:
+            return
+        sent = yield value

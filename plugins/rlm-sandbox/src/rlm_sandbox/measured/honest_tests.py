@@ -1,0 +1,155 @@
+"""Correct programs with the tests that data sets write for them: every test must pass."""
+
+# ruff: noqa: E501  (programs, one to a line)
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tested(NamedTuple):
+    """A program, its names that tests use, those that are classes, and the tests."""
+
+    source: str
+    names: str
+    tests: tuple[str, ...]
+    classes: str = ""
+    setup: str = "import pytest"
+
+
+_VECTOR = """
+class Vector:
+    def __init__(self, x, y): self.x, self.y = x, y
+    def __add__(self, other): return Vector(self.x + other.x, self.y + other.y)
+    def __mul__(self, k): return Vector(self.x * k, self.y * k)
+    __rmul__ = __mul__
+    def __neg__(self): return Vector(-self.x, -self.y)
+    def __abs__(self): return (self.x ** 2 + self.y ** 2) ** 0.5
+    def __getitem__(self, i): return (self.x, self.y)[i]
+    def __iter__(self): return iter((self.x, self.y))
+    def __repr__(self): return f"Vector({self.x}, {self.y})"
+    def __bool__(self): return bool(self.x or self.y)
+    def __matmul__(self, other): return self.x * other.x + self.y * other.y
+"""
+_LIST = """
+class Node:
+    def __init__(self, value, next=None): self.value, self.next = value, next
+class LinkedList:
+    def __init__(self, values=()):
+        self.head = None
+        for value in reversed(list(values)): self.head = Node(value, self.head)
+    def find(self, value):
+        node = self.head
+        while node and node.value != value: node = node.next
+        return node
+    def nodes(self):
+        found, node = [], self.head
+        while node: found.append(node); node = node.next
+        return found
+    def __len__(self): return len(self.nodes())
+    def __contains__(self, value): return self.find(value) is not None
+    def __iter__(self): return (node.value for node in self.nodes())
+def reverse(node):
+    last = None
+    while node: node.next, last, node = last, node, node.next
+    return last
+"""
+_BANK = """
+class BankError(ValueError):
+    def __init__(self, balance): super().__init__(f"only {balance}"); self.balance = balance
+class EmptyError(Exception): pass
+class Account:
+    rate = 0.5
+    def __init__(self, balance=0): self.balance = balance
+    def draw(self, n):
+        if n > self.balance: raise BankError(self.balance)
+        self.balance -= n
+        return self
+    @staticmethod
+    def parse(text): return Account(int(text))
+    @property
+    def empty(self): return self.balance == 0
+    def __enter__(self): return self
+    def __exit__(self, *details): self.balance = 0
+def close(account):
+    if account.empty: raise EmptyError("already")
+    raise StopIteration
+"""
+
+HONEST_TESTS = {
+    "operators": Tested(_VECTOR, "Vector", (
+        "v = Vector(1, 2) + Vector(3, 4)\nassert (v.x, v.y) == (4, 6) and list(v) == [4, 6] and repr(v) == 'Vector(4, 6)'",
+        "v = Vector(3, 4)\nassert abs(v) == 5 and v[0] == 3 and (v * 2).y == 8 and (2 * v).x == 6 and (-v).x == -3",
+        "v = Vector(1, 2)\nv.x = 7\nassert v.x == 7 and isinstance(v, Vector) and v and not Vector(0, 0) and v @ Vector(1, 1) == 9",
+    ), "Vector"),
+    "linked": Tested(_LIST, "Node LinkedList reverse", (
+        "items = LinkedList([1, 2, 3])\nassert len(items) == 3 and 2 in items and 9 not in items and list(items) == [1, 2, 3]",
+        "node, values = LinkedList('ab').head, []\nwhile node:\n    values.append(node.value)\n    node = node.next\nassert values == ['a', 'b']",
+        "node, n = LinkedList('ab').head, 0\nwhile node is not None:\n    n += 1\n    node = node.next\nassert n == 2",
+        "assert [node.value for node in LinkedList([4, 5]).nodes()] == [4, 5] and LinkedList().head is None",
+        "items = LinkedList([4, 5])\nassert items.find(5) is items.find(5) and items.find(5) is not items.find(4) and items.find(6) == None",
+        "head = reverse(Node(1, Node(2)))\nassert head.value == 2 and head.next.value == 1 and head.next.next is None",
+    ), "Node LinkedList"),
+    "exceptions": Tested(_BANK, "Account BankError EmptyError close", (
+        "with pytest.raises(BankError, match='only 5') as error: Account(5).draw(6)\nassert error.value.balance == 5",
+        "with pytest.raises(ValueError): Account(5).draw(6)",
+        "try: close(Account())\nexcept EmptyError as error: assert error.args == ('already',) and str(error) == 'already'\nelse: assert False",
+        "with pytest.raises(EmptyError): close(Account.parse('0'))",
+        "assert Account.parse('7').draw(3).draw(1).balance == 3 and Account.rate == 0.5 and Account(0).empty is True",
+        "with Account(3) as account: assert account.balance == 3\nassert account.balance == 0",
+        "assert hasattr(Account(), 'draw') and not hasattr(Account(), 'deposit')",
+    ), "Account"),
+    "callables": Tested(
+        "from functools import wraps, reduce\ndef apply(f, xs): return [f(x) for x in xs]\ndef keep(f, xs): return list(filter(f, xs))\ndef compose(*fs): return lambda x: reduce(lambda y, f: f(y), fs, x)\n"
+        "def memoize(f):\n    seen = {}\n    @wraps(f)\n    def inner(*a):\n        if a not in seen: seen[a] = f(*a)\n        return seen[a]\n    return inner\n"
+        "def retry(f, n, errors=(ValueError,)):\n    for i in range(n):\n        try: return f(i)\n        except errors: pass\n    raise RuntimeError('gave up')\n"
+        "def curry(f): return lambda a: lambda b: f(a, b)\ndef each(xs, visit):\n    for x in xs: visit(x)\n",
+        "apply keep compose memoize retry curry each", (
+        "assert apply(lambda x: x + 1, [1, 2]) == [2, 3] and apply(str, [1]) == ['1'] and apply(abs, [-1]) == [1] and apply('a'.join, ['xy']) == ['xay']",
+        "assert keep(lambda x: x % 2, range(5)) == [1, 3] and keep(None, [0, 1]) == [1] and apply(math.sqrt, [4]) == [2] and apply(len, ['ab']) == [2]",
+        "assert compose(lambda x: x + 1, str, len)(99) == 3 and compose()(4) == 4 and curry(lambda a, b: a * b)(3)(4) == 12",
+        "calls = []\n@memoize\ndef f(x):\n    calls.append(x)\n    return x * 2\nassert f(2) == f(2) == 4 and calls == [2] and f.__name__ == 'f'",
+        "def f(i):\n    if i < 2: raise ValueError(i)\n    return i\nassert retry(f, 3) == 2\nwith pytest.raises(RuntimeError, match='gave up'): retry(f, 1)",
+        "class Own(Exception): pass\ndef f(i): raise Own(i)\nwith pytest.raises(Own) as error: retry(f, 3)\nassert error.value.args == (0,)",
+        "seen = []\neach([1, 2], seen.append)\nassert seen == [1, 2]",
+        "@memoize\ndef fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)\nassert fib(20) == 6765",
+        "assert apply(lambda f: f(3), [lambda x: x + 1]) == [4]",
+    ), setup="import math, pytest"),
+    "generators": Tested(
+        "def count(n):\n    for i in range(n): yield i\ndef forever():\n    n = 0\n    while True:\n        yield n\n        n += 1\ndef average():\n    total = n = 0\n    mean = None\n    while True:\n        x = yield mean\n        total += x; n += 1\n        mean = total / n\n"
+        "def pairs(xs): return zip(xs, xs[1:])\ndef firsts(it, n):\n    return [x for x, _ in zip(it, range(n))]\nclass Countdown:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n    def __next__(self):\n        if not self.n: raise StopIteration\n        self.n -= 1\n        return self.n\n",
+        "count forever average pairs firsts Countdown", (
+        "assert list(count(3)) == [0, 1, 2] and sum(count(4)) == 6 and [*map(str, count(2))] == ['0', '1'] and list(count(0)) == []",
+        "g = forever()\nassert [next(g) for _ in range(3)] == [0, 1, 2] and list(itertools.islice(forever(), 2)) == [0, 1]",
+        "g = average()\nnext(g)\nassert g.send(2) == 2 and g.send(4) == 3",
+        "assert list(pairs([1, 2, 3])) == [(1, 2), (2, 3)] and dict(pairs('ab')) == {'a': 'b'} and isinstance(count(1), types.GeneratorType)",
+        "g = count(1)\nassert next(g) == 0\nwith pytest.raises(StopIteration): next(g)",
+        "assert list(Countdown(3)) == [2, 1, 0]\nit = iter(Countdown(1))\nnext(it)\nwith pytest.raises(StopIteration): next(it)",
+        "assert firsts(iter([1, 2, 3]), 2) == [1, 2] and firsts((x * x for x in itertools.count()), 3) == [0, 1, 4]",
+    ), "Countdown", "import itertools, pytest, types"),
+    "in_place": Tested(
+        "def order(xs): xs.sort()\ndef fill(d, key): d[key] = 1\ndef drop(xs): del xs[1:]\ndef transpose(m):\n    for i in range(len(m)):\n        for j in range(i): m[i][j], m[j][i] = m[j][i], m[i][j]\ndef grow(s, *, by): s.update(by)\ndef pure(xs): return sorted(xs)\n",
+        "order fill drop transpose grow pure", (
+        "xs = [3, 1, 2]\nassert order(xs) is None and xs == [1, 2, 3]",
+        "d = {}\nfill(d, 'a')\nassert d == {'a': 1}\nxs = [1, 2]\ndrop(xs)\nassert xs == [1]",
+        "row = [1, 2]\nm = [row, [3, 4]]\ntranspose(m)\nassert m == [[1, 3], [2, 4]] and row == [1, 3]",
+        "s = {1}\ngrow(s, by=[2])\nassert s == {1, 2}",
+        "xs = [2, 1]\nassert pure(xs) == [1, 2] and xs == [2, 1]",
+    )),
+    "types": Tested(
+        "from collections import *\nfrom datetime import *\nfrom decimal import Decimal\nfrom fractions import Fraction\nfrom dataclasses import dataclass\nfrom enum import Enum, IntEnum\n"
+        "P = namedtuple('P', 'x y')\ndef point(): return P(1, 2)\ndef counts(s): return Counter(s)\ndef queue(n): return deque(range(n), n)\ndef price(): return Decimal('1.10')\ndef half(): return Fraction(1, 2)\n"
+        "def day(): return date(2024, 2, 29)\ndef moment(): return datetime(2024, 1, 1, tzinfo=timezone.utc)\ndef span(): return timedelta(days=1)\ndef numbers(): return range(3)\ndef ordered(): return OrderedDict(b=1, a=2)\n"
+        "def views(d): return d.keys(), d.values(), d.items()\ndef kind(x): return type(x)\nclass Color(Enum):\n    RED = 1\nclass Level(IntEnum):\n    LOW = 1\ndef level(): return Level.LOW\n@dataclass\nclass Item:\n    name: str\n    price: float = 0\n"
+        "def cheapest(items): return min(items, key=lambda i: i.price)\nLIMIT = 5\ndef later(d, days): return d + timedelta(days)\ndef total(items): return sum(items, Decimal(0))\n",
+        "point counts queue price half day moment span numbers ordered views kind Color level Item cheapest LIMIT later total", (
+        "p = point()\nassert p == (1, 2) and p.x == 1 and p._asdict() == {'x': 1, 'y': 2}",
+        "assert counts('aab') == {'a': 2, 'b': 1} and counts('aab').most_common(1) == [('a', 2)] and counts('a')['z'] == 0",
+        "assert queue(2) == deque([0, 1]) and queue(2)[-1] == 1 and price() == Decimal('1.1') and str(price()) == '1.10' and half() + 1 == Fraction(3, 2)",
+        "assert day() == date(2024, 2, 29) and day().year == 2024 and moment().tzinfo is not None and span() == timedelta(days=1)",
+        "assert numbers() == range(3) and list(ordered()) == ['b', 'a'] and ordered() == OrderedDict(b=1, a=2)",
+        "keys, values, items = views({'a': 1})\nassert list(keys) == ['a'] and keys == {'a'} and list(values) == [1] and sorted(items) == [('a', 1)]",
+        "assert kind(1) is int and kind('') == str and level() == 1 and LIMIT == 5 and Color.RED.name == 'RED' and Color.RED.value == 1",
+        "assert cheapest([Item('a', 2), Item('b', 1)]).name == 'b' and Item('a').price == 0",
+        "assert later(date(2024, 1, 1), 1) == date(2024, 1, 2) and total([Decimal('1.5')]) == Decimal('1.5')",
+    ), "Item Color", "from collections import *\nfrom datetime import *\nfrom decimal import Decimal\nfrom fractions import Fraction"),
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""Programs that know no answer pass no test, however it compares; they are never handed an expected value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rlm_sandbox import Call, Check, Limits, Local, Program
+from rlm_sandbox.measured.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS, STYLE_SETUP, STYLES
+
+STYLE_CHECKS = [Check(source, STYLE_SETUP, ("f",)) for source in STYLES.values()]
+PATIENT = Limits(seconds=30.0)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Local]:
+    made = Local(1)
+    yield made
+    made.close()
+
+
+def passed(sandbox: Local, source: str, limits: Limits = PATIENT) -> list[str]:
+    outputs = list(sandbox.run(Program(source.replace("NAME", "f")), STYLE_CHECKS, limits))
+    return [name for name, output in zip(STYLES, outputs, strict=True) if output.status == "ok"]
+
+
+def test_a_correct_program_passes_every_style(sandbox: Local) -> None:
+    assert passed(sandbox, "def NAME(a, b): return a + b") == list(STYLES)
+
+
+@pytest.mark.parametrize("name", [*OBJECTS, *EXCEPTIONS])
+def test_no_object_or_exception_passes_a_test(name: str, sandbox: Local) -> None:
+    assert passed(sandbox, CHEATS[name], Limits(seconds=1.0)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*EXITS, *CONSTANTS])
+def test_no_exit_or_constant_passes_a_test(name: str, sandbox: Local) -> None:
+    assert passed(sandbox, CHEATS[name], Limits(seconds=1.0)) == []
+
+
+SPY = """
+seen = []
+class Spy:
+    def __getattr__(self, name): return lambda *operands: seen.append(operands) or 0
+for name in "eq ne lt le gt ge contains add radd sub rsub mul rmul truediv xor mod divmod hash".split():
+    setattr(Spy, f"__{name}__", lambda self, *operands: seen.append(operands) or 0)
+def f(a, b): return Spy()
+def everything_seen(): return str(seen)
+"""
+
+
+def test_a_program_receives_no_expected_value(sandbox: Local) -> None:
+    checks = [Check(test.replace("5", "987123"), STYLE_SETUP, ("f",)) for test in STYLES.values()]
+    outputs = list(sandbox.run(Program(SPY), [*checks, Call("everything_seen")], PATIENT))
+    assert "987123" not in outputs[-1].value
+    assert [output.status for output in outputs[:-1]] == ["error"] * len(checks)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "assert P(1) == P(1)",
+        "assert P(2) > P(1)",
+        "assert sorted([P(2), P(1)])",
+        "assert P(1) in [P(1)]",
+        "assert make() - 3 == 0",
+    ],
+)
+def test_programs_do_not_compare_their_own_objects(check: str, sandbox: Local) -> None:
+    source = "class P:\n    def __init__(self, x): pass\ndef make(): return P(1)\n"
+    for name in ("eq", "lt", "gt", "sub"):
+        source += f"P.__{name}__ = lambda a, b: name == 'sub' and 0 or True\n"
+    caught = f"try:\n    {check}\nexcept BaseException: pass"
+    for tests in (check, caught):
+        (output,) = sandbox.run(Program(source), [Check(tests, names=("P", "make"), classes=("P",))], PATIENT)
+        assert "Undecidable" in output.error
+
+
+def test_arguments_are_only_changed_by_calls_that_return_nothing(sandbox: Local) -> None:
+    cheat = Program("def f(xs):\n    xs.clear()\n    return xs\n")
+    (output,) = sandbox.run(cheat, [Check("xs = [2, 1]\nassert f(xs) == sorted(xs)", names=("f",))], PATIENT)
+    assert output.error.startswith("AssertionError")
+
+
+def test_an_assertion_that_fails_in_a_callback_fails_the_check(sandbox: Local) -> None:
+    swallows = Program("def f(visit):\n    try: visit(0)\n    except BaseException: pass\n")
+    check = Check("def visit(x): assert x == 1\nf(visit)", names=("f",))
+    (output,) = sandbox.run(swallows, [check], PATIENT)
+    assert output.status == "error"
+
+
+def test_all_inputs_together_have_a_limit(sandbox: Local) -> None:
+    slow = Program("import time\ndef f(): time.sleep(0.4)\n")
+    outputs = list(sandbox.run(slow, [Call("f")] * 30, Limits(seconds=5.0, total=1.0)))
+    late = [output.status for output in outputs].index("late")
+    assert late < 4
+    assert {output.status for output in outputs[late + 1 :]} == {"skipped"}
+
+
+def test_control_characters_of_errors_are_escaped(sandbox: Local) -> None:
+    (output,) = sandbox.run(Program(r"def f(): raise ValueError('\x1b[2J\r\x00é')"), [Call("f")], PATIENT)
+    assert output.error == r"ValueError: \x1b[2J\r\x00é"

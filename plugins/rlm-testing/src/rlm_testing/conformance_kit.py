@@ -1,0 +1,149 @@
+"""`conformance`: all laws of a hook as one parametrized test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, errors, given, settings
+from hypothesis import strategies as st
+
+import rlm_testing as testing
+from rlm_plugins.errors import PluginError, RlmError, nearest
+from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.part import Part
+from rlm_testing import (
+    behavior_laws,
+    environment_laws,
+    generator_laws,
+    invariance_laws,
+    reward_laws,
+    rollout_laws,
+    signature_laws,
+)
+from rlm_testing.law import Law, battery
+from rlm_testing.part_under_test import LawBroken, Subject, failure
+from rlm_testing.text_samples import require_columns
+
+__all__ = [
+    "behavior_laws",  # importing a module of laws registers them
+    "conformance",
+    "environment_laws",
+    "generator_laws",
+    "invariance_laws",
+    "reward_laws",
+    "rollout_laws",
+    "signature_laws",
+]
+
+
+def conformance(
+    hook: str,
+    target: Any,
+    *,
+    knobs: Mapping[str, Any] | None = None,
+    exceptions: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> Callable[[str], None]:
+    """Return a test of every law of `hook`; assign it to a name that begins with ``test_``.
+
+    Args:
+        hook: The hook that offers the part, as in ``def rlm_rewards():``.
+        target: The part: a function, a class, or (``rlm_algorithms``) an Algorithm.
+        knobs: Knob → value, where there is no default or another value is tested.
+        exceptions: Law → why this part violates it on purpose, which is tested as well.
+        columns: Of rewards: column of the data set → its values, a list or a hypothesis strategy. ``prompts`` and
+            ``completions`` are allowed too; unusual texts are always added to completions.
+
+    Raises:
+        PluginError: The hook, a law, or the values of a column are unknown.
+    """
+    if hook not in HOOKS:
+        raise PluginError(f"unknown hook '{hook}'", allowed=", ".join(HOOKS), hint=nearest(hook, HOOKS))
+    part = Part(hook, getattr(target, "__name__", type(target).__name__), _plugin(target), target)
+    subject = Subject(part, dict(knobs or {}), dict(columns or {}))
+    require_columns(subject)
+    laws = {law.name: law for law in battery(subject)}
+    allowed = dict(exceptions or {})
+    for name in allowed:
+        if name not in laws:
+            raise PluginError(
+                f"unknown law '{name}' for '{part.name}'", allowed=", ".join(laws), hint=nearest(name, laws)
+            )
+
+    @pytest.mark.conformance
+    @pytest.mark.parametrize("law", list(laws))
+    def test(law: str) -> None:
+        check_law(laws[law], subject, allowed.get(law))
+
+    test.__doc__ = f"{part.full_name} obeys the laws of {hook}."
+    test.subject = subject  # type: ignore[attr-defined]  # for tests of which parts are covered
+    return test
+
+
+def _plugin(target: Any) -> str:
+    module = inspect.getmodule(target)
+    return module.__name__.split(".")[0] if module else "?"
+
+
+def check_law(law: Law, subject: Subject, reason: str | None) -> None:
+    """Check a law; with a `reason`, check that it is violated."""
+    broken = find_violation(law, subject, expected=reason is not None)
+    if broken is None and reason is not None:
+        pytest.fail(
+            f"'{subject.part.name}' obeys the law '{law.name}' ({law.statement}): remove the exception «{reason}»",
+            pytrace=False,
+        )
+    if broken is not None and reason is None:
+        pytest.fail(report(law, subject, broken), pytrace=False)
+
+
+def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:
+    """Return the smallest violation of `law`, or None; if `expected`, the first of at least 100 examples."""
+    examples = max(100, testing.examples()) if expected else testing.examples()
+
+    @settings(
+        max_examples=max(1, round(examples * law.share)),
+        derandomize=True,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate,) if expected else (Phase.generate, Phase.shrink),
+    )
+    @given(st.data())
+    def search(data: Any) -> None:
+        law.check(subject, data.draw)
+
+    try:
+        search()
+    except LawBroken as broken:
+        return broken
+    except (errors.Flaky, errors.FlakyStrategyDefinition) as flaky:
+        violations = [e for e in getattr(flaky, "exceptions", ()) if isinstance(e, LawBroken)]
+        return LawBroken("its results are not reproducible" + "".join(f"; once {e.finding}" for e in violations[:1]))
+    except RlmError as error:
+        return LawBroken(str(error))
+    except Exception as error:
+        return LawBroken(failure(error))
+    return None
+
+
+def report(law: Law, subject: Subject, broken: LawBroken) -> str:
+    """Return the report of a violation."""
+    part, knobs = subject.part, ", ".join(f"{k}={v!r}" for k, v in subject.knobs.items())
+    lines = [
+        f"{part.name}({knobs}) violates the law '{law.name}' of {part.hook}  ({part.file})",
+        f"  law      {law.statement}",
+        f"  found    {broken.finding}",
+    ]
+    width = max(map(len, broken.example), default=0)
+    lines += [f"  example  {name:<{width}}  {_brief(value)}" for name, value in broken.example.items()]
+    return "\n".join(lines)
+
+
+def _brief(value: object) -> str:
+    text = repr(value.tolist() if hasattr(value, "tolist") else value)
+    return text if len(text) < 400 else f"{text[:400]}…"

@@ -1,0 +1,238 @@
+"""Arguments of TRL's trainers as a stage: config and reward functions become an algorithm and entries of a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins import recipe
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.api.objects import add, name_of, name_only_reward, named_algorithm, named_entry
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.checks.group_size import check_groups
+from rlm_plugins.recipe.checks.part_rules import check_suits
+from rlm_plugins.recipe.checks.rollouts import check_rows_fit
+from rlm_plugins.recipe.compose import located, plans_of, stage_of
+from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.import_path import called
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Stage
+
+NO_SPEED = "none"
+_LORA_OF_ITS_OWN = (
+    "peft_type",
+    "inference_mode",
+    "base_model_name_or_path",
+    "revision",
+    "task_type",
+    "auto_mapping",
+    "runtime_config",
+    "peft_version",
+)
+"""Fields of an adapter that say nothing about a critic's."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Arguments of the trainers beside those of TRL.
+
+    Args:
+        algorithm: A name, an :class:`rlm_plugins.algorithm.Algorithm`, or a mapping of slots, in which functions are
+            parts; None: the algorithm of the config.
+        speed: Optimizations: a mapping, ``"none"``, or None for all.
+        critic: Kind of the critic, or a mapping; None: the default of an algorithm that has one.
+        generator: Decoding: a name or a mapping; None: the default.
+        plugins: Python files to load as plugins.
+    """
+
+    algorithm: Any = None
+    speed: Any = None
+    critic: Any = None
+    generator: Any = None
+    plugins: Sequence[str | Path] = ()
+
+
+def stage_from(
+    extras: Extras, kind: str, args: Any, config: Any, reward_funcs: Any, adapter: Any, data: Any
+) -> tuple[Stage, Any]:
+    """Return the stage of a trainer, and its config.
+
+    Args:
+        extras: The arguments beside TRL's.
+        kind: Config class in the table of :mod:`rlm_plugins.recipe.trl_fields`.
+        args: The config of TRL.
+        config: Makes ours: (config of TRL, stage, fields that the generator fixes) → config.
+        reward_funcs: As TRL takes them; also names and mappings of reward parts.
+        adapter: PEFT config of the policy, or None.
+        data: Training examples, or None.
+
+    Raises:
+        RecipeError: The arguments do not fit together.
+    """
+    registry = Registry(load=extras.plugins)
+    rewards = reward_entries(registry, reward_funcs, args.reward_weights)
+    weights = {entry["as"]: entry["weight"] for entry in rewards}
+    own = own_algorithm(kind, args, weights)
+    section = named_algorithm(registry, extras.algorithm, own)
+    name_only_reward(registry, section, list(weights))
+    model: dict[str, Any] = {"name": add(registry, "model", _in_memory, "model")}
+    if adapter is not None:
+        model["lora"] = adapter
+    data_part = {"name": add(registry, "environment", _in_memory, "train_dataset")}
+    mapping = {
+        "model": model,
+        "environment": data_part,
+        "rewards": rewards or [{"name": add(registry, "rewards", of_environment, "environment")}],
+        "algorithm": section,
+        "trainer": {"use_vllm": args.use_vllm},
+        **_chosen(extras),
+    }
+    document = recipe.of_mapping(mapping)
+    with located(document):
+        (plan,) = plans_of(document, registry)
+        if extras.algorithm is not None:
+            check_agrees(kind, args, plan)
+        fixed = {name: value for name, value in plan.body["trainer"].items() if name != "use_vllm" or value}
+        made = config(args, plan, fixed)
+        check_rows_fit(plan.slots, made, ())
+        check_suits(plan.slots, made, "algorithm")
+        labels = [reward.label for reward in plan.rewards]
+        check_groups(plan.slots, made.num_generations, labels, "algorithm", registry)
+    plan.rewards = plan.rewards if rewards else []
+    environment = EnvironmentSpec(train=() if data is None else data)
+    source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
+    return stage_of(plan, environment, source, {}), made
+
+
+def _chosen(extras: Extras) -> dict[str, Any]:
+    """Return the sections of a recipe that were given."""
+    sections: dict[str, Any] = {}
+    if extras.speed is not None:
+        sections["speed"] = extras.speed
+    if extras.generator is not None or extras.speed == NO_SPEED:
+        sections["generator"] = extras.generator or "none"
+    if extras.critic is not None:
+        sections["critic"] = {"kind": extras.critic} if isinstance(extras.critic, str) else dict(extras.critic)
+    return sections
+
+
+def own_algorithm(kind: str, args: Any, weights: Mapping[str, float]) -> Algorithm:
+    """Return the algorithm that a config of TRL stands for."""
+    values = {field: getattr(args, field) for field in decided(kind)}
+    about = f"The algorithm of {type(args).__name__}."
+    return Algorithm(about=about, source="the arguments", **algorithm_of(kind, values, weights))
+
+
+def check_agrees(kind: str, args: Any, plan: Plan) -> None:
+    """Check that every field of the config that was changed says what the algorithm says.
+
+    Raises:
+        RecipeError: It names the field, both values, and where to say it.
+    """
+    said = fields_of(kind, plan.body["algorithm"])
+    defaults = {f.name: f.default for f in dataclasses.fields(args)}
+    for field in decided(kind):
+        value = getattr(args, field)
+        if value == defaults[field] or (field in said and _same(said[field], value)):
+            continue
+        other = f"{field}={said[field]!r}" if field in said else "nothing of that kind"
+        problem = f"{kind} has {field}={value!r}, but the algorithm '{plan.body['algorithm']['name']}' has {other}"
+        hint = f"say it once: in `{slot_of(kind, field)}`, or in {kind} without `algorithm=`"
+        raise RecipeError(problem, where=f"args.{field}", hint=hint)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return tuple(one) == tuple(other) if isinstance(one, list | tuple) else bool(one == other)
+
+
+# ---- rewards
+
+
+def of_environment(completions: Any) -> Any:
+    """Stand for a reward that TRL computes itself: that of an environment, or of a reward model."""
+
+
+def _in_memory() -> Any:
+    """Stand for an object that is passed to the trainer itself."""
+
+
+def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[float] | None) -> list[dict[str, Any]]:
+    """Return the section ``rewards:`` for the reward functions of TRL.
+
+    Args:
+        registry: It gets the functions.
+        reward_funcs: A function, a reward model (a name or an instance), a mapping ``{"name": part, knobs…}``, or a
+            list of them; None: none.
+        weights: One per function; None: 1 each.
+
+    Raises:
+        RecipeError: As many weights as functions are expected.
+    """
+    functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
+    if weights is not None and len(weights) != len(functions):
+        problem = f"expected {len(functions)} reward weights, one per reward function, got {len(weights)}"
+        raise RecipeError(problem, where="args.reward_weights")
+    entries: list[dict[str, Any]] = []
+    for number, function in enumerate(functions):
+        entry = _reward_entry(registry, function)
+        if weights is not None and entry.get("weight", weights[number]) != weights[number]:
+            problem = f"the weight is {entry['weight']} here and {weights[number]} in `args.reward_weights`"
+            raise RecipeError(problem, where=f"reward_funcs[{number}]")
+        label = entry.get("as") or entry["name"].rpartition("/")[2]
+        entries.append({"weight": 1.0 if weights is None else float(weights[number]), **entry, "as": label})
+    return entries
+
+
+def is_model(function: Any) -> bool:
+    """Return True for a reward model, which TRL calls itself: its name, or an instance."""
+    import torch
+
+    return isinstance(function, str | torch.nn.Module)
+
+
+def _reward_entry(registry: Registry, function: Any) -> dict[str, Any]:
+    if is_model(function):
+        name = function if isinstance(function, str) else function.config._name_or_path
+        return {"name": add(registry, "rewards", of_environment, name.rstrip("/").rpartition("/")[2] or "model")}
+    if isinstance(function, Mapping):
+        return dict(named_entry(registry, "rewards", function))
+    return {"name": add(registry, "rewards", _plain_function(function), name_of(function))}
+
+
+def _plain_function(function: Any) -> Callable[..., Any]:
+    """Return a reward function of TRL as a part: its keyword-only parameters are columns too, not knobs."""
+    if not callable(function):
+        raise RecipeError(f"expected a reward function, got {function!r:.80}", where="reward_funcs")
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.KEYWORD_ONLY for p in parameters):
+        return function  # type: ignore[no-any-return]
+
+    def called_with_columns(**columns: Any) -> Any:
+        return called(function, columns)
+
+    async def awaited_with_columns(**columns: Any) -> Any:
+        return await called(function, columns)
+
+    return awaited_with_columns if inspect.iscoroutinefunction(function) else called_with_columns
+
+
+def lora_of(peft_config: Any, model: Any) -> dict[str, Any] | None:
+    """Return the fields of the policy's LoRA adapter that differ from PEFT's defaults; None without one."""
+    from peft import LoraConfig
+
+    config = peft_config or getattr(model, "peft_config", {}).get("default")
+    if not isinstance(config, LoraConfig):
+        return None
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(LoraConfig):
+        value = getattr(config, field.name, None)
+        default = field.default if field.default is not dataclasses.MISSING else None
+        if field.init and field.name not in _LORA_OF_ITS_OWN and value not in (default, {}, [], None):
+            fields[field.name] = sorted(value) if isinstance(value, set) else value
+    return fields

@@ -1,0 +1,201 @@
+"""TRL's online trainers with the equation in them: one changed import, and every symbol can be replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import trl
+
+from rlm_plugins.api.trl_arguments import Extras, is_model, lora_of, stage_from
+from rlm_plugins.builtin.foreign_rewards import check_trl_columns
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.trl_fields import GRPO, RLOO, decided
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import Stateful
+from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
+from rlm_plugins.rollout.group_layout import check_whole_groups
+from rlm_plugins.schedule import at
+from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
+from rlm_plugins.trainer.config import GRPOConfig
+from rlm_plugins.trainer.equation_trainer import EquationTrainer
+from rlm_plugins.trainer.options import options_of
+
+
+class GRPOTrainer(EquationTrainer):
+    """TRL's `GRPOTrainer`, whose objective is an algorithm of parts.
+
+    Without `algorithm` it is the algorithm of the config, and trains to the weights of TRL. The other arguments are
+    those of :class:`trl.GRPOTrainer`; a reward may also be a mapping ``{"name": "accuracy", …}`` of a reward part.
+
+    Args:
+        model: Name, path or instance of the policy.
+        reward_funcs: Reward functions and reward models.
+        args: :class:`trl.GRPOConfig`.
+        algorithm: A name (``"dapo"``), an :class:`rlm_plugins.algorithm.Algorithm`, or a mapping of slots, where a
+            function is a part: ``{"name": "dapo", "advantage": my_function}``. Without ``name`` it changes the
+            algorithm of the config.
+        speed: Optimizations: a mapping as in a recipe, or ``"none"``; default: all.
+        critic: ``"shared"``, ``"head"``, ``"separate"``, or a mapping as in a recipe.
+        generator: Decoding: a name, or a mapping as in a recipe.
+        plugins: Python files to load as plugins.
+        **trl_arguments: Further arguments of :class:`trl.GRPOTrainer`.
+
+    Raises:
+        RecipeError: A field of the config says something else than `algorithm`; an unknown part or knob.
+
+    Attributes:
+        stage: The stage that the arguments stand for.
+    """
+
+    kind: ClassVar[str] = GRPO
+    config: ClassVar[type] = trl.GRPOConfig
+    default_algorithm: ClassVar[str | None] = None
+    _name = "GRPO"
+    _tag_names: tuple[str, ...] = ("trl", "grpo", "rlm-plugins")
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        callbacks: Any = None,
+        optimizers: Any = (None, None),
+        quantization_config: Any = None,
+        peft_config: Any = None,
+        tools: Any = None,
+        rollout_func: Any = None,
+        environment_factory: Any = None,
+        *,
+        algorithm: Any = None,
+        speed: Any = None,
+        critic: Any = None,
+        generator: Any = None,
+        plugins: Any = (),
+    ) -> None:
+        args = self._default_config(model) if args is None else args
+        if not isinstance(args, self.config):
+            expected = f"expected a trl.{self.config.__name__}, got {type(args).__name__}"
+            raise RecipeError(expected, where="args")
+        algorithm = self.default_algorithm if algorithm is None else algorithm
+        extras = Extras(algorithm, speed, critic, generator, plugins)
+        adapter = lora_of(peft_config, model)
+        stage, made = stage_from(extras, self.kind, args, converted, reward_funcs, adapter, train_dataset)
+        if stage.equation is None:
+            raise RecipeError("expected an algorithm with an equation", where="algorithm", hint="see `rlm algorithms`")
+        if stage.rollouts and rollout_func is not None:
+            raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")
+        check_whole_groups(stage.rollouts, made.num_generations, made.generation_batch_size // made.world_size)
+        functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
+        columns = getattr(train_dataset, "column_names", None)
+        if isinstance(columns, list) and rollout_func is None and environment_factory is None:
+            for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):
+                check_trl_columns(function, columns, where=f"reward_funcs[{number}]")
+        faults = FaultLog()
+        asked = [
+            function if is_model(function) else trl_reward(reward, faults)
+            for function, reward in zip(functions, stage.rewards, strict=True)
+        ]
+        if stage.critic is not None and stage.critic.kind == "separate" and isinstance(model, str):
+            model = trl.trainer.utils.create_model_from_path(model, **(made.model_init_kwargs or {}))
+        self.stage = stage
+        super().__init__(
+            options_of(stage, made, train_dataset, faults),
+            model=model,
+            args=made,
+            reward_funcs=asked,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            reward_processing_classes=reward_processing_classes,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            quantization_config=quantization_config,
+            peft_config=peft_config,
+            tools=tools,
+            rollout_func=rollout_func,
+            environment_factory=environment_factory,
+        )
+        setup_parts(stage.parts(), self.model, {}, self.tokenizer)
+        self.add_callback(save_when_buffer_is_empty(made))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log TRL's metrics, and the coefficient of an entropy bonus under TRL's name."""
+        if self.model.training and self._entropy_bonus() is not None:
+            logs["entropy_coef"] = self.entropy_coef
+        super().log(logs, start_time)
+
+    def _entropy_bonus(self) -> Bound | None:
+        assert self.stage.equation is not None
+        return next((part for part in self.stage.equation.penalties if "entropy" in part.part.needs), None)
+
+    @property
+    def entropy_coef(self) -> float:
+        """Coefficient of the entropy bonus now; 0 without one. TRL's attribute."""
+        bonus = self._entropy_bonus()
+        if bonus is None:
+            return 0.0
+        if isinstance(bonus.target, Stateful):
+            return float(bonus.target.state_dict()["coefficient"])
+        state = getattr(self, "state", None)  # TRL's constructor asks before there is one
+        return float(at(bonus.beta, state.global_step if state else 0))
+
+    @entropy_coef.setter
+    def entropy_coef(self, value: float) -> None:
+        """Ignore the value that TRL's constructor sets: the coefficient is that of the part."""
+
+    def _default_config(self, model: Any) -> Any:
+        """Return TRL's default config, with its output folder named after the model."""
+        name = model if isinstance(model, str) else model.config._name_or_path
+        return self.config(f"{name.rpartition('/')[2]}-{self._name}")
+
+
+class RLOOTrainer(GRPOTrainer):
+    """TRL's `RLOOTrainer`, whose objective is an algorithm of parts.
+
+    Without `algorithm` it is the row `rloo@trl` with the values of the config. Arguments as :class:`GRPOTrainer`.
+    """
+
+    kind = RLOO
+    config = trl.RLOOConfig
+    _name = "RLOO"
+    _tag_names: tuple[str, ...] = ("trl", "rloo", "rlm-plugins")
+
+
+class PPOTrainer(GRPOTrainer):
+    """PPO with a critic, which TRL no longer has: the arguments of :class:`GRPOTrainer`, and `critic`.
+
+    Without `algorithm` it is the row `ppo`. The critic is an adapter on the policy's frozen base if the policy has
+    LoRA, else a copy of the model; :meth:`save_critic` saves it.
+    """
+
+    default_algorithm = "ppo"
+    _name = "PPO"
+    _tag_names: tuple[str, ...] = ("trl", "ppo", "rlm-plugins")
+
+
+def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
+    """Return our config with the values of TRL's: what the equation decides has TRL's default there.
+
+    Args:
+        args: :class:`trl.GRPOConfig` or :class:`trl.RLOOConfig`; unchanged.
+        plan: The stage.
+        fixed: Fields that the generator fixes.
+    """
+    made = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
+    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
+    made.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
+    parts = [bound for slot in plan.slots.values() for bound in (slot if isinstance(slot, list) else [slot]) if bound]
+    reads = {name for bound in parts for name in (*bound.part.needs, *bound.part.update_needs)}
+    made.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
+    made.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
+    if any("rollout_logp" in weight.part.needs for weight in plan.slots["token_weights"]):
+        made.vllm_importance_sampling_correction = False  # TRL's would weigh again
+    return made

@@ -1,0 +1,106 @@
+"""``rlm compare``: the scores of runs, and the settings in which they differ."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.cli.recipe_argument import recorded
+from rlm_plugins.cli.text_layout import columns, plain
+from rlm_plugins.cli.why import why
+from rlm_plugins.recipe.paths import leaves
+
+Entry = dict[str, Any]
+UNCOMPARED = ("name", "plugins.")
+"""Keys of a resolved recipe that do not change a result."""
+SEED = "seed"
+
+
+def compare(folders: Sequence[Path]) -> Entry:
+    """Compare runs by their held-out scores.
+
+    Args:
+        folders: The folders of the runs, at least one.
+
+    Returns:
+        ``runs`` (run, settings, metric, before, after, low, high, rows, seconds, findings) and ``groups`` (settings,
+        runs, mean, least, largest): runs that differ in nothing but seeds form a group. ``settings`` holds what
+        differs between the runs, by address.
+
+    Raises:
+        RlmError: A folder is not that of a run.
+    """
+    settings = [_settings(folder) for folder in folders]
+    addresses = dict.fromkeys(address for values in settings for address in values)
+    different = [a for a in addresses if len({json.dumps(values.get(a)) for values in settings}) > 1]
+    runs = [
+        {"run": str(folder), "settings": {a: values.get(a) for a in different}, **_score(folder)}
+        for folder, values in zip(folders, settings, strict=True)
+    ]
+    return {"runs": runs, "groups": _groups(runs)}
+
+
+def render(comparison: Entry) -> str:
+    """Return a comparison as text: a line per run, then a line per group of several seeds."""
+    runs, groups = comparison["runs"], comparison["groups"]
+    lines: list[Sequence[str]] = [("run", "before", "after", "95 % interval", "differs in", "findings")]
+    for run in runs:
+        interval = "" if run["low"] is None else f"[{run['low']:.3f}, {run['high']:.3f}]"
+        findings = ", ".join(run["findings"])
+        lines.append(
+            (run["run"], _number(run["before"]), _number(run["after"]), interval, _spelled(run["settings"]), findings)
+        )
+    text = columns(lines, indent="")
+    if any(group["runs"] > 1 for group in groups):
+        means: list[Sequence[str]] = [("settings", "seeds", "mean", "least", "largest")]
+        for group in groups:
+            scores = [_number(group[name]) for name in ("mean", "least", "largest")]
+            means.append((_spelled(group["settings"]) or "all", str(group["runs"]), *scores))
+        text += "\n\n" + columns(means, indent="")
+    return text
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """Return address → value of every setting of the resolved recipe of a run."""
+    document = recorded(folder, "rlm compare runs/A runs/B")
+    settings = {".".join(map(str, path)): value for path, value in leaves(document)}
+    return {address: value for address, value in settings.items() if not address.startswith(UNCOMPARED)}
+
+
+def _score(folder: Path) -> Entry:
+    """Return the scores of a run; null where it has none yet."""
+    path = folder / "summary.json"
+    summary: Entry = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    low, high = summary.get("interval") or (None, None)
+    findings = [finding["name"] for stage in why(folder) for finding in stage["findings"] if finding["severity"] > 1]
+    scores = {name: summary.get(name) for name in ("metric", "before", "after", "seconds")}
+    return {**scores, "low": low, "high": high, "rows": summary.get("held_out_rows"), "findings": findings}
+
+
+def _groups(runs: Sequence[Entry]) -> list[Entry]:
+    """Return the runs by their settings without seeds, in the order of the first of each."""
+    members: dict[str, list[Entry]] = {}
+    for run in runs:
+        members.setdefault(json.dumps(_without_seeds(run["settings"])), []).append(run)
+    groups = []
+    for key, group in members.items():
+        scores = [run["after"] for run in group if run["after"] is not None]
+        mean = statistics.fmean(scores) if scores else None
+        ends = {"least": min(scores, default=None), "largest": max(scores, default=None)}
+        groups.append({"settings": json.loads(key), "runs": len(group), "mean": mean, **ends})
+    return groups
+
+
+def _without_seeds(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {address: value for address, value in settings.items() if address.rpartition(".")[2] != SEED}
+
+
+def _spelled(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"{address}={plain(value)}" for address, value in settings.items())
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,135 @@
+"""``rlm export``: the result of a run as a folder, or a repository of the hub, that transformers and PEFT load."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import transformers
+
+from rlm_plugins.cli.diff import changes, line
+from rlm_plugins.cli.objective_text import objective, slots_of
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.run_result import finished_stage
+from rlm_plugins.errors import RlmError
+from rlm_plugins.models.notice import CARD
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.run.model_card import write_model_card
+from rlm_plugins.stage import Stage
+
+HUB = "hub:"
+"""Prefix of a target that is a repository of the Hugging Face hub."""
+NOT_EXPORTED = ("training_args.bin",)
+"""Files of TRL that are pickles."""
+
+
+def export(run: Path, target: str, *, merge: bool = False, stage: str | None = None) -> str:
+    """Write the result of a run: weights, tokenizer, resolved recipe and model card.
+
+    Args:
+        run: The folder of a run.
+        target: A folder that is new or empty, or ``hub:OWNER/NAME``.
+        merge: Merge the adapter into its base and write the whole model.
+        stage: Name of a stage (default: the last finished one).
+
+    Returns:
+        The folder, or the address of the repository.
+
+    Raises:
+        RlmError: No stage is finished, the target is in use, the base of an adapter is in the run folder, or the hub
+            refuses the upload.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    recipe, registry = read(run, ())
+    chosen = finished_stage(run, compose(recipe, registry), stage)
+    if target.startswith(HUB):
+        repository = target.removeprefix(HUB)
+        with TemporaryDirectory() as temporary:
+            _write(run, chosen, Path(temporary), registry, merge, repository)
+            return _upload(Path(temporary), repository)
+    folder = Path(target)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise RlmError("expected a new or empty folder", where=target, hint="choose another --to")
+    _write(run, chosen, folder, registry, merge, folder.name)
+    return target
+
+
+def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: bool, address: str) -> None:
+    base = ""
+    if stage.lora is not None and not merge:
+        base = _base_of(stage)
+        shutil.copytree(stage.output, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_EXPORTED))
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        stage.source.load().save_pretrained(folder)
+        stage.source.tokenizer().save_pretrained(folder)
+    shutil.copy(run / "recipe.yaml", folder / "recipe.yaml")
+    write_model_card(stage, folder, base, is_adapter=bool(base), address=address)
+    with (folder / CARD).open("a", encoding="utf-8") as card:
+        card.write(_training(run, stage, registry))
+
+
+def _base_of(stage: Stage) -> str:
+    """Return the base of an adapter: a name or a path outside the run.
+
+    Raises:
+        RlmError: The base was made by this run, so the adapter alone cannot be loaded elsewhere.
+    """
+    config = json.loads((stage.output / "adapter_config.json").read_text())
+    base = config["base_model_name_or_path"] or ""
+    run = stage.folder.parent.resolve()
+    if not base or Path(base).resolve().is_relative_to(run):
+        problem = "the base of this adapter was made by the run itself"
+        raise RlmError(problem, where=str(stage.output), hint="--merge writes adapter and base as one model")
+    return base
+
+
+def _training(run: Path, stage: Stage, registry: Registry) -> str:
+    """Return the section of the model card on the training: objective, settings, score, versions."""
+    algorithm = stage.body["algorithm"]["name"]
+    lines = ["", "## Training", ""]
+    if stage.equation is not None:
+        published = slots_of(registry.find("rlm_algorithms", algorithm).target, registry)
+        changed = [line(change) for change in changes(published, vars(stage.equation))]
+        lines += [f"    {objective(vars(stage.equation))}", ""]
+        lines += [f"Differences from `{algorithm}`:" if changed else f"No difference from `{algorithm}`.", ""]
+        lines += [f"- {where}: {before} → {after}" for _, where, before, after in changed]
+    lines += ["", "## Result", "", *_result(run), ""]
+    lines += ["## Reproduce", "", "```bash", "rlm train recipe.yaml", "```", ""]
+    versions = json.loads((run / "manifest.json").read_text()).get("packages", {})
+    seed = (stage.body.get("trainer") or {}).get("seed", "the default, 42")
+    lines += [f"Seed: {seed}. Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
+    return "\n".join(lines)
+
+
+def _result(run: Path) -> list[str]:
+    """Return lines on the held-out score of a run."""
+    path = run / "summary.json"
+    summary: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if summary.get("after") is None:
+        return ["No held-out score was measured."]
+    low, high = summary["interval"]
+    rows, metric = summary["held_out_rows"], summary["metric"]
+    score = f"{summary['after']:.4g} (95 % interval {low:.4g} to {high:.4g}, {rows} examples)"
+    start = "" if summary["before"] is None else f"; before training {summary['before']:.4g}"
+    return [f"Held-out `{metric}`, greedy: {score}{start}."]
+
+
+def _upload(folder: Path, repository: str) -> str:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        api = HfApi()
+        api.create_repo(repository, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Model from rlm export")
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        problem = f"the upload failed: {type(error).__name__}: {reason}"
+        hint = "log in with `hf auth login`; without a network, export to a folder"
+        raise RlmError(problem, where=HUB + repository, hint=hint) from None
+    return f"{api.endpoint}/{repository}"

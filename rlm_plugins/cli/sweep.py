@@ -1,0 +1,84 @@
+"""``rlm sweep``: one run per combination of values and seeds, each in a process of its own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe import document as recipes
+
+_COMMA = re.compile(r",(?![^\[{(]*[\]})])")
+"""A comma outside brackets."""
+
+
+def sweep(
+    recipe: Path, overrides: Sequence[str], seeds: int, out: Path, echo: Callable[[str], None] = print
+) -> list[Path]:
+    """Train a recipe with every combination of values; a repeated sweep resumes what is unfinished.
+
+    Args:
+        recipe: A recipe.
+        overrides: ``key=value``; several values are separated by commas: ``trainer.learning_rate=1e-4,3e-4``.
+        seeds: Number of seeds, from 1.
+        out: Folder of the sweep; each run has a folder in it.
+        echo: Called with a line before each run.
+
+    Returns:
+        The folders of the runs, in the order of the combinations.
+
+    Raises:
+        RlmError: A combination is invalid (nothing is trained then), or a run failed.
+    """
+    runs = dict(_runs(recipe, overrides, seeds))
+    for changes in runs.values():
+        recipes.load(recipe, changes)
+    folders = []
+    for number, (name, changes) in enumerate(runs.items(), 1):
+        folder = out / name
+        folders.append(folder)
+        if (folder / "summary.json").is_file():
+            echo(f"{number}/{len(runs)} {name}: complete, skipped")
+            continue
+        echo(f"{number}/{len(runs)} {name}")
+        command = [sys.executable, "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
+        if (folder / "recipe.yaml").is_file():
+            command.append("--resume")
+        if code := subprocess.run(command, check=False).returncode:
+            hint = "the same command continues the sweep"
+            raise RlmError(f"the run ended with exit code {code}", where=str(folder), hint=hint)
+    return folders
+
+
+def _runs(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each run and its overrides."""
+    places = recipes.load(recipe).places
+    prefix = "" if places == [()] else f"stages.{len(places) - 1}."
+    choices = [_values(text) for text in overrides]
+    varied = [number for number, values in enumerate(choices) if len(values) > 1]
+    for combination in itertools.product(*choices):
+        for seed in range(1, seeds + 1):
+            words = [combination[number] for number in varied] + [f"seed={seed}"]
+            name = ",".join(word.rpartition(".")[2] for word in words)
+            yield re.sub(r"[^\w=.,+-]", "_", name), [*combination, f"{prefix}trainer.seed={seed}"]
+
+
+def _values(text: str) -> list[str]:
+    """Return an override for each of its values.
+
+    >>> _values("trainer.learning_rate=1e-4,3e-4")
+    ['trainer.learning_rate=1e-4', 'trainer.learning_rate=3e-4']
+    >>> _values("algorithm.shapers=[overlong,length]")
+    ['algorithm.shapers=[overlong,length]']
+
+    Raises:
+        RecipeError: The text is no override.
+    """
+    key, sign, values = text.partition("=")
+    if not sign or not values:
+        raise RecipeError(f"expected key=value, got '{text}'", where="rlm sweep")
+    return [f"{key}={value.strip()}" for value in _COMMA.split(values)]

@@ -1,0 +1,115 @@
+"""Consent to the foreign code of a recipe: asked once, remembered by contents.
+
+``--trust`` trusts what a recipe runs and remembers it; ``RLM_TRUST=1`` trusts without remembering (for CI).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from rlm_plugins.cli.text_layout import columns, titled
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code, installed_plugins
+from rlm_plugins.registry.import_path import Limits, limit
+
+VARIABLE = "RLM_TRUST"
+_granted: set[str] = set()
+"""Identities that this process trusts, where the file of remembered ones cannot be written."""
+_grants_all = False
+_run_folders: set[Path] = set()
+
+
+def grant_all() -> None:
+    """Trust the code of the recipes that this process reads from now on."""
+    global _grants_all
+    _grants_all = True
+
+
+def code_of(recipe: Recipe) -> list[ForeignCode]:
+    """Return the code that a recipe or the recipe of a run executes."""
+    return foreign_code(recipe, is_run=recipe.path.parent in _run_folders)
+
+
+def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
+    """Return if the user trusts the code that a recipe runs, and limit its addresses to that code.
+
+    Args:
+        recipe: The recipe; nothing of it has run.
+        is_run: True if it is that of a run.
+
+    Raises:
+        RlmError: It runs code that is not trusted, and no terminal can be asked.
+    """
+    if is_run:
+        _run_folders.add(recipe.path.parent)
+    code = code_of(recipe)
+    unknown = [each for each in code if each.identity not in remembered()]
+    if unknown and not (_grants_all or os.environ.get(VARIABLE) == "1"):
+        typer.echo(report(code), err=True)
+        if not _confirmed(recipe):
+            raise RlmError(
+                f"{recipe.path.name} runs code that is not trusted: {', '.join(_short(each) for each in unknown)}",
+                where=str(recipe.path),
+                hint="read this code, then repeat the command with --trust; it is remembered until the code changes",
+            )
+    if unknown and os.environ.get(VARIABLE) != "1":
+        _remember(unknown)
+    files = {Path(each.name.rpartition(":")[0]): each.version for each in code if each.kind == "function"}
+    limit(Limits(files, frozenset(recipe.packages)))
+
+
+def report(code: Sequence[ForeignCode]) -> str:
+    """Return a table of the code that a recipe runs, and of the installed plugins."""
+    known = remembered()
+    rows = [(each.kind, each.name, _version(each), "trusted" if each.identity in known else "new") for each in code]
+    text = titled("foreign code", columns(rows) if rows else "  none").lstrip()
+    return text + titled("installed plugins", f"  {', '.join(installed_plugins()) or 'none'}")
+
+
+def _version(code: ForeignCode) -> str:
+    return f"sha256:{code.version}" if code.kind in ("file", "function") else code.version
+
+
+def _short(code: ForeignCode) -> str:
+    return Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}"
+
+
+def _confirmed(recipe: Recipe) -> bool:
+    """Ask, if there is a terminal and one process."""
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if not (alone and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"\nDoes {recipe.path.name} have your trust to run this code?", err=True)
+
+
+def trust_file() -> Path:
+    """Return the file of remembered code: ``rlm-plugins/trusted.json`` in the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "rlm-plugins" / "trusted.json"
+
+
+def remembered() -> set[str]:
+    """Return the identities that the user trusts; a damaged file counts as empty."""
+    try:
+        names = json.loads(trust_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        names = []
+    return _granted | ({name for name in names if isinstance(name, str)} if isinstance(names, list) else set())
+
+
+def _remember(code: Sequence[ForeignCode]) -> None:
+    _granted.update(each.identity for each in code)
+    file = trust_file()
+    with contextlib.suppress(OSError):  # a read-only home: this process remembers
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f"{file.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(sorted(remembered()), indent=1), encoding="utf-8")
+        temporary.replace(file)

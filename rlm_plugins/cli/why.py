@@ -1,0 +1,67 @@
+"""``rlm why``: the diagnosis of a run, finished or running, from its folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.cli.recipe_argument import recorded
+from rlm_plugins.diagnosis import StageSettings, diagnose
+from rlm_plugins.durable.json_lines import JsonLines
+
+SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
+
+
+def why(folder: Path) -> list[dict[str, Any]]:
+    """Return the findings of every stage of a run, the most severe of each stage first.
+
+    Args:
+        folder: The folder of a run.
+
+    Returns:
+        One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_plugins.diagnosis.Finding`).
+
+    Raises:
+        RlmError: The folder is not that of a run.
+    """
+    sections, records = _sections(folder), JsonLines(folder / "metrics.jsonl", warn=_warn).records()
+    stages = dict.fromkeys(str(record["stage"]) for record in records if "stage" in record)
+    report = []
+    for stage in stages:
+        steps = [record["step"] for record in records if record.get("stage") == stage and "grad_norm" in record]
+        number = int(stage[:2]) if stage[:2].isdigit() else 1
+        section = sections[number - 1] if number <= len(sections) else {}
+        planned = (section.get("trainer") or {}).get("max_steps") or 0
+        settings = StageSettings(section, planned if isinstance(planned, int) else 0)
+        findings = [finding.as_data() for finding in diagnose(records, stage, settings)]
+        report.append({"stage": stage, "steps": len(steps), "findings": findings})
+    return report
+
+
+def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
+    """Return the diagnosis as text."""
+    lines = []
+    for entry in report:
+        lines.append(f"{entry['stage']}: {entry['steps']} steps, {_count(entry['findings'])}")
+        for finding in entry["findings"]:
+            span = f"steps {finding['step']} to {finding['until']}"
+            lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
+            lines += [f"    evidence  {finding['evidence']}", f"    try       {finding['remedy']}"]
+    return "\n".join(lines or [f"{folder}: no step was logged yet"])
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr)  # standard output is the report, or JSON
+
+
+def _count(findings: Sequence[object]) -> str:
+    return f"{len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else "nothing found"
+
+
+def _sections(folder: Path) -> list[dict[str, Any]]:
+    """Return the section of each stage of the resolved recipe."""
+    document = recorded(folder, "rlm why runs/NAME")
+    bodies = document.get("stages") or [document] if isinstance(document, dict) else []
+    return [body for body in bodies if isinstance(body, dict)]

@@ -1,0 +1,90 @@
+"""TRL's data set formats as columns of ours: ``prompt``, ``demonstration``, ``chosen`` and ``rejected``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlm_plugins.errors import RecipeError
+
+Example = Mapping[str, Any]
+
+
+def in_our_columns(rows: Any) -> Any:
+    """Return examples with a prompt, and the target of supervised stages as ``demonstration``.
+
+    ``messages`` becomes the prompt and its last turn; ``completion`` the demonstration; of ``chosen`` and ``rejected``
+    without a prompt, what both begin with is the prompt. Other examples stay as they are.
+
+    Args:
+        rows: A `datasets.Dataset` or a stream.
+
+    Raises:
+        RecipeError: An example is unusable; it names its row, counted from 0.
+    """
+    names = list(rows.column_names or next(iter(rows), {}))
+    for convert, required, absent in (
+        (_from_messages, {"messages"}, {"prompt", "demonstration"}),
+        (_from_preference, {"chosen", "rejected"}, {"prompt"}),
+        (_from_completion, {"prompt", "completion"}, {"demonstration"}),
+    ):
+        if required <= {*names} and not absent & {*names}:
+            unused = [name for name in ("messages", "completion") if name in required]
+            return rows.map(_located(convert), with_indices=True, remove_columns=unused)
+    return rows
+
+
+def _located(convert: Callable[[Example], dict[str, Any]]) -> Callable[[Example, int], dict[str, Any]]:
+    """Return a conversion whose errors name the row."""
+
+    def converted(row: Example, number: int) -> dict[str, Any]:
+        try:
+            return convert(row)
+        except ValueError as error:
+            where = f"environment.path, row {number} (counted from 0)"
+            raise RecipeError(str(error), where=where) from None
+
+    return converted
+
+
+def _from_messages(row: Example) -> dict[str, Any]:
+    messages = _checked(row["messages"], "messages")
+    if messages[-1]["role"] != "assistant" or len(messages) < 2:
+        raise ValueError("expected `messages` that end with a turn of the assistant after a prompt")
+    return {"prompt": messages[:-1], "demonstration": messages[-1:]}
+
+
+def _from_completion(row: Example) -> dict[str, Any]:
+    if isinstance(row["completion"], str) is not isinstance(row["prompt"], str):
+        raise ValueError("expected `prompt` and `completion` of one kind, text or messages")
+    if not row["completion"]:
+        raise ValueError(f"`completion` is empty ({row['completion']!r})")
+    return {"demonstration": row["completion"]}
+
+
+def _from_preference(row: Example) -> dict[str, Any]:
+    chosen, rejected = row["chosen"], row["rejected"]
+    if not chosen or not rejected or chosen == rejected:
+        raise ValueError("expected `chosen` and `rejected` that differ, and are not empty")
+    shared = 0
+    for one, other in zip(chosen, rejected, strict=False):
+        if one != other:
+            break
+        shared += 1
+    if isinstance(chosen, str):
+        while shared and chosen[shared - 1] != " ":  # a word is not split; its space belongs to the completions
+            shared -= 1
+        shared -= shared > 0
+    if not shared or shared in (len(chosen), len(rejected)):
+        raise ValueError("expected `chosen` and `rejected` that begin with the same prompt and differ after it")
+    return {"prompt": chosen[:shared], "chosen": chosen[shared:], "rejected": rejected[shared:]}
+
+
+def _checked(messages: Any, column: str) -> Sequence[Mapping[str, Any]]:
+    if (
+        not isinstance(messages, list)
+        or not all(isinstance(m, Mapping) and "role" in m for m in messages)
+        or not messages
+    ):
+        raise ValueError(f"expected `{column}` to be messages with `role` and `content`, got {messages!r:.60}")
+    return messages

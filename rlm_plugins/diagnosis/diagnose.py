@@ -1,0 +1,119 @@
+"""Apply the rules to the metrics of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rlm_plugins.diagnosis.history import Record, of_settings, steps_of
+from rlm_plugins.diagnosis.rules import RULES, Rule
+from rlm_plugins.diagnosis.settings import StageSettings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violated rule.
+
+    Args:
+        name: Name of the rule.
+        stage: Name of the stage.
+        step: First step of the longest violation.
+        until: Last step of the violation.
+        severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
+        evidence: The metrics, as a sentence.
+        remedy: Override of the recipe, or advice.
+        label: Reward or rollout source that is concerned; empty for others.
+    """
+
+    name: str
+    stage: str
+    step: int
+    until: int
+    severity: int
+    evidence: str
+    remedy: str
+    label: str = ""
+
+    def __str__(self) -> str:
+        """Return one line: name, evidence and remedy."""
+        return f"{self.name}: {self.evidence}; try {self.remedy}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        return asdict(self)
+
+
+def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, last: int = 0) -> list[Finding]:
+    """Return the findings of a stage, the most severe first.
+
+    Args:
+        records: Lines of ``metrics.jsonl``.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        last: Number of steps at the end to look at; 0: all of them.
+    """
+    return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
+
+
+def foresee(stage: str, settings: StageSettings) -> list[Finding]:
+    """Return the findings that follow from the settings of a stage, before its first step."""
+    return _findings([{"step": 0, **of_settings(settings)}], stage, settings)
+
+
+def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    findings: dict[str, Finding] = {}
+    for rule in RULES:
+        for label in _labels(rule, steps):
+            finding = _violation(rule, label, stage, steps, settings) if rule.applies(settings, label) else None
+            if finding:
+                findings[f"{rule.name} {label}"] = finding
+    hidden = {name for rule in RULES for name in rule.instead_of if _is_found(rule, findings)}
+    shown = [finding for finding in findings.values() if finding.name not in hidden]
+    return sorted(shown, key=lambda finding: -finding.severity)
+
+
+def _is_found(rule: Rule, findings: Mapping[str, Finding]) -> bool:
+    return any(finding.name == rule.name for finding in findings.values())
+
+
+def _labels(rule: Rule, steps: Sequence[Record]) -> list[str]:
+    """Return the labels for which the first bound with a placeholder was logged; one empty label without any."""
+    named = [bound.metric for bound in rule.bounds if "<label>" in bound.metric]
+    if not named:
+        return [""]
+    before, after = named[0].split("<label>")
+    logged = dict.fromkeys(name for step in steps for name in step)
+    labels = [name[len(before) : -len(after)] for name in logged if name.startswith(before) and name.endswith(after)]
+    return [label for label in labels if label]
+
+
+def _violation(rule: Rule, label: str, stage: str, steps: Sequence[Record], settings: StageSettings) -> Finding | None:
+    """Return the longest violation of a rule; None if none lasts long enough."""
+    metrics = [bound.metric.replace("<label>", label) for bound in rule.bounds]
+    best: list[Record] = []
+    current: list[Record] = []
+    for step in steps:
+        if not all(metric in step for metric in metrics):
+            continue  # rewards are logged once per generation batch, not at each update on it
+        violated = all(bound.is_violated(step[metric]) for bound, metric in zip(rule.bounds, metrics, strict=True))
+        current = [*current, step] if violated else []
+        best = current if len(current) > len(best) else best
+    if len(best) < rule.steps:
+        return None
+    means = [_mean([step[metric] for step in best]) for metric in metrics]
+    return Finding(
+        name=rule.name,
+        stage=stage,
+        step=int(best[0]["step"]),
+        until=int(best[-1]["step"]),
+        severity=rule.severity,
+        evidence=rule.evidence.format(*means, label=label, settings=settings),
+        remedy=rule.remedy(settings),
+        label=label,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else float("nan")

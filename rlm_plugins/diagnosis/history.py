@@ -1,0 +1,85 @@
+"""Metrics of each step of a stage, with quantities that compare the step with the start and with the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_plugins.diagnosis.settings import StageSettings
+
+Record = Mapping[str, Any]
+RATIOS = {"entropy/of_start": "entropy", "completions/length_of_start": "completions/mean_length"}
+"""Quantity → the metric that is divided by its mean over the first two steps."""
+
+
+def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> list[dict[str, Any]]:
+    """Return the metrics of each optimizer step of a stage, oldest first, with the quantities of the rules.
+
+    - `entropy/of_start`, `completions/length_of_start`: ratio to the mean of the first two steps
+    - `rewards/<label>/change`: difference from the mean of the first two steps
+    - `main/mean`, `main/change`: those of the reward that is evaluated
+    - `reward/of_maximum`: reward over the sum of the positive weights
+    - `policy_loss/clipped`: share of tokens clipped on either side, if any is
+    - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
+    - those of :func:`of_settings`
+
+    Args:
+        records: Lines of ``metrics.jsonl``; those without a gradient norm are left out.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+    """
+    steps = [dict(record) for record in records if record.get("stage") == stage and "grad_norm" in record]
+    starts = {source: _mean_at_start(steps, source) for source in RATIOS.values()}
+    rewards = [name for name in (steps[0] if steps else ()) if name.startswith("rewards/") and name.endswith("/mean")]
+    starts |= {name: _mean_at_start(steps, name) for name in rewards}
+    fixed = of_settings(settings)
+    for step in steps:
+        step |= fixed
+        for quantity, source in RATIOS.items():
+            if (start := starts[source]) and step.get(source) is not None:
+                step[quantity] = step[source] / start
+        for name in rewards:
+            if (start := starts[name]) is not None and step.get(name) is not None:
+                step[f"{name.removesuffix('mean')}change"] = step[name] - start
+        step |= _quantities(step, settings)
+    return steps
+
+
+def _quantities(step: Record, settings: StageSettings) -> dict[str, float]:
+    """Return the quantities of one step that follow from its metrics and the settings."""
+    added: dict[str, float] = {}
+    for name in ("mean", "change"):
+        if (value := step.get(f"rewards/{settings.main_reward}/{name}")) is not None:
+            added[f"main/{name}"] = value
+    if step.get("reward") is not None and settings.maximum_reward:
+        added["reward/of_maximum"] = step["reward"] / settings.maximum_reward
+    sides = [step.get(f"policy_loss/clipped_{side}") for side in ("low", "high")]
+    clipped = sum(side or 0.0 for side in sides)
+    if clipped > 0:  # the first update on a batch clips nothing, and says nothing about the others
+        added["policy_loss/clipped"] = clipped
+    predicted, target, spread = (step.get(name) for name in ("critic/value", "critic/return", "advantage/std"))
+    if predicted is not None and target is not None and spread:
+        added["critic/gap"] = abs(predicted - target) / spread
+    return added
+
+
+def of_settings(settings: StageSettings) -> dict[str, float]:
+    """Return the quantities that are known before the first step.
+
+    - `adapter/learning_rate`, `adapter/displacement`: rate of an adapter; rate × steps, the most Adam moves a weight
+    - `settings/temperature`, `settings/top_p`, `settings/top_k`: of the sampled completions, where the recipe has them
+    """
+    names = {name: settings[f"trainer.{name}"] for name in ("temperature", "top_p", "top_k")}
+    known = {f"settings/{name}": float(value) for name, value in names.items() if isinstance(value, int | float)}
+    rate = settings["trainer.learning_rate"]
+    if settings.has_lora and isinstance(rate, int | float):
+        known["adapter/learning_rate"] = rate
+        if settings.max_steps:
+            known["adapter/displacement"] = rate * settings.max_steps
+    return known
+
+
+def _mean_at_start(steps: Sequence[Record], name: str) -> float | None:
+    """Return the mean of a metric over the first two steps; None if it was not logged there."""
+    values = [step[name] for step in steps[:2] if step.get(name) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,63 @@
+"""The settings of a stage that decide whether a rule applies, and what its remedy says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DEFAULTS = {
+    "trainer.max_completion_length": 256,
+    "trainer.num_generations": 8,
+    "trainer.temperature": 1.0,
+}
+"""Defaults of TRL for the fields that remedies change."""
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """One stage of a resolved recipe.
+
+    Args:
+        section: The stage's section of ``recipe.yaml``.
+        max_steps: Optimizer steps of the stage; 0 if unknown.
+    """
+
+    section: Mapping[str, Any]
+    max_steps: int = 0
+
+    def __getitem__(self, path: str) -> Any:
+        """Return the value at a dotted path; TRL's default, or None, where the recipe has none."""
+        value: Any = self.section
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return DEFAULTS.get(path) if value is None else value
+
+    @property
+    def maximum_reward(self) -> float:
+        """Sum of the positive weights: the reward of a perfect completion if each reward is at most 1."""
+        rewards = self["rewards"] or []
+        return sum(max(reward.get("weight", 1.0), 0.0) for reward in rewards)
+
+    @property
+    def main_reward(self) -> str:
+        """Label of the reward that is evaluated; else that of the largest weight."""
+        rewards = sorted(self["rewards"] or [{}], key=lambda reward: -abs(reward.get("weight", 1.0)))
+        return str(self["evaluation.metric"] or rewards[0].get("as") or rewards[0].get("name"))
+
+    @property
+    def has_lora(self) -> bool:
+        """True if an adapter is trained, not the model."""
+        return bool(self["model.lora"])
+
+    @property
+    def has_group_baseline(self) -> bool:
+        """True if the advantage compares completions of one prompt, without a value function."""
+        return self["trainer.num_generations"] > 1 and bool(self["algorithm.advantage"]) and not self["critic"]
+
+    @property
+    def updates_per_batch(self) -> float:
+        """Optimizer steps that use one generation batch."""
+        accumulated = self["trainer.gradient_accumulation_steps"] or 1
+        generated = self["trainer.steps_per_generation"] or accumulated
+        return (self["trainer.num_iterations"] or 1) * generated / accumulated

@@ -1,0 +1,137 @@
+"""The lock of a run folder: a second writer is refused, and the lock of a process that is gone is taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.durable.files import file_errors
+from rlm_plugins.errors import RlmError
+
+LOCK = "lock"
+_HELD: dict[str, int] = {}
+"""Folder → open file, of the locks of this process."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, tell: Callable[[str], None] = print) -> Iterator[None]:
+    """Hold the lock of a folder; it ends with the process, however that ends.
+
+    Args:
+        folder: An existing folder.
+        tell: Called with one line if the lock is taken over from a process that did not end cleanly.
+
+    Raises:
+        RlmError: Another process holds it; the error has its host and process id.
+    """
+    key = str(folder.resolve())
+    if key in _HELD:
+        yield
+        return
+    _HELD[key] = _acquire(folder / LOCK, tell)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / LOCK).unlink()  # before it is released: another process must not lock a removed file
+        os.close(_HELD.pop(key))
+
+
+def _acquire(file: Path, tell: Callable[[str], None]) -> int:
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    while True:
+        with file_errors(file):
+            descriptor = os.open(file, flags, 0o644)
+            holder, is_locked = _holder(descriptor), _try_lock(descriptor)
+        if not _is_same(file, descriptor):
+            os.close(descriptor)  # removed or replaced meanwhile
+        elif is_locked or (is_locked is None and (not holder or _is_gone(holder))):
+            if holder:
+                tell(f"{file.parent}: taken over from {_name(holder)}, which did not end cleanly")
+            with file_errors(file):
+                _write_holder(descriptor)
+            return descriptor
+        elif _is_gone(holder):
+            file.unlink(missing_ok=True)  # only a child of that process still has it open
+            os.close(descriptor)
+        else:
+            os.close(descriptor)
+            hint = "wait for it, or stop it: the run can then be resumed"
+            raise RlmError(f"{_name(holder)} writes into this folder", where=str(file.parent), hint=hint)
+
+
+def _try_lock(descriptor: int) -> bool | None:
+    """Lock an open file; return False if another process has it, None if the file system has no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_same(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(file.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _write_holder(descriptor: int) -> None:
+    pid = os.getpid()
+    holder = {"host": platform.node(), "pid": pid, "started": _start_time(pid)}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
+    os.fsync(descriptor)
+
+
+def _holder(descriptor: int) -> dict[str, Any]:
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return {"host": str(holder["host"]), "pid": int(holder["pid"]), "started": holder.get("started")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _is_gone(holder: dict[str, Any]) -> bool:
+    """Return True if the process was on this host and has ended; its number may be that of another process now."""
+    if not holder or holder["host"] != platform.node():
+        return False
+    started = _start_time(holder["pid"])
+    return started is None or (holder["started"] is not None and started != holder["started"])
+
+
+def _start_time(pid: int) -> float | None:
+    """Return when a process was started, in seconds since 1970; None if there is none."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def _name(holder: dict[str, Any]) -> str:
+    return f"process {holder['pid']} on host {holder['host']}" if holder else "another process"
+
+
+def _close_in_child() -> None:
+    """Close the locks in a forked process: they are those of its parent."""
+    for descriptor in _HELD.values():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)

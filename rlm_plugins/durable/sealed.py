@@ -1,0 +1,110 @@
+"""Folders with checksums: size and SHA-256 of every file, written last, so that damage is found and named.
+
+::
+
+    checkpoint-40/
+      adapter_model.safetensors
+      optimizer.pt
+      checksums.json             {"files": {"optimizer.pt": {"size": 30114, "sha256": "…"}, …}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rlm_plugins.durable.files import publish, sync_directory, write_file
+
+CHECKSUMS = "checksums.json"
+_LOADED = (".bin", ".json", ".pkl", ".pt", ".pth", ".py", ".safetensors")
+"""Suffixes of files that a library would load; another file that was added later, such as a note, does no harm."""
+_THREADS = 8
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of every file of a folder, and everything to disk.
+
+    Raises:
+        OSError: A file cannot be read or synchronized.
+    """
+    files = _files(folder)
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
+        entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
+    for directory in sorted({(folder / name).parent for name in files} - {folder}, reverse=True):
+        sync_directory(directory)
+    document = {"files": dict(zip(files, entries, strict=True))}
+    write_file(folder / CHECKSUMS, json.dumps(document, indent=2) + "\n")
+
+
+def publish_sealed(staged: Path, target: Path) -> None:
+    """Seal a complete folder and rename it to its final name."""
+    seal(staged)
+    publish(staged, target)
+
+
+def is_sealed(folder: Path) -> bool:
+    """Return True if the folder has checksums; those of older versions have none."""
+    return os.path.lexists(folder / CHECKSUMS)
+
+
+def seal_digest(folder: Path) -> str:
+    """Return a digest of all files of a sealed folder; empty if it has no checksums."""
+    return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest() if is_sealed(folder) else ""
+
+
+def damages(folder: Path) -> list[str]:
+    """Return why each file of a sealed folder differs from its checksum; empty if all are as they were written."""
+    try:
+        expected = _expected(folder)
+    except (OSError, ValueError, LookupError, TypeError):
+        return [f"{CHECKSUMS} cannot be read"]
+    found = _files(folder)
+    reasons = [f"{name} is a symbolic link" for name in found if (folder / name).is_symlink()]
+    reasons += [f"{name} is missing" for name in expected if name not in found]
+    reasons += [f"{name} was added" for name in found if name not in expected and name.endswith(_LOADED)]
+    if reasons:
+        return reasons
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        return [reason for reason in pool.map(lambda name: _reason(folder, name, expected[name]), expected) if reason]
+
+
+def _expected(folder: Path) -> dict[str, tuple[int, str]]:
+    if not (folder / CHECKSUMS).is_file() or (folder / CHECKSUMS).is_symlink():
+        raise ValueError("not a regular file")
+    files: dict[str, Any] = json.loads((folder / CHECKSUMS).read_bytes())["files"]
+    entries = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
+    if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in entries):
+        raise ValueError("a path leads out of the folder")
+    return entries
+
+
+def _reason(folder: Path, name: str, expected: tuple[int, str]) -> str:
+    try:
+        size = (folder / name).stat().st_size
+        if size != expected[0]:
+            return f"{name} has {size} bytes instead of {expected[0]}"
+        same = _entry(folder / name)["sha256"] == expected[1]
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror})"
+    return "" if same else f"{name} differs from its checksum"
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the relative path of every file; a link to a folder is listed and not followed."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        found += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
+    return sorted(name for name in found if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
+
+
+def _entry(file: Path, *, sync: bool = False) -> dict[str, Any]:
+    with file.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if sync:
+            os.fsync(handle.fileno())
+        return {"size": os.fstat(handle.fileno()).st_size, "sha256": digest}

@@ -1,0 +1,143 @@
+"""Signals that end a run: the first asks for a checkpoint, the second ends the process at once.
+
+Ctrl-C, a closed terminal, `kill`, schedulers (Slurm, Kubernetes) and spot machines all send one of `SIGNALS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
+PATIENCE = 10.0
+"""Seconds after which a step that has not ended is given up; it is repeated when the run is resumed."""
+SAME_NOTICE = 0.25
+"""Seconds in which another signal is part of the same notice: systemd sends SIGHUP right after SIGTERM."""
+SAME_NOTICE_OF_LAUNCHER = 5.0
+"""The same with several processes, where the launcher passes on what the processes have already received."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the run at a safe point.
+
+    Args:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+        self.resume = ""
+        """The command that resumes the run; empty before it has a folder."""
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal, as in a shell."""
+        return 128 + self.number
+
+
+class StopSignals:
+    """Handlers of the signals that end a run; a context manager. It does nothing outside of the main thread.
+
+    Attributes:
+        number: The signal received; 0: none.
+        waits: True while a step is trained, so that a signal waits for its end; otherwise it raises at once.
+        may_abort: True while the step may be given up after `PATIENCE`: no weight has changed yet.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.waits, self.may_abort = 0, False, False
+        self._since, self._is_late, self._depth = 0.0, False, 0
+        self._timer: threading.Timer | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._depth += 1
+        if self._depth > 1:
+            return self
+        self.number, self.waits, self.may_abort = 0, False, False
+        if threading.current_thread() is threading.main_thread():
+            for name in SIGNALS:
+                number = getattr(signal, name, None)
+                # an ignored signal stays ignored (nohup), and so does one with a handler of another library
+                if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let a signal wait in this context, in which files are saved."""
+        before = self.waits, self.may_abort
+        self.waits, self.may_abort = True, False
+        try:
+            yield
+        finally:
+            self.waits, self.may_abort = before
+
+    def raise_if_received(self) -> None:
+        """Raise the exception of the signal received.
+
+        Raises:
+            Interrupted: There was one.
+        """
+        if self.number:
+            raise Interrupted(self.number)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._is_late:  # sent by the timer
+            self._is_late = False
+            if self.may_abort or not self.waits:
+                raise Interrupted(self.number)
+            return
+        elapsed = time.monotonic() - self._since
+        is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        window = SAME_NOTICE_OF_LAUNCHER if is_launched else SAME_NOTICE
+        if self.number and elapsed < window and (is_launched or number != self.number):
+            return
+        if self.number:
+            _say(f"{signal.Signals(number).name}: stopped at once")
+            os._exit(128 + number)
+        self.number, self._since = number, time.monotonic()
+        if not self.waits:
+            raise Interrupted(number)
+        _say(f"{signal.Signals(number).name}: saving a checkpoint after this step; the same signal again stops at once")
+        self._timer = threading.Timer(PATIENCE, self._send_late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _send_late(self) -> None:
+        self._is_late = True
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, self.number)  # a real signal: it also ends a call that waits
+
+
+_CURRENT = StopSignals()
+
+
+def current() -> StopSignals:
+    """Return the handlers of this process; they are installed by ``with current():``."""
+    return _CURRENT
+
+
+def _say(text: str) -> None:
+    """Write one line to stderr; in a signal handler, `print` could be called within itself."""
+    cursor = "\x1b[?25h" if sys.stderr is not None and sys.stderr.isatty() else ""  # a progress bar hides it
+    os.write(2, f"{cursor}\n{text}\n".encode())

@@ -1,0 +1,139 @@
+"""Completions for evaluation, greedy or sampled: single-turn, or episodes of a multi-turn environment."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from rlm_plugins.models.adapters import evaluation_mode
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
+from rlm_plugins.rollout.generator_call import generate
+from rlm_plugins.specs import EnvironmentSpec
+
+GREEDY: Mapping[str, Any] = {"do_sample": False}
+
+
+@dataclass
+class Completions:
+    """The completions of a model, one per example.
+
+    Args:
+        prompts: Prompts in the form that rewards take.
+        completions: Completions as text; of a chat, the messages after the prompt.
+        completion_ids: Generated token ids.
+        texts: Completions as text for reports.
+        columns: Columns that episodes add to those of the examples.
+    """
+
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    completion_ids: list[list[int]]
+    texts: Sequence[str]
+    columns: Mapping[str, Any] = field(default_factory=lambda: {"episodes": None, "environments": None})
+
+
+def complete(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Mapping[str, Any]],
+    max_new_tokens: int,
+    template: Mapping[str, Any],
+    environment_spec: EnvironmentSpec | None = None,
+    generator: Bound | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> Completions:
+    """Generate one completion per example, greedy by default; the model's mode is restored.
+
+    Args:
+        model: A causal language model.
+        tokenizer: Its tokenizer.
+        examples: Examples with a ``prompt``; at least one.
+        max_new_tokens: Maximum length, in tokens; in an episode with the observations.
+        template: ``chat_template_kwargs`` of the recipe.
+        environment_spec: The environment; if it is multi-turn, each example is an episode.
+        generator: The generator; None: `transformers.generate`.
+        sampling: Fields of ``GenerationConfig`` to sample with; None: greedy, and no random number is drawn.
+    """
+    decode = partial(
+        _decode, model, tokenizer, max_new_tokens=max_new_tokens, generator=generator, sampling=sampling or GREEDY
+    )
+    if environment_spec is not None and environment_spec.multi_turn:
+        return _episodes(model, tokenizer, examples, max_new_tokens, template, environment_spec, decode)
+    prompts = [example["prompt"] for example in examples]
+    is_chat = not isinstance(prompts[0], str)
+    texts = prompts
+    if is_chat:
+        texts = [
+            tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
+        ]
+    # A chat template adds the special tokens itself.
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not is_chat)
+    ids = decode(inputs)
+    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    completions = [[{"role": "assistant", "content": text}] for text in generated] if is_chat else generated
+    return Completions(prompts, completions, ids, generated)
+
+
+def _episodes(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Mapping[str, Any]],
+    max_new_tokens: int,
+    template: Mapping[str, Any],
+    environment_spec: EnvironmentSpec,
+    decode: Callable[[Mapping[str, Any]], list[list[int]]],
+) -> Completions:
+    """Play one episode per example."""
+    runner = EpisodeRunner(
+        environment_spec,
+        tokenizer,
+        end_token_ids=[tokenizer.eos_token_id],
+        max_completion_length=max_new_tokens,
+        max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        options=template,
+    )
+
+    def continue_from(ids: list[list[int]]) -> tuple[list[list[int]], None]:
+        inputs = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+        return decode(inputs), None
+
+    played = runner.play([example["prompt"] for example in examples], examples, continue_from)
+    episodes = [each.episode for each in played]
+    columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
+    inputs = reward_inputs(played)
+    return Completions(texts=inputs.pop("logged"), **inputs, columns=columns)
+
+
+@torch.no_grad()
+def _decode(
+    model: Any,
+    tokenizer: Any,
+    inputs: Mapping[str, Any],
+    *,
+    max_new_tokens: int,
+    generator: Bound | None,
+    sampling: Mapping[str, Any],
+) -> list[list[int]]:
+    """Return the continuations of left-padded prompts, each up to its end token."""
+    on_device = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    config = copy.deepcopy(model.generation_config)
+    config.update(max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **sampling)
+    with evaluation_mode(model):
+        output = generate(generator, model.generate, model, on_device, config).ids
+    return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
+
+
+def _until_end(ids: list[int], tokenizer: Any) -> list[int]:
+    """Return token ids up to the first end token, without padding."""
+    end = tokenizer.eos_token_id
+    if end in ids:
+        return ids[: ids.index(end) + 1]
+    while ids and ids[-1] == tokenizer.pad_token_id:
+        ids = ids[:-1]
+    return ids

@@ -1,0 +1,64 @@
+"""Folders that are made once and reused: each appears whole under its name, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rlm_plugins.errors import RlmError
+
+
+def cache_folder() -> Path:
+    """Return the cache of this user: ``RLM_CACHE``, or ``rlm-plugins`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if own := os.environ.get("RLM_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlm-plugins"
+
+
+def made_once(folder: Path, make: Callable[[Path], None], doing: str) -> Path:
+    """Return `folder`, filled by `make` if it does not exist yet.
+
+    `make` fills a folder beside it, which is renamed when it is complete. A process that is killed leaves nothing
+    under the name, and of several processes one makes the folder while the others wait.
+
+    Args:
+        folder: A folder of the cache.
+        make: Called with an empty folder.
+        doing: What it does, for a line on standard error: `make` may take a minute.
+
+    Raises:
+        RlmError: The folder cannot be written.
+    """
+    if folder.is_dir():
+        return folder
+    from filelock import FileLock
+
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                partial.mkdir()
+                print(f"{doing}, once, into {folder}", file=sys.stderr, flush=True)
+                make(partial)
+                partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        problem = f"the cache cannot be written: {type(error).__name__}: {error}"
+        hint = "free some space, or set `RLM_CACHE` to another folder"
+        raise RlmError(problem, where=str(folder), hint=hint) from None
+    except RlmError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

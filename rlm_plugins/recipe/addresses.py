@@ -1,0 +1,39 @@
+"""Addresses of functions in the values of a recipe: ``./scores.py:compute_score``."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
+    """Return a value of a recipe with the files of its addresses absolute, so that a run's recipe loads anywhere.
+
+    Args:
+        value: A section, or a part of one.
+        folder: That of the recipe. A file that does not exist there is left as it is.
+    """
+    if isinstance(value, dict):
+        return {key: absolute_addresses(each, folder) for key, each in value.items()}
+    if isinstance(value, list):
+        return [absolute_addresses(each, folder) for each in value]
+    found = _FILE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    file = folder / pathlib.Path(found["file"]).expanduser()
+    return f"{file.resolve()}:{found['name']}" if file.is_file() else value
+
+
+def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
+    """Yield (file, address) of every address of a file that exists."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from addressed_files(each)
+    elif isinstance(value, str) and (found := _FILE.fullmatch(value)) is not None:
+        file = pathlib.Path(found["file"]).expanduser()
+        if file.is_file():
+            yield file.resolve(), value

@@ -1,0 +1,107 @@
+"""Foreign code that a recipe runs: plugin files, addressed functions, packages, code of models. Nothing is imported."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.addresses import addressed_files
+from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.registry.loading import GROUP
+
+Kind = Literal["file", "function", "package", "model"]
+
+
+@dataclass(frozen=True)
+class ForeignCode:
+    """One piece of code that a recipe runs.
+
+    Args:
+        kind: ``file`` (a plugin), ``function`` (of a file), ``package``, or ``model`` (`trust_remote_code`).
+        name: The file, address, package, or model.
+        version: SHA-256 of a file, version of a package, revision of a model.
+    """
+
+    kind: Kind
+    name: str
+    version: str
+
+    @property
+    def identity(self) -> str:
+        """The name that is remembered: contents of a file, whatever its path; package and version."""
+        if self.kind in ("file", "function"):
+            return f"sha256:{self.version}"
+        return f"{self.kind} {self.name} {self.version}"
+
+
+def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
+    """Return the code that a recipe runs beside installed plugins, without running any.
+
+    Args:
+        recipe: The recipe.
+        is_run: True if it is that of a run, whose files may be anywhere. Otherwise addresses of files outside its
+            folder are left out, and so refused.
+
+    Raises:
+        RecipeError: A package is not installed.
+    """
+    found = [ForeignCode("file", str(path), _digest(path)) for path in recipe.load]
+    folder = recipe.path.parent.resolve()
+    for path, address in addressed_files(recipe.bodies):
+        if is_run or path.is_relative_to(folder):
+            found.append(ForeignCode("function", address, _digest(path)))
+    for position, name in enumerate(recipe.packages):
+        found.append(ForeignCode("package", name, _version(name, f"plugins.packages[{position}]")))
+    found += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
+    return list(dict.fromkeys(found))
+
+
+def installed_plugins() -> list[str]:
+    """Return name and version of the distributions that offer plugins: ``rlm-math 0.1.0``."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return sorted({f"{point.dist.name} {point.dist.version}" for point in points if point.dist is not None})
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _version(name: str, where: str) -> str:
+    """Return the version of the installed package with the top-level module `name`."""
+    distributions = importlib.metadata.packages_distributions().get(name) or [name]
+    try:
+        if name in sys.stdlib_module_names:
+            raise importlib.metadata.PackageNotFoundError
+        return importlib.metadata.version(distributions[0])
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        problem = f"expected the name of an installed package, got '{name}'"
+        raise RecipeError(problem, where=where, hint="the standard library is no package") from None
+
+
+def _remote(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield model and revision of every mapping with `trust_remote_code`."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _remote(each)
+    elif isinstance(value, Mapping):
+        if value.get("trust_remote_code"):
+            name = str(value.get("path") or value.get("name") or "the model")
+            yield name, _code_of_folder(Path(name)) or f"revision {value.get('revision') or 'main'}"
+        for each in value.values():
+            yield from _remote(each)
+
+
+def _code_of_folder(folder: Path) -> str:
+    """Return a digest of the Python files of a local model; empty if it is no folder."""
+    if not folder.is_dir():
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return f"sha256:{digest.hexdigest()}"

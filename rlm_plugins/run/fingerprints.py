@@ -1,0 +1,66 @@
+"""Digests of what a run starts from: base weights, examples, files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+STREAM = "a stream, which is not read twice"
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def digest_of_rows(rows: Any) -> str:
+    """Return a digest of examples in their order, which is that of a data set and of the same rows in a list.
+
+    >>> digest_of_rows([{"prompt": "a", "answer": 1}]) == digest_of_rows([{"answer": 1, "prompt": "a"}])
+    True
+    >>> digest_of_rows([{"prompt": "a"}, {"prompt": "b"}]) == digest_of_rows([{"prompt": "b"}, {"prompt": "a"}])
+    False
+    """
+    if not hasattr(rows, "__len__"):
+        return STREAM
+    digest = hashlib.sha256()
+    for row in _plain_rows(rows):
+        digest.update(json.dumps(row, sort_keys=True, default=_described).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def digest_of_weights(model: Any) -> str:
+    """Return a digest of all parameters and buffers of a model, by name, shape, type and value."""
+    tensors = sorted(model.state_dict().items())
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
+        digests = pool.map(lambda item: _digest_of_tensor(*item), tensors)
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _digest_of_tensor(name: str, tensor: Any) -> str:
+    import torch
+
+    head = f"{name} {tuple(tensor.shape)} {tensor.dtype}"
+    if tensor.is_meta or not tensor.numel():
+        return head
+    data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return f"{head} {hashlib.sha256(data).hexdigest()}"
+
+
+def _plain_rows(rows: Any) -> Iterator[Mapping[str, Any]]:
+    if not hasattr(rows, "with_format"):
+        yield from rows
+        return
+    for batch in rows.with_format("arrow").iter(batch_size=1000):  # stored values: images are not decoded
+        yield from batch.to_pylist()
+
+
+def _described(value: Any) -> str:
+    """Return the text of a value that JSON lacks; of an object, whose text may have its address, the type."""
+    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else type(value).__qualname__

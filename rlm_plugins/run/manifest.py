@@ -1,0 +1,85 @@
+"""The manifest of a run: everything that it was started from, by name and by hash.
+
+::
+
+    started, command, folder, git     when, how, and from which commit
+    python, platform, hardware        on what
+    packages, version                 versions of libraries and of plugins
+    recipe                            the resolved recipe: every knob, seed and default of the parts
+    code, data                        digests of files with code, and of the examples in their order
+    stages                            of each stage that began: digest of the base weights, all fields of its trainer
+    changes                           what was allowed to differ when the run was resumed
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe.compose import resolved
+from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code
+from rlm_plugins.registry import Registry
+from rlm_plugins.run.fingerprints import digest_of_rows
+from rlm_plugins.run.provenance import provenance
+from rlm_plugins.stage import Stage
+
+FILE_MARK = " sha256:"
+"""Between path and digest in the origin of a single-file plugin."""
+PLUGINS = "plugins"
+"""Folder of the copies of single-file plugins."""
+
+
+def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> dict[str, Any]:
+    """Return the manifest of a run that starts now."""
+    parts = [part for stage in stages for part in stage.parts()]
+    origins = {name: registry.plugins[name].origin for name in sorted({part.part.plugin for part in parts})}
+    data = {
+        stage.name: {
+            "train": digest_of_rows(stage.environment_spec.train),
+            "held_out": digest_of_rows(stage.environment_spec.test),
+        }
+        for stage in stages
+    }
+    described = {
+        **provenance(),
+        "overrides": list(recipe.overrides),
+        "recipe": portable(resolved(stages, recipe)),
+        "version": {name: origin for name, origin in origins.items() if FILE_MARK not in origin},
+        "code": code_of(foreign_code(recipe, is_run=True)),
+        "data": data,
+        "stages": {},
+        "checksums": True,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(described, default=str))
+    return plain
+
+
+def portable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe whose single-file plugins are the copies in the run folder.
+
+    >>> Path(portable({"plugins": {"load": ["/home/me/part.py"]}})["plugins"]["load"][0]).parts
+    ('plugins', 'part.py')
+    """
+    plugins = document.get("plugins")
+    if not isinstance(plugins, dict) or "load" not in plugins:
+        return dict(document)
+    return {**document, "plugins": {**plugins, "load": [f"{PLUGINS}/{Path(path).name}" for path in plugins["load"]]}}
+
+
+def code_of(code: Sequence[ForeignCode]) -> dict[str, str]:
+    """Return the name of each piece of foreign code → its hash or version."""
+    return {Path(each.name).name if each.kind == "file" else each.name: each.version for each in code}
+
+
+def older_code(plugins: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return code and versions from the entry ``plugins`` of an older manifest.
+
+    >>> older_code({"part": "/home/me/part.py sha256:12ab", "rlm_math": "rlm-math 0.1"})
+    ({'part.py': '12ab'}, {'rlm_math': 'rlm-math 0.1'})
+    """
+    files = (origin.split(FILE_MARK) for origin in plugins.values() if FILE_MARK in origin)
+    versions = {name: origin for name, origin in plugins.items() if FILE_MARK not in origin}
+    return {Path(path).name: digest for path, digest in files}, versions

@@ -1,0 +1,73 @@
+"""Model card of the result of a stage: base, license, training, and how to load it without this project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+from rlm_plugins.models.notice import CARD, WeightsNotice, front_matter
+from rlm_plugins.stage import Stage
+
+_CARD = Template("""$header
+# $title
+
+$kind trained with `$algorithm` on `$environment` (rlm-plugins, TRL$peft).
+
+- Base: $base
+- License of the base: $license. It applies to weights that include the base.
+- Rewards: $rewards
+- The resolved recipe of the run is `recipe.yaml` in the run folder.
+
+```python
+$code
+```
+""")
+_ADAPTER = """from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+base = AutoModelForCausalLM.from_pretrained({base})
+model = PeftModel.from_pretrained(base, {folder}).merge_and_unload()
+tokenizer = AutoTokenizer.from_pretrained({folder})"""
+_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({folder})
+tokenizer = AutoTokenizer.from_pretrained({folder})"""
+
+
+def write_model_card(
+    stage: Stage, folder: Path, base: str, *, is_adapter: bool | None = None, address: str = ""
+) -> None:
+    """Write the model card of a stage over those that TRL and PEFT write.
+
+    Args:
+        stage: Its source has the notice of the base weights.
+        folder: The adapter or model, before it is moved to `stage.output`.
+        base: Path or hub name of the base as it was loaded; empty: it was made from nothing.
+        is_adapter: True if the folder has an adapter; None: as the stage has saved it.
+        address: Path or hub name for its code and heading (default: the result of the stage; run and stage).
+    """
+    notice = (
+        stage.source.notice() if stage.source.notice is not None else WeightsNotice(base or "none, made from nothing")
+    )
+    adapter = stage.lora is not None if is_adapter is None else is_adapter
+    header = front_matter(
+        base_model=notice.source.removeprefix("https://huggingface.co/"),
+        library_name="peft" if adapter else "transformers",
+        license=notice.license.lower(),
+    )
+    names = {"base": repr(base or "BASE"), "folder": repr(address or str(stage.output))}
+    text = _CARD.substitute(
+        header=header,
+        title=address or f"{stage.folder.parent.name}: {stage.name}",
+        kind="A LoRA adapter" if adapter else "A model",
+        algorithm=stage.body["algorithm"]["name"],
+        environment=stage.body["environment"]["name"],
+        peft=", PEFT" if adapter else "",
+        base=notice,
+        license=notice.license or "not stated by its model card",
+        rewards=", ".join(f"{reward.weight:g} {reward.label}" for reward in stage.rewards) or "none",
+        code=(_ADAPTER if adapter else _MODEL).format(**names),
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+    if not address:
+        (stage.folder / CARD).unlink(missing_ok=True)

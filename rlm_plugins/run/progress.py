@@ -1,0 +1,146 @@
+"""Progress of a stage: a bar with speed, time left and scores; without a terminal, plain lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from transformers import TrainerCallback
+
+from rlm_plugins.estimate.decoding import decoding_plans
+from rlm_plugins.estimate.stage_features import StageFeatures
+from rlm_plugins.run.trainer_callbacks import LearningCurve
+from rlm_plugins.stage import NO_SPEED, Stage
+
+RECENT = 20
+"""Steps whose median is the speed."""
+
+
+class FastPathLine(TrainerCallback):  # type: ignore[misc]
+    """Prints one line at the start of a stage: the fast paths that are on, and why others are off."""
+
+    def __init__(self, stage: Stage, console: Console) -> None:
+        self._stage, self._console = stage, console
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print the line; none for a trainer without an equation."""
+        if self._stage.equation is None:
+            return
+        try:
+            line = fast_path_line(self._stage, args)
+        except Exception as error:  # the meta device does not support every model
+            line = f"fast paths: decided during the run ({type(error).__name__})"
+        self._console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def fast_path_line(stage: Stage, args: Any) -> str:
+    """Return ``fast paths: …; off: …`` of a stage."""
+    on, off = [], []
+    for reason, _ in decoding_plans(stage, args)[:1]:
+        assert stage.generator is not None
+        name = f"generator {stage.generator.part.name}"
+        on += [] if reason else [name]
+        off += [f"{name} ({reason})"] if reason else []
+    for feature in StageFeatures(stage, args) if stage.speed != NO_SPEED else ():
+        on += [feature.name] if feature.on else []
+        off += [] if feature.on else [f"{feature.name} ({feature.reason})"]
+    return f"fast paths: {', '.join(on) or 'none'}" + (f"; off: {', '.join(off)}" if off else "")
+
+
+class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
+    """A progress bar with speed, time left and the latest scores; without a terminal, a dozen plain lines."""
+
+    def __init__(self, stage: Stage, title: str, curve: LearningCurve, console: Console) -> None:
+        self._stage, self._title, self._curve, self._console = stage, title, curve, console
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[scores]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=None, scores="")
+        self._logged, self._began, self._seconds, self._started = "", 0.0, list[float](), False
+        curve.tell = self.status
+
+    def status(self, text: str) -> None:
+        """Show what is done before or between the steps; as a line only before the first step."""
+        self._bar.start()
+        self._bar.update(self._task, scores=text)
+        if not self._started and not self._console.is_terminal:
+            self._print(text)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the bar."""
+        self._started = True
+        self._bar.start()
+        self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
+        self._refresh(state, line=True)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock of a step."""
+        self._began = time.perf_counter()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop the clock, before evaluation and checkpoints."""
+        self._seconds = [*self._seconds[-RECENT:], time.perf_counter() - self._began]
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+        """Store the latest reward, or the loss if there is none."""
+        for name in ("reward", "loss"):
+            if isinstance(logs.get(name), float):
+                self._logged = f"{name} {logs[name]:.2f}"
+                return
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Advance the bar."""
+        step, tenth = state.global_step, max(1, state.max_steps // 10)
+        self._refresh(state, line=(step == 1 or step % tenth == 0) and step < state.max_steps)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Close the bar."""
+        self._refresh(state, line=True)
+        self.close()
+
+    def close(self) -> None:
+        """Release the terminal, also after an error: otherwise the cursor stays hidden."""
+        self._bar.stop()
+
+    def _refresh(self, state: Any, line: bool) -> None:
+        evaluation, now = self._stage.evaluation, self._curve.now
+        parts = [*self._speed(state), *([self._logged] if self._logged else [])]
+        if now is not None and evaluation is not None:
+            parts.append(f"held-out {evaluation.metric} {now.text_of(now.score)}")
+        self._bar.update(self._task, completed=state.global_step, scores="  ".join(parts))
+        if line and not self._console.is_terminal:
+            self._print("  ".join([f"step {state.global_step}/{state.max_steps}", *parts]))
+
+    def _speed(self, state: Any) -> list[str]:
+        """Return seconds a step, and the time left with the evaluations to come; nothing before the first step."""
+        if not self._seconds:
+            return []
+        seconds, left = median(self._seconds), state.max_steps - state.global_step
+        every = self._stage.evaluation.every if self._stage.evaluation else 0
+        evaluations = 1 + (state.max_steps - 1) // every - state.global_step // every if every else 1
+        remaining = f"{duration(seconds * left + self._curve.seconds * evaluations)} left"
+        return [f"{seconds:.3g} s/step", *([remaining] if left else [])]
+
+    def _print(self, text: str) -> None:
+        self._console.print(f"{self._title}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the unit that fits.
+
+    >>> duration(42.4), duration(200), duration(9000)
+    ('42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,113 @@
+"""End of a run: summary.json, the learning curve, completions before and after, and the score on the last line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from rlm_plugins.evaluation.held_out import score_text
+from rlm_plugins.messages import short
+from rlm_plugins.run.folder import Run
+from rlm_plugins.run.plot import learning_curve
+from rlm_plugins.run.trainer_callbacks import LearningCurve
+from rlm_plugins.stage import Stage
+
+EXAMPLES = 3
+"""Held-out prompts whose completions are printed."""
+WIDTH = 100
+"""Characters of a completion that are printed."""
+
+
+def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, console: Console) -> None:
+    """Write the summary and print the results: files, prompts before and after, the final score.
+
+    The scores are those of metrics.jsonl, so that a run killed before its summary gets it when it is resumed.
+    """
+    evaluation, records = stage.evaluation, run.records()
+    scores = [r for r in records if r.get("stage") == stage.name and "held_out/rows" in r]
+    label = "" if evaluation is None else f"held_out/{evaluation.metric}"
+    if evaluation is None or not scores or scores[-1].get(label) is None:
+        run.summarize(seconds=round(seconds, 1))
+        console.print(f"{run.name}: trained in {seconds:.0f} s, results in {run.folder}")
+        return
+    initial, last = scores[0].get(label), scores[-1]
+    figures: dict[str, Any] = {
+        "metric": evaluation.metric,
+        "before": initial,
+        "after": last[label],
+        "interval": [last["held_out/low"], last["held_out/high"]],
+        "held_out_rows": last["held_out/rows"],
+        "seconds": round(seconds, 1),
+    }
+    examples = _examples(curve, evaluation.metric)
+    run.summarize(**figures, **_sampled(scores), **({"example": examples[0]} if examples else {}))
+    if run.main and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
+        _print(console, f"learning curve: {run.folder / 'curve.png'}")
+    _print(console, f"results: {run.folder}")
+    for example in examples:
+        for key, style in (("prompt", ""), ("before", "red"), ("after", "green")):
+            _print(console, f"  {key:8}{one_line(example[key])}", style)
+    share = curve.now.share if curve is not None and curve.now is not None else False
+    for line in _sampled_lines(scores, share):
+        _print(console, line)
+    change = " -> ".join(_score(x, share) for x in (initial, last[label]))
+    low, high = (_score(last[f"held_out/{end}"], share) for end in ("low", "high"))
+    _print(console, f"  95 % interval of the last score: [{low}, {high}], {last['held_out/rows']} held-out prompts")
+    _print(console, f"{run.name}: held-out {evaluation.metric} {change} in {seconds:.0f} s")
+
+
+def one_line(text: str) -> str:
+    r"""Return a text on one line: control characters escaped, and cut.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return short(json.dumps(text, ensure_ascii=False)[1:-1], WIDTH)
+
+
+def _score(value: float | None, share: bool) -> str:
+    return score_text(math.nan if value is None else value, share=share)
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
+
+
+def _sampled(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean@k and pass@k before and after, if completions were sampled."""
+    found = [record for record in scores if "held_out/k" in record]
+    if not found:
+        return {}
+    pairs = {name: [found[0][f"held_out/{name}"], found[-1][f"held_out/{name}"]] for name in ("mean_at_k", "pass_at_k")}
+    return {"k": int(found[0]["held_out/k"]), **pairs}
+
+
+def _sampled_lines(scores: Sequence[dict[str, Any]], share: bool) -> Iterator[str]:
+    """Yield a line with mean@k and pass@k before and after, if completions were sampled."""
+    if not (sampled := _sampled(scores)):
+        return
+    changes = [
+        f"{name}@{sampled['k']} {' -> '.join(score_text(value, share=share) for value in sampled[key])}"
+        for name, key in (("mean", "mean_at_k"), ("pass", "pass_at_k"))
+    ]
+    yield f"  sampled: {', '.join(changes)}"
+
+
+def _examples(curve: LearningCurve | None, metric: str) -> list[dict[str, str]]:
+    """Return the held-out prompts whose scores rose most, with their completions before and after.
+
+    Empty if the stage was resumed, or if no prompt has both.
+    """
+    if curve is None or not curve.from_start or curve.before is None or curve.now is None:
+        return []
+    old = {sample["prompt"]: sample for sample in curve.before.samples}
+    pairs = [(old[s["prompt"]], s) for s in curve.now.samples if s["prompt"] in old]
+    pairs.sort(key=lambda pair: (pair[0]["rewards"][metric] or 0) - (pair[1]["rewards"][metric] or 0))
+    return [
+        {"prompt": last["prompt"], "before": first["completion"], "after": last["completion"]}
+        for first, last in pairs[:EXAMPLES]
+    ]

@@ -1,0 +1,88 @@
+"""The checkpoint at which a stage resumes: the newest one that is sound."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rlm_plugins.durable.files import file_errors, remove
+from rlm_plugins.durable.sealed import CHECKSUMS, damages, is_sealed
+from rlm_plugins.errors import RlmError
+from rlm_plugins.trainer.checkpoint import STATE, checkpoints
+
+_SINGLE = ("optimizer.pt", "scheduler.pt")
+_WEIGHTS = ("*.safetensors", "*.bin")
+
+
+def sound_checkpoint(stage: Path, tell: Callable[[str], None], *, unsealed: bool) -> Path | None:
+    """Return the newest sound checkpoint of a stage; damaged ones are renamed and reported.
+
+    Args:
+        stage: Folder of the stage.
+        tell: Called with one line per damaged checkpoint.
+        unsealed: True if checkpoints without checksums are accepted: the run was started by an older version.
+
+    Raises:
+        RlmError: There are checkpoints, and all are damaged.
+    """
+    found: list[str] = []
+    for checkpoint in reversed(checkpoints(stage)):
+        reasons = reasons_against(checkpoint, unsealed=unsealed)
+        if not reasons:
+            if found:
+                tell(f"{stage.name}: {'; '.join(found)}; resuming from {checkpoint.name}")
+            elif not is_sealed(checkpoint):
+                tell(f"{stage.name}: {checkpoint.name} has no checksums (an older version saved it)")
+            return checkpoint
+        found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
+        _set_aside(checkpoint)
+    damaged = sorted(stage.glob("checkpoint-*.damaged"))
+    if not damaged:
+        return None
+    problem = "; ".join(found) or f"{', '.join(folder.name for folder in damaged)}: damaged"
+    hint = f"no sound checkpoint is left; to start the stage again, remove {stage}"
+    raise RlmError(problem, where=str(stage), hint=hint)
+
+
+def _set_aside(checkpoint: Path) -> None:
+    with file_errors(checkpoint, "renamed"):
+        aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
+        remove(aside)
+        checkpoint.rename(aside)
+
+
+def reasons_against(checkpoint: Path, *, unsealed: bool) -> list[str]:
+    """Return why a checkpoint cannot be used; empty if it is sound."""
+    if checkpoint.is_symlink() or not checkpoint.is_dir():
+        return ["it is not a folder"]
+    if is_sealed(checkpoint):
+        return damages(checkpoint)
+    return _incomplete(checkpoint) if unsealed else [f"{CHECKSUMS} is missing"]
+
+
+def _incomplete(checkpoint: Path) -> list[str]:
+    """Return what a checkpoint of an older version lacks, as far as that shows without checksums."""
+    try:
+        json.loads((checkpoint / STATE).read_bytes())
+    except (OSError, ValueError):
+        return [f"{STATE} cannot be read"]
+    files = [file for file in checkpoint.rglob("*") if file.is_file()]
+    reasons = [f"{file.name} is empty" for file in files if not file.stat().st_size]
+    reasons += [f"{file.name} cannot be read" for file in files if file.suffix in (".pt", ".pth") and not _is_zip(file)]
+    if any(folder.is_dir() for folder in checkpoint.iterdir()):
+        return reasons  # of several processes that share the optimizer: its files depend on the library
+    reasons += [f"{name} is missing" for name in _SINGLE if not (checkpoint / name).is_file()]
+    reasons += [] if any(checkpoint.glob("rng_state*.pth")) else ["rng_state.pth is missing"]
+    weights = any(any(checkpoint.glob(pattern)) for pattern in _WEIGHTS)
+    return reasons + ([] if weights else ["its weights are missing"])
+
+
+def _is_zip(file: Path) -> bool:
+    """Return True for a complete file of `torch.save`: its index is at the end."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, NotImplementedError):
+        return False

@@ -1,0 +1,72 @@
+"""Small runs for fault tests: one per kind of checkpoint, and the comparison of a resumed run with a whole one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlm_plugins.cli.launch import launch
+
+KINDS: dict[str, dict[str, Any]] = {
+    "adapter": {"model": {"lora": {"r": 4, "target_modules": "all-linear"}}},
+    "full": {},
+    "critic": {"algorithm": {"name": "ppo"}, "model": {"lora": {"r": 4, "target_modules": "all-linear"}}},
+}
+"""Kind of checkpoint → what differs from `recipe`."""
+
+
+def recipe(folder: Path, kind: str = "full", **trainer: Any) -> Path:
+    """A run of seconds, with a checkpoint after every step."""
+    document: dict[str, Any] = {
+        "environment": {"name": "addition", "digits": 2, "train_rows": 8, "test_rows": 4},
+        "rewards": [{"name": "length", "limit": 8}],
+        "evaluation": {"metric": "length", "rows": 2, "max_new_tokens": 4},
+        "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
+        "algorithm": {"name": "grpo", "penalties": []},
+        "trainer": {
+            "max_steps": 4,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 4,
+            "learning_rate": 1e-3,
+            "save_steps": 1,
+            **trainer,
+        },
+    }
+    changes = KINDS[kind]
+    document["model"] |= changes.get("model", {})
+    document["algorithm"] = changes.get("algorithm", document["algorithm"])
+    file = folder / f"{kind}.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def run(folder: Path, kind: str = "full", **trainer: Any) -> Path:
+    """A finished run in `folder / kind`."""
+    return launch(recipe(folder, kind, **trainer), [], out=folder / kind).folder
+
+
+def unfinished(whole: Path, folder: Path) -> Path:
+    """A copy of a finished run in which its last stage has only its checkpoints."""
+    shutil.copytree(whole, folder)
+    (stage,) = [path for path in folder.iterdir() if path.name.startswith("01-")]
+    for result in ("adapter", "model", "critic"):
+        shutil.rmtree(stage / result, ignore_errors=True)
+    (stage / "done").unlink()
+    for file in ("summary.json", "curve.png"):
+        (folder / file).unlink(missing_ok=True)
+    return folder
+
+
+def resume(folder: Path, *overrides: str) -> Path:
+    """Resume a run with its own recipe."""
+    return launch(folder, list(overrides), resume=True).folder
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """The result of a run: name of the file → its bytes."""
+    found = [*folder.glob("01-*/adapter/*"), *folder.glob("01-*/model/*"), *folder.glob("01-*/critic/*")]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in found if file.suffix == ".safetensors"}

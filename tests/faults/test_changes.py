@@ -1,0 +1,184 @@
+"""What changed since a run was started is listed before it is resumed, and allowed key by key."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fault_cases import recipe, resume, unfinished, weights
+
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.errors import RlmError
+from rlm_plugins.run.folder import Run
+from rlm_plugins.run.resume import check_resumable
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults("changes", "something was changed before a run is resumed")]
+PLUGIN = '''from rlm_plugins import hookimpl
+
+def polite(completions):
+    """A reward."""
+    return [1.0] * len(completions)
+
+@hookimpl
+def rlm_rewards():
+    return {"polite": polite}
+'''
+OVERRIDES = {
+    "seed": ("trainer.seed=7", "trainer.seed"),
+    "learning rate": ("trainer.learning_rate=0.5", "trainer.learning_rate"),
+    "steps": ("trainer.max_steps=9", "trainer.max_steps"),
+    "group size": ("trainer.num_generations=2", "trainer.num_generations"),
+    "batch": ("trainer.per_device_train_batch_size=4", "trainer.per_device_train_batch_size"),
+    "temperature": ("trainer.temperature=0.5", "trainer.temperature"),
+    "optimizer": ("trainer.optim=adamw_torch", "trainer.optim"),
+    "clip": ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss.epsilon"),
+    "algorithm": ("algorithm=rloo", "algorithm.name"),
+    "advantage": ("algorithm.advantage=leave_one_out", "algorithm.advantage"),
+    "penalty": ("algorithm.penalties=[{name: entropy, beta: 0.1}]", "algorithm.penalties"),
+    "reward weight": ("rewards.0.weight=0.2", "rewards[0].weight"),
+    "reward knob": ("rewards.1.limit=9", "rewards[1].limit"),
+    "model size": ("model.hidden=32", "model.hidden"),
+    "model seed": ("model.seed=9", "model.seed"),
+    "lora": ("model.lora={r: 4, target_modules: all-linear}", "model.lora"),
+    "digits": ("environment.digits=3", "environment.digits"),
+    "rows": ("environment.train_rows=16", "environment.train_rows"),
+    "evaluation": ("evaluation.rows=3", "evaluation.rows"),
+    "speed": ("speed.padding_free=false", "speed.padding_free"),
+}
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step on a data set of its own, with a single-file plugin."""
+    folder = tmp_path_factory.mktemp("started")
+    file = recipe(folder, max_steps=2)
+    document = yaml.safe_load(file.read_text())
+    rows = [{"prompt": f"{a}+2=", "answer": str(a + 2)} for a in range(8)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "polite.py").write_text(PLUGIN)
+    document["plugins"] = {"load": ["polite.py"]}
+    document["rewards"].insert(0, "polite")
+    file.write_text(yaml.safe_dump(document))
+    launch(file, [], out=folder / "run")
+    return folder
+
+
+def check(folder: Path, file: Path, *overrides: str, allowed: tuple[str, ...] = ()) -> None:
+    check_resumable(folder, *read(file, overrides, allowed), allow_changed=allowed)
+
+
+@pytest.mark.parametrize(("override", "key"), OVERRIDES.values(), ids=OVERRIDES)
+def test_changed_recipe(started: Path, tmp_path: Path, override: str, key: str) -> None:
+    copy, file = unfinished(started / "run", tmp_path / "run"), started / "full.yaml"
+    with pytest.raises(RlmError, match="in the run") as error:
+        check(copy, file, override)
+    assert key in str(error.value)
+    edited = yaml.safe_load((copy / "recipe.yaml").read_text())
+    assert edited == Run(copy).manifest()["recipe"]
+
+
+def edit_recipe(run: Path) -> None:
+    document = yaml.safe_load((run / "recipe.yaml").read_text())
+    document["trainer"]["learning_rate"] = 0.5
+    (run / "recipe.yaml").write_text(yaml.safe_dump(document))
+
+
+def edit_manifest(section: str, key: str, value: str) -> Callable[[Path], None]:
+    def edit(run: Path) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        section_of = manifest[section]
+        section_of[key] = value
+        (run / "manifest.json").write_text(json.dumps(manifest))
+
+    return edit
+
+
+BENEATH: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "recipe in the run": (edit_recipe, "trainer.learning_rate"),
+    "TRL": (edit_manifest("packages", "trl", "1.15.0"), "packages.trl"),
+    "torch": (edit_manifest("packages", "torch", "2.0.0"), "packages.torch"),
+    "Python": (edit_manifest("packages", "python", "3.10"), "packages.python"),
+    "examples": (edit_manifest("data", "01-grpo", "another"), "data.01-grpo"),
+    "a package of parts": (edit_manifest("version", "builtin", "rlm-plugins 0.0"), "version.builtin"),
+    "code": (lambda run: (run / "plugins" / "polite.py").write_text(PLUGIN.replace("1.0", "2.0")), "code.polite.py"),
+}
+
+
+@pytest.mark.parametrize(("edit", "key"), BENEATH.values(), ids=BENEATH)
+def test_changed_beneath_the_recipe(started: Path, tmp_path: Path, edit: Any, key: str) -> None:
+    copy = unfinished(started / "run", tmp_path / "run")
+    edit(copy)
+    with pytest.raises(RlmError, match="in the run") as error:
+        check(copy, copy)
+    assert key in str(error.value)
+    assert f"--allow-changed '{key}" in error.value.hint
+    check(copy, copy, allowed=(key,))
+    check(copy, copy)
+    assert key in Run(copy).manifest()["changes"][0]["key"]
+
+
+def test_other_base_weights_at_the_same_path(started: Path, tmp_path: Path) -> None:
+    copy = unfinished(started / "run", tmp_path / "run")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["stages"]["01-grpo"]["base"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RlmError, match=r"other base weights.*\n.*--allow-changed base\.01-grpo"):
+        resume(copy)
+    allowed = launch(copy, [], resume=True, allow_changed=("base",)).folder
+    assert weights(allowed) == weights(started / "run")
+
+
+def test_order_of_the_examples_is_part_of_their_digest(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    from rlm_plugins.run.fingerprints import STREAM, digest_of_rows
+
+    rows = [{"prompt": "a", "n": 1.5, "image": b"\x00"}, {"prompt": "b", "n": None, "image": b"\x01"}]
+    assert digest_of_rows(rows) == digest_of_rows(Dataset.from_list(rows))
+    assert digest_of_rows(rows) != digest_of_rows(Dataset.from_list(rows).select([1, 0]))
+    assert digest_of_rows(Dataset.from_list(rows).to_iterable_dataset()) == STREAM
+
+
+def test_a_finished_run_says_so(started: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (started / "run" / "summary.json").read_bytes()
+    resume(started / "run")
+    assert "finished before" in capsys.readouterr().out
+    assert (started / "run" / "summary.json").read_bytes() == before
+
+
+def test_the_manifest_records_where_a_run_comes_from(started: Path) -> None:
+    manifest = Run(started / "run").manifest()
+    assert {"started", "command", "git", "hardware", "packages", "overrides", "recipe", "code", "data"} <= set(manifest)
+    assert manifest["recipe"]["trainer"]["learning_rate"] == 1e-3
+    assert manifest["recipe"]["plugins"] == {"load": ["plugins/polite.py"]}
+    stage = manifest["stages"]["01-grpo"]
+    assert len(stage["base"]) == len(manifest["data"]["01-grpo"]["train"]) == 64
+    assert (stage["settings"]["seed"], stage["settings"]["adam_beta2"]) == (42, 0.999)
+
+
+def test_a_run_of_an_older_version_is_resumed(
+    started: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = unfinished(started / "run", tmp_path / "run")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    digest = manifest["code"]["polite.py"][:12]
+    older = {key: manifest[key] for key in ("python", "platform", "packages")}
+    older["plugins"] = {**manifest["version"], "polite": f"{started}/polite.py sha256:{digest}"}
+    (copy / "manifest.json").write_text(json.dumps(older))
+    recorded = yaml.safe_load((copy / "recipe.yaml").read_text())
+    recorded["plugins"]["load"] = [str(started / "polite.py")]
+    (copy / "recipe.yaml").write_text(yaml.safe_dump(recorded))
+    for folder in copy.glob("01-grpo/checkpoint-*"):
+        (folder / "checksums.json").unlink()
+    (copy / "01-grpo" / "checkpoint-2").rename(tmp_path / "last")
+    assert weights(resume(copy)) == weights(started / "run")
+    told = capsys.readouterr().out
+    assert "started by an older version" in told
+    assert "checkpoint-1 has no checksums" in told
+    shutil.rmtree(copy)

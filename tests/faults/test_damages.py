@@ -1,0 +1,156 @@
+"""Damage to any file of a checkpoint is found and named, and the newest sound checkpoint is used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_cases import KINDS, resume, run, unfinished, weights
+
+from rlm_plugins.durable.sealed import damages
+from rlm_plugins.errors import RlmError
+from rlm_plugins.run.resume_point import sound_checkpoint
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults("F3", "a file of a checkpoint is damaged")]
+Damage = Callable[[Path], None]
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def halve(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def zero(file: Path) -> None:
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+def replace_by_older(file: Path) -> None:
+    """The file of the checkpoint before; if they are equal, this does no damage."""
+    number = int(file.parent.name.split("-")[1])
+    shutil.copy(file.parent.with_name(f"checkpoint-{number - 1}") / file.name, file)
+
+
+def replace_by_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def replace_by_link(file: Path) -> None:
+    file.rename(file.parent.parent / f"elsewhere-{file.name}")
+    file.symlink_to(file.parent.parent / f"elsewhere-{file.name}")
+
+
+DAMAGES: dict[str, Damage] = {
+    "one bit": flip,
+    "half": halve,
+    "empty": lambda file: file.write_bytes(b""),
+    "missing": Path.unlink,
+    "zeros": zero,
+    "older": replace_by_older,
+    "folder": replace_by_folder,
+    "link": replace_by_link,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A finished run of a kind."""
+    runs: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in runs:
+            runs[kind] = run(tmp_path_factory.mktemp("whole"), kind)
+        return runs[kind]
+
+    return of
+
+
+def damaged(stage: Path) -> Iterator[tuple[str, Path, Damage]]:
+    """Yield every damage to every file of the last checkpoint that changes it."""
+    for file in sorted((stage / "checkpoint-4").iterdir()):
+        older = (stage / "checkpoint-3" / file.name).read_bytes()
+        for name, damage in DAMAGES.items():
+            if name != "older" or older != file.read_bytes():
+                yield f"{file.name}: {name}", file, damage
+
+
+def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, tmp_path: Path, cases: Any) -> None:
+    stage = tmp_path / "run" / "01-ppo"
+    shutil.copytree(whole("critic"), tmp_path / "run")
+    for name, file, damage in list(damaged(stage)):
+        with cases(name):
+            shutil.copytree(stage, tmp_path / "kept")
+            damage(file)
+            reported: list[str] = []
+            found = sound_checkpoint(stage, reported.append, unsealed=False)
+            assert found is not None
+            assert found.name == "checkpoint-3"
+            assert len(reported) == 1
+            assert (file.name if name != "checksums.json: older" else "differs from its checksum") in reported[0]
+        shutil.rmtree(stage)
+        shutil.move(tmp_path / "kept", stage)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.full) for kind in KINDS])
+def test_resumed_after_every_damage_equals_uninterrupted(whole: Any, tmp_path: Path, kind: str, cases: Any) -> None:
+    expected = weights(whole(kind))
+    stage = next(whole(kind).glob("01-*")).name
+    for name in [name for name, *_ in damaged(whole(kind) / stage)]:
+        with cases(f"{kind}, {name}"):
+            copy = unfinished(whole(kind), tmp_path / "copy")
+            (file, damage), *_ = [(f, d) for n, f, d in damaged(copy / stage) if n == name]
+            damage(file)
+            assert weights(resume(copy)) == expected
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_one_damage_resumed(whole: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = unfinished(whole("adapter"), tmp_path / "copy")
+    flip(copy / "01-grpo" / "checkpoint-4" / "optimizer.pt")
+    assert weights(resume(copy)) == weights(whole("adapter"))
+    reported = capsys.readouterr().out
+    assert "checkpoint-4 is damaged (optimizer.pt differs from its checksum); resuming from checkpoint-3" in reported
+
+
+def test_no_sound_checkpoint_is_an_error(whole: Any, tmp_path: Path) -> None:
+    copy = unfinished(whole("adapter"), tmp_path / "copy")
+    for file in copy.glob("01-grpo/checkpoint-*/optimizer.pt"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(RlmError, match=r"(?s)checkpoint-4.*damaged.*hint: no sound checkpoint is left"):
+            resume(copy)
+
+
+def test_damaged_result_of_an_earlier_stage_is_an_error(whole: Any, tmp_path: Path) -> None:
+    from rlm_plugins.cli.evaluate import evaluate
+
+    copy = tmp_path / "copy"
+    shutil.copytree(whole("adapter"), copy)
+    flip(copy / "01-grpo" / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(RlmError, match=r"result of this stage is damaged: adapter_model\.safetensors differs"):
+        evaluate(copy)
+
+
+def test_checkpoints_of_an_older_version_are_accepted_if_complete(whole: Any, tmp_path: Path) -> None:
+    stage = tmp_path / "01-grpo"
+    shutil.copytree(whole("adapter") / "01-grpo", stage)
+    for folder in stage.glob("checkpoint-*"):
+        (folder / "checksums.json").unlink()
+    reported: list[str] = []
+    assert sound_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-4"
+    assert "has no checksums" in reported[0]
+    halve(stage / "checkpoint-4" / "optimizer.pt")
+    (stage / "checkpoint-3" / "rng_state.pth").unlink()
+    assert sound_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-2"
+    assert "optimizer.pt cannot be read" in reported[1]
+    assert "rng_state.pth is missing" in reported[1]
+    assert damages(stage / "checkpoint-2") == ["checksums.json cannot be read"]

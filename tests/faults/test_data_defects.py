@@ -1,0 +1,130 @@
+"""Defects of data sets are named before weights are loaded: with the number of the example, over all examples."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hang_guard import hang_guard
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.document import load
+from rlm_plugins.registry import Registry
+
+RECIPE = """
+model: {name: scratch, hidden: 16, heads: 2, layers: 1, intermediate: 16, max_positions: 64,
+  characters: "0123456789+=? abc"}
+environment: {name: dataset, path: rows.jsonl, chat: CHAT}
+rewards: [accuracy]
+algorithm: grpo
+trainer: {per_device_train_batch_size: 4, num_generations: 2, max_completion_length: 8}
+"""
+GOOD = [{"prompt": f"{i}+1=?", "answer": str(i + 1)} for i in range(40)]
+
+
+def rows(place: int = 39, **changes: Any) -> list[dict[str, Any]]:
+    return [{**row, **changes} if number == place else row for number, row in enumerate(GOOD)]
+
+
+def every(**changes: Any) -> list[dict[str, Any]]:
+    return [{**row, **changes} for row in GOOD]
+
+
+def chat(**message: Any) -> list[dict[str, Any]]:
+    plain = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in GOOD]
+    return [*plain[:-1], {**plain[-1], "prompt": [message]}]
+
+
+NO_GOLD = ["", " ", "N/A", "n/a", "nan", "None", "null", "unknown", "TODO", "TBD", "?", "-", "...", "NA", "nil"]
+REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a prompt of 65 tokens": (rows(prompt="1" * 65), "example 39 has 65 tokens, more than the 64 positions"),
+    "a prompt of 5000 tokens": (rows(prompt="1" * 5000), "example 39 has more than 256 tokens"),
+    "a prompt of 5 MB": (rows(prompt="1" * 5_000_000), "prompt 39 of the training examples .* has 5.0 million"),
+    "a prompt of 0.9 MB": (rows(prompt="12345 " * 150_000), "more than the 64 positions"),
+    "prompt and completion": (rows(prompt="1" * 60), "has 60 tokens, and with a completion of 8 more than the 64"),
+    "an empty prompt": (rows(prompt=""), "row 39 .* column 'prompt' is empty"),
+    "a blank prompt": (rows(prompt="  \n"), "row 39 .* column 'prompt' is empty"),
+    "null prompts": (every(prompt=None), "prompt"),
+    "a role": (chat(role="robot", content="1+1=?"), "a message of the role 'robot'"),
+    "an empty message": (chat(role="user", content=""), "prompt 39 .* has only empty messages"),
+    "a blank message": (chat(role="user", content="  "), "prompt 39 .* has only empty messages"),
+    "no rows": ([], "empty|no training examples|cannot be read"),
+    "fewer rows than prompts": (GOOD[:1], "fewer than the 2 prompts of a generation"),
+    "no prompt column": ([{"question": "1", "answer": "2"}] * 8, "unknown column 'prompt'"),
+    "no answer column": ([{"prompt": r["prompt"]} for r in GOOD], "requires the column 'answer'"),
+    **{
+        f"answer {text!r} everywhere": (every(answer=text), "40 of 40 .* have no answer in the column")
+        for text in NO_GOLD
+    },
+    "null answers": (every(answer=None), "40 of 40 .* have no answer"),
+    "a tenth without answer": ([*rows()[:36], *every(answer="N/A")[:4]], "4 of 40 .* have no answer .* 36, 37, 38, 39"),
+    "two answers for all": ([*GOOD[:20], *every(answer="5")[:20]], "19 of 40 .* repeat a prompt with another answer"),
+    **{
+        f"prompt with {text!r}": (rows(prompt=f"1{text}1=?"), "the tokenizer has no token for")
+        for text in ("x", "é", "√", "数", "\t", "𝑥", "½", "–", "*", "/", "(")
+    },
+    **{
+        f"answer with {text!r}": (rows(answer=f"1{text}"), "the tokenizer has no token for")
+        for text in ("x", ".", ",", "√", "½", "%", "\\", "{", "π", "-1")
+    },
+}
+WARNED: dict[str, tuple[list[dict[str, Any]], str]] = {
+    **{f"one answer {text!r}": (rows(answer=text), "1 of 40 .* no answer .* examples 39") for text in ("?", "", " ")},
+    "a null answer": (rows(answer=None), "1 of 40 .* no answer"),
+    "a duplicate": ([*GOOD, GOOD[0]], "1 of 41 .* repeat a prompt and its answer: examples 40"),
+    "all duplicates": (GOOD[:1] * 40, "39 of 40 .* repeat a prompt and its answer"),
+    "two answers": ([*GOOD, {**GOOD[0], "answer": "7"}], "1 of 41 .* repeat a prompt with another answer: examples 40"),
+}
+
+
+def checked(folder: Path, data: list[dict[str, Any]], *overrides: str) -> None:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data), encoding="utf-8")
+    is_chat = bool(data) and isinstance(data[0].get("prompt"), list)
+    (folder / "r.yaml").write_text(RECIPE.replace("CHAT", str(is_chat).lower()), encoding="utf-8")
+    path = f"environment.path={folder / 'rows.jsonl'}"
+    with hang_guard():
+        compose(load(folder / "r.yaml", [path, *overrides]), Registry())
+
+
+QUICK = ("a prompt of 65 tokens", "a prompt of 5 MB", "null answers", "two answers for all", "prompt with '√'")
+
+
+@pytest.mark.faults("F7", "defects of data sets")
+def test_defects_of_data_are_named(tmp_path: Path, cases: Any) -> None:
+    for number, name in enumerate(QUICK):
+        (folder := tmp_path / str(number)).mkdir()
+        with cases(name), pytest.raises(RecipeError, match=REFUSED[name][1]):
+            checked(folder, REFUSED[name][0])
+
+
+@pytest.mark.full
+@pytest.mark.faults("F7", "defects of data sets, all kinds")
+def test_all_defects_of_data_are_named(tmp_path: Path, cases: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for number, (name, (data, words)) in enumerate(REFUSED.items()):
+        (folder := tmp_path / str(number)).mkdir()
+        with cases(name), pytest.raises(RecipeError, match=words):
+            checked(folder, data)
+    for number, (name, (data, words)) in enumerate(WARNED.items()):
+        (folder := tmp_path / f"warned {number}").mkdir()
+        caplog.clear()
+        with cases(f"warning: {name}"), caplog.at_level(logging.WARNING):
+            checked(folder, data)
+            assert any(re.search(words, message) for message in caplog.messages), caplog.messages
+    with cases("held out and trained on, in another spelling"), caplog.at_level(logging.WARNING):
+        caplog.clear()
+        (tmp_path / "test.jsonl").write_text(json.dumps({"prompt": " 3+1=? ", "answer": "4"}) + "\n")
+        (folder := tmp_path / "overlap").mkdir()
+        (folder / "rows-test.jsonl").write_text("")
+        checked(folder, [*GOOD, {"prompt": " 3+1=? ", "answer": "4"}], "environment.test_rows=20")
+        assert "are also training examples" in caplog.text
+
+
+def test_sound_data_are_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        checked(tmp_path, GOOD)
+    assert caplog.messages == []

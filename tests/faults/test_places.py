@@ -1,0 +1,63 @@
+"""A place that cannot hold a run is an error that names it, without a traceback; nothing is written outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault_cases import recipe
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults("places", "a place that cannot hold a run")]
+
+
+def a_file(folder: Path) -> Path:
+    (folder / "file").write_text("")
+    return folder / "file"
+
+
+def below_a_file(folder: Path) -> Path:
+    return a_file(folder) / "run"
+
+
+def a_dangling_link(folder: Path) -> Path:
+    (folder / "link").symlink_to(folder / "nowhere")
+    return folder / "link"
+
+
+def a_link_to_itself(folder: Path) -> Path:
+    (folder / "loop").symlink_to(folder / "loop")
+    return folder / "loop"
+
+
+def a_long_name(folder: Path) -> Path:
+    return folder / ("x" * 300)
+
+
+def a_read_only_place(folder: Path) -> Path:
+    return Path("/proc/run")
+
+
+PLACES = [a_file, below_a_file, a_dangling_link, a_link_to_itself, a_long_name, a_read_only_place]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_out(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+    out = place(tmp_path)
+    result = CliRunner().invoke(app, ["train", str(recipe(tmp_path)), "--out", str(out)])
+    assert result.exit_code == 2, result.output
+    assert os.fspath(out.name if len(out.name) < 300 else out.name[:40]) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["../../escape", "/absolute", "..", "a/b", "", "x" * 300])
+def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["train", str(recipe(tmp_path)), "--name", name, "trainer.max_steps=1"])
+    assert result.exit_code == (0 if not name else 2), result.output
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path.parent.parent / "escape").exists()

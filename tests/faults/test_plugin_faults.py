@@ -1,0 +1,138 @@
+"""Plugins that hang, exit, raise or are damaged cost themselves alone, and are named by distribution and version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rlm_plugins.cli.typer_app import app
+from rlm_plugins.registry import Registry, registry
+from rlm_plugins.registry.loading import required_version
+
+IMPORTS: dict[str, tuple[str, str]] = {
+    "hangs": ("import time; time.sleep(600)", "longer than 0.5 s: File"),
+    "loops": ("while True: pass", "longer than 0.5 s: File"),
+    "exits": ("import sys; sys.exit(0)", "SystemExit"),
+    "exits with a text": ("raise SystemExit('bye')", "bye"),
+    "ends the process": ("import os; os._exit(0)", "called os._exit(0)"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "lacks a module": ("import no_such_module_of_rlm", "no_such_module_of_rlm"),
+    "lacks a name": ("from rlm_plugins import no_such_name", "no_such_name"),
+    "has a syntax error": ("def (", "SyntaxError"),
+    "has a tab error": ("if 1:\n\tx=1\n        y=2", "Error"),
+    "has NUL bytes": ("x = '\0'", "null byte|SyntaxError|ValueError|source code"),
+    "raises": ("1 / 0", "ZeroDivisionError"),
+    "raises a group": ("raise ExceptionGroup('g', [ValueError(1)])", "ExceptionGroup"),
+    "raises a base exception": ("raise GeneratorExit", "GeneratorExit"),
+    "recurses": ("def f(): f()\nf()", "RecursionError"),
+    "runs out of memory": ("raise MemoryError", "MemoryError"),
+    "fails an assertion": ("assert False, 'no'", "AssertionError"),
+}
+
+
+class Point:
+    """An entry point whose module is source text."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name, self.value, self.group, self._source = name, f"{name}:x", "rlm", source
+        self.dist = SimpleNamespace(name=f"rlm-{name}", version="1.2")
+
+    def load(self) -> Any:
+        module = ModuleType(self.name)
+        exec(compile(self._source, f"{self.name}.py", "exec"), vars(module))
+        return module
+
+
+SOUND = """
+from rlm_plugins import hookimpl
+def it(completions):
+    return [0.0] * len(completions)
+@hookimpl
+def rlm_rewards():
+    return {"sound_reward": it}
+"""
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "IMPORT_SECONDS", 0.5)
+
+    def offer(*points: Point) -> None:
+        monkeypatch.setattr(
+            importlib.metadata, "entry_points", lambda group="", **_: list(points) if group == "rlm" else []
+        )
+
+    return offer
+
+
+@pytest.mark.faults("F9", "plugins whose import fails")
+def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any) -> None:
+    for name, (source, word) in IMPORTS.items():
+        with cases(name):
+            offered(Point("bad", source), Point("sound", SOUND))
+            start, found = time.monotonic(), Registry()
+            assert time.monotonic() - start < 60
+            error = found.plugins["bad"].error
+            assert error is not None
+            text = f"{type(error).__name__}: {error}"
+            assert any(part in text for part in word.split("|")), text
+            assert found.plugins["bad"].origin == "rlm-bad 1.2"
+            assert found.find("rlm_rewards", "sound_reward").plugin == "sound"
+            found.require_sound()
+
+
+@pytest.mark.faults("F9", "a damaged entry_points.txt")
+def test_damaged_entry_points_cost_one_distribution(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cases: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def spoiled(**_: Any) -> Any:
+        raise ValueError("no entry point")
+
+    class Damaged:
+        metadata = {"Name": "rlm-damaged"}  # noqa: RUF012
+        version = "0.3"
+
+        @property
+        def entry_points(self) -> Any:
+            raise ValueError("no entry point")
+
+    sound = SimpleNamespace(metadata={"Name": "rlm-sound"}, version="1", entry_points=[Point("sound", SOUND)])
+    Registry()  # pydantic looks for plugins of its own when it is first used
+    monkeypatch.setattr(importlib.metadata, "entry_points", spoiled)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [Damaged(), sound])
+    with cases("the others are loaded"):
+        found = Registry()
+        assert "entry_points.txt of rlm-damaged 0.3 cannot be read" in str(found.plugins["rlm-damaged"].error)
+        assert found.find("rlm_rewards", "sound_reward").plugin == "sound"
+
+
+@pytest.mark.faults("F9", "plugins that a user disables")
+def test_disabled_plugins_are_left_out(offered: Callable[..., None], cases: Any) -> None:
+    offered(Point("sound", SOUND))
+    for option, present in (("--disable", False), ("--enable", True)):
+        with cases(option):
+            assert CliRunner().invoke(app, ["plugins", option, "sound"]).exit_code == 0
+            assert ("sound" in Registry().plugins) is present
+
+
+@pytest.mark.faults("F9", "plugins for another version")
+def test_a_plugin_for_a_later_version_is_told_as_such(monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
+    for requirement, told in (
+        ("rlm-plugins>=99", True),
+        ("rlm_plugins<0.0.1", True),
+        ("rlm-plugins", False),
+        ("x", False),
+    ):
+        with cases(requirement):
+            monkeypatch.setattr(importlib.metadata, "requires", lambda _, text=requirement: [text])
+            assert bool(required_version("rlm-later 1.0")) is told

@@ -1,0 +1,191 @@
+"""Clinic: runs with one deliberate fault each, which the diagnosis names within ten steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.why import why
+from rlm_plugins.run.train import train
+
+pytestmark = pytest.mark.full
+
+REWARDS = """
+from rlm_plugins import hookimpl
+
+
+def constant(completions):
+    return [0.0 for _ in completions]
+
+
+def verbose(completion_ids):
+    return [len(ids) / 40 for ids in completion_ids]
+
+
+def brief(completion_ids):
+    return [-len(ids) / 10 for ids in completion_ids]
+
+
+def answered(completions):
+    return [float("</answer>" in completion) for completion in completions]
+
+
+def solved(completions):
+    return [1.0 for _ in completions]
+
+
+def rare(completions):
+    return [float(sum(map(ord, completion)) % 41 == 0) for completion in completions]
+
+
+class OneStep:
+    # pays one completion, in its fifth call
+
+    calls = 0
+
+    def __call__(self, completions):
+        self.calls += 1
+        return [float(self.calls == 5 and i == 0) for i in range(len(completions))]
+
+
+def unparsed(completions):
+    return [None for _ in completions]
+
+
+def broken(completions):
+    raise ValueError("no answer found")
+
+
+@hookimpl
+def rlm_rewards():
+    rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken)
+    return {reward.__name__: reward for reward in rewards} | {"one_step": OneStep}
+"""
+ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
+FORMAT = {"name": "format", "weight": 0.2}
+TRAINER = {
+    "max_steps": 10,
+    "per_device_train_batch_size": 32,
+    "num_generations": 8,
+    "max_completion_length": 48,
+    "learning_rate": 5e-4,
+    "lr_scheduler_type": "constant",
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+}
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "limit of 12 tokens": ("truncated_completions", {"trainer": {"max_completion_length": 12}}),
+    "end token suppressed": (
+        "no_end_token",
+        {"rewards": ["answered"], "trainer": {"generation_kwargs": {"suppress_tokens": [1]}}},
+    ),
+    "rate of full training": ("adapter_rate_too_small", {"trainer": {"learning_rate": 1e-6}}),
+    "rate of 0.1": ("adapter_rate_too_large", {"trainer": {"learning_rate": 0.1}}),
+    "top_p": ("biased_ratio", {"trainer": {"top_p": 0.8}}),
+    "reward that is always 0": ("dead_reward", {"rewards": ["constant", FORMAT]}),
+    "reward of length": ("length_rewarded", {"rewards": ["verbose"]}),
+    "rare reward": ("tied_rewards", {"rewards": ["rare"]}),
+    "reward that is always None": ("unscored_completions", {"rewards": ["unparsed", FORMAT]}),
+    "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
+    "nearly impossible prompts": ("prompts_too_hard", {"rewards": ["one_step"]}),
+    "solved task": ("prompts_too_easy", {"rewards": ["solved"]}),
+    "format is paid, answers are not": ("secondary_reward_farmed", {"rewards": ["constant", FORMAT]}),
+    "huge weight": (
+        "advantage_explosion",
+        {"algorithm": "dr_grpo", "rewards": [{"name": "accuracy", "weight": 1e6}]},
+    ),
+    "epsilon of 1e-6": (
+        "clipped_update",
+        {"algorithm": {"name": "grpo", "policy_loss": {"epsilon": 1e-6}}, "trainer": {"num_iterations": 4}},
+    ),
+    "twelve updates on one batch": ("stale_policy", {"trainer": {"num_iterations": 12, "learning_rate": 1e-2}}),
+    "tiny coefficient of the KL penalty": (
+        "kl_runaway",
+        {
+            "algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 1e-6}}},
+            "trainer": {"learning_rate": 1.5e-2},
+        },
+    ),
+    "negative entropy bonus": (
+        "entropy_collapse",
+        {
+            "rewards": ["rare"],
+            "algorithm": {"name": "grpo", "penalties": [{"name": "entropy", "beta": -20.0}]},
+            "trainer": {"learning_rate": 5e-2},
+        },
+    ),
+    "positive entropy bonus": (
+        "entropy_explosion",
+        {
+            "algorithm": {"name": "grpo", "penalties": [{"name": "entropy", "beta": 5.0}]},
+            "trainer": {"learning_rate": 1e-2},
+        },
+    ),
+    "critic that does not learn": (
+        "critic_lags",
+        {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]},
+    ),
+    "dynamic sampling of hopeless prompts": (
+        "unfilled_batches",
+        {"environment": {**ENVIRONMENT, "digits": 6}, "rewards": ["accuracy"], "algorithm": "dapo"},
+    ),
+    "reward of brevity": (
+        "shrinking_completions",
+        {
+            "rewards": ["accuracy", {"name": "brief", "weight": 5.0}],
+            "trainer": {"learning_rate": 1e-2, "temperature": 1.5},
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small model that adds two numbers, imperfectly."""
+    folder = tmp_path_factory.mktemp("start")
+    recipe = {
+        "model": {"name": "scratch", "layers": 2, "hidden": 64, "heads": 2, "intermediate": 128},
+        "environment": {**ENVIRONMENT, "slip": 0.5},
+        "algorithm": "sft",
+        "trainer": {"max_steps": 200, "per_device_train_batch_size": 32, "learning_rate": 5e-3},
+    }
+    return run(recipe, folder / "sft").parent / "sft" / "01-sft" / "model"
+
+
+def run(recipe: Mapping[str, Any], folder: Path) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "faults.py").write_text(REWARDS)
+    path = folder.parent / f"{folder.name}.yaml"
+    path.write_text(yaml.safe_dump({**recipe, "plugins": {"load": ["./faults.py"]}}))
+    train(*read(path, ()), folder)
+    return folder
+
+
+def stage(start: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
+    recipe = {
+        "model": {"name": str(start), "lora": {"r": 8, "target_modules": "all-linear"}},
+        "environment": ENVIRONMENT,
+        "rewards": ["accuracy", FORMAT],
+        "algorithm": {"name": "grpo", "penalties": []},
+        **changes,
+    }
+    return {**recipe, "trainer": {**TRAINER, **changes.get("trainer", {})}}
+
+
+def findings(folder: Path) -> dict[str, int]:
+    return {f["name"]: f["severity"] for entry in why(folder) for f in entry["findings"]}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
+    name, changes = FAULTS[fault]
+    assert name in findings(run(stage(start, changes), tmp_path / "run"))
+
+
+def test_sound_run_has_no_finding(start: Path, tmp_path: Path) -> None:
+    assert [name for name, severity in findings(run(stage(start, {}), tmp_path / "run")).items() if severity > 1] == []

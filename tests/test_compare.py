@@ -1,0 +1,83 @@
+"""``rlm compare`` and ``rlm sweep``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlm_plugins.cli.compare import compare, render
+from rlm_plugins.cli.sweep import sweep
+from rlm_plugins.errors import RlmError
+
+RECIPE = """
+model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 16}
+environment: {name: addition, digits: 2, test_rows: 4}
+rewards: [accuracy]
+evaluation: {max_new_tokens: 4}
+algorithm: grpo
+trainer: {max_steps: 1, per_device_train_batch_size: 4, num_generations: 4, max_completion_length: 4,
+          save_strategy: "no"}
+"""
+
+
+def write_run(folder: Path, rate: float, seed: int, after: float | None) -> Path:
+    folder.mkdir()
+    recipe = {"name": folder.name, "stages": [{"name": "grpo", "trainer": {"learning_rate": rate, "seed": seed}}]}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    if after is not None:
+        summary: dict[str, Any] = {"metric": "accuracy", "before": 0.1, "after": after, "held_out_rows": 64}
+        (folder / "summary.json").write_text(json.dumps({**summary, "interval": [after - 0.1, after + 0.1]}))
+    return folder
+
+
+def test_runs_are_compared_by_what_differs(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "a", 1e-4, 1, 0.5), write_run(tmp_path / "b", 3e-4, 1, 0.8)]
+    comparison = compare(runs)
+    assert [run["settings"] for run in comparison["runs"]] == [
+        {"stages.0.trainer.learning_rate": 1e-4},
+        {"stages.0.trainer.learning_rate": 3e-4},
+    ]
+    assert "[0.700, 0.900]" in render(comparison)
+
+
+def test_seeds_form_a_group(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"{rate}-{seed}", rate, seed, rate + seed) for rate in (1.0, 2.0) for seed in (1, 2)]
+    groups = compare(runs)["groups"]
+    assert [(group["runs"], group["mean"], group["least"], group["largest"]) for group in groups] == [
+        (2, 2.5, 2.0, 3.0),
+        (2, 3.5, 3.0, 4.0),
+    ]
+
+
+def test_unfinished_run_has_no_score(tmp_path: Path) -> None:
+    comparison = compare([write_run(tmp_path / "a", 1.0, 1, None)])
+    assert comparison["runs"][0]["after"] is None
+    assert "–" in render(comparison)
+
+
+def test_folder_without_run(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match="expected the folder of a run"):
+        compare([tmp_path])
+
+
+def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
+    recipe, lines = tmp_path / "recipe.yaml", list[str]()
+    recipe.write_text(RECIPE)
+    changes = ["trainer.learning_rate=1e-3,1e-2"]
+    folders = sweep(recipe, changes, 1, tmp_path / "out", lines.append)
+    assert [folder.name for folder in folders] == ["learning_rate=1e-3,seed=1", "learning_rate=1e-2,seed=1"]
+    assert sweep(recipe, changes, 1, tmp_path / "out", lines.append) == folders
+    assert sum("skipped" in line for line in lines) == 2
+    assert all(run["after"] is not None for run in compare(folders)["runs"])
+
+
+def test_invalid_combination_trains_nothing(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    with pytest.raises(RlmError, match="expected key=value"):
+        sweep(recipe, ["trainer.learning_rate"], 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

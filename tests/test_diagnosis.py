@@ -1,0 +1,188 @@
+"""Diagnosis: each rule on records that violate it, healthy records, precedence, the log of a run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_plugins.cli.why import render, why
+from rlm_plugins.diagnosis import RULES, Bound, StageSettings, diagnose, foresee
+from rlm_plugins.errors import RlmError
+from rlm_plugins.metrics import find
+
+SECTION: dict[str, Any] = {
+    "name": "grpo",
+    "model": {"lora": {"r": 8}},
+    "rewards": [{"name": "accuracy", "as": "accuracy", "weight": 1.0}, {"name": "format", "weight": 0.2}],
+    "algorithm": {"name": "grpo", "advantage": {"name": "group_relative"}, "policy_loss": {"epsilon": 0.2}},
+    "trainer": {"max_steps": 100, "num_generations": 8, "learning_rate": 5e-4, "max_completion_length": 64},
+}
+HEALTHY: dict[str, Any] = {
+    "stage": "01-grpo",
+    "grad_norm": 0.2,
+    "learning_rate": 5e-4,
+    "reward": 0.5,
+    "reward_ties": 0.6,
+    "reward_length_correlation": 0.1,
+    "frac_reward_zero_std": 0.3,
+    "rewards/accuracy/mean": 0.4,
+    "rewards/accuracy/std": 0.5,
+    "rewards/accuracy/failed": 0.0,
+    "rewards/accuracy/unscored": 0.0,
+    "rewards/format/mean": 0.6,
+    "rewards/format/std": 0.5,
+    "advantage/abs_mean": 0.7,
+    "advantage/std": 1.0,
+    "advantage/nonzero": 0.7,
+    "completions/clipped_ratio": 0.02,
+    "completions/mean_length": 30.0,
+    "entropy": 0.4,
+    "filters/kept": 1.0,
+    "refill/full": 1.0,
+    "penalties/kl": 0.05,
+    "policy_loss/clipped_low": 0.01,
+    "policy_loss/clipped_high": 0.01,
+    "critic/explained_variance": 0.3,
+    "critic/value": 0.5,
+    "critic/return": 0.5,
+    "episodes/failed": 0.0,
+    "tools/call_frequency": 1.0,
+    "tools/failure_frequency": 0.1,
+    "sources/pool/filled": 1.0,
+    "sources/pool/truncated": 0.0,
+    "sampling/sampling_logp_difference/mean": 0.01,
+}
+UNIFORM = {"frac_reward_zero_std": 1.0, "advantage/nonzero": 0.0}
+"""Rule → metrics of the steps after the first two that violate it, or changes of the settings."""
+VIOLATIONS: dict[str, dict[str, Any]] = {
+    "non_finite_gradient": {"grad_norm": None},
+    "advantage_explosion": {"advantage/abs_mean": 1e30},
+    "zero_gradient": {"grad_norm": 0.0},
+    "truncated_completions": {"completions/clipped_ratio": 0.97, "reward": 0.0},
+    "no_end_token": {"completions/clipped_ratio": 1.0},
+    "growing_completions": {"completions/mean_length": 90.0},
+    "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
+    "prompts_too_hard": {**UNIFORM, "reward": 0.1},
+    "prompts_too_easy": {**UNIFORM, "reward": 1.2},
+    "tied_rewards": {"reward_ties": 0.97},
+    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
+    "unscored_completions": {"rewards/accuracy/unscored": 1.0},
+    "failing_reward": {"rewards/accuracy/failed": 3.0},
+    "length_rewarded": {"reward_length_correlation": -0.97},
+    "secondary_reward_farmed": {"rewards/format/mean": 1.0, "rewards/accuracy/mean": 0.0},
+    "nothing_kept": {"filters/kept": 0.0},
+    "unfilled_batches": {"refill/full": 0.1},
+    "entropy_collapse": {"entropy": 0.001},
+    "entropy_explosion": {"entropy": 4.0, "rewards/accuracy/mean": 0.1},
+    "kl_runaway": {"penalties/kl": 8.0},
+    "clipped_update": {"policy_loss/clipped_low": 0.4, "policy_loss/clipped_high": 0.4},
+    "engine_mismatch": {"sampling/sampling_logp_difference/mean": 0.6},
+    "critic_lags": {"critic/explained_variance": -2.0, "critic/value": -3.0},
+    "failing_environment": {"episodes/failed": 0.8},
+    "failing_tools": {"tools/failure_frequency": 1.0},
+    "missing_demonstrations": {"sources/pool/filled": 0.0},
+    "truncated_demonstrations": {"sources/pool/truncated": 1.0},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adapter_rate_too_small": {"learning_rate": 1e-7},
+    "adapter_rate_too_large": {"learning_rate": 0.1},
+    "identical_completions": {"temperature": 0.0},
+    "biased_ratio": {"top_p": 0.9},
+}
+
+
+def settings(**trainer: Any) -> StageSettings:
+    section = {**SECTION, "trainer": {**SECTION["trainer"], **trainer}}
+    return StageSettings(section, max_steps=100)
+
+
+def log(changes: dict[str, Any], steps: int = 10) -> list[dict[str, Any]]:
+    return [{**HEALTHY, "step": n, **(changes if n > 2 else {})} for n in range(1, steps + 1)]
+
+
+def names(records: list[dict[str, Any]], chosen: StageSettings | None = None) -> list[str]:
+    return [finding.name for finding in diagnose(records, "01-grpo", chosen or settings())]
+
+
+def test_healthy_metrics_have_no_finding() -> None:
+    assert names(log({})) == []
+
+
+def test_every_rule_is_tested() -> None:
+    assert {*VIOLATIONS, *SETTINGS, "stale_policy"} == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", VIOLATIONS)
+def test_violation_is_named_within_ten_steps(rule: str) -> None:
+    found = diagnose(log(VIOLATIONS[rule]), "01-grpo", settings())
+    assert rule in [finding.name for finding in found]
+    finding = next(finding for finding in found if finding.name == rule)
+    assert (finding.step, finding.until) == (3, 10)
+    assert "{" not in finding.evidence
+    assert finding.remedy
+
+
+@pytest.mark.parametrize("rule", VIOLATIONS)
+def test_short_excursion_is_no_finding(rule: str) -> None:
+    needed = next(r.steps for r in RULES if r.name == rule)
+    changed = [{**HEALTHY, "step": n, **(VIOLATIONS[rule] if 2 < n < 2 + needed else {})} for n in range(1, 20)]
+    assert rule not in names(changed)
+
+
+@pytest.mark.parametrize("rule", SETTINGS)
+def test_settings_are_checked_before_the_first_step(rule: str) -> None:
+    assert rule in [finding.name for finding in foresee("01-grpo", settings(**SETTINGS[rule]))]
+    assert rule in names(log({}), settings(**SETTINGS[rule]))
+
+
+def test_settings_of_a_normal_recipe_are_healthy() -> None:
+    assert foresee("01-grpo", settings()) == []
+
+
+def test_clipping_after_many_updates_is_a_stale_policy() -> None:
+    changed = log({"policy_loss/clipped_low": 0.4, "policy_loss/clipped_high": 0.4})
+    assert names(changed, settings(num_iterations=8)) == ["stale_policy"]
+
+
+def test_missing_end_token_is_not_reported_as_truncation() -> None:
+    assert names(log(VIOLATIONS["no_end_token"])) == ["no_end_token"]
+
+
+def test_group_rules_require_groups() -> None:
+    assert names(log(VIOLATIONS["prompts_too_hard"]), settings(num_generations=1)) == []
+
+
+def test_current_violations_depend_on_the_last_steps_only() -> None:
+    records = [*log(VIOLATIONS["kl_runaway"]), *({**HEALTHY, "step": n} for n in range(11, 21))]
+    assert names(records) == ["kl_runaway"]
+    assert diagnose(records, "01-grpo", settings(), last=8) == []
+
+
+@pytest.mark.parametrize("metric", sorted({bound.metric for rule in RULES for bound in rule.bounds}))
+def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
+    quantities = {"policy_loss/clipped", "critic/gap", "main/mean", "main/change", "rewards/<label>/change"}
+    quantities |= {"reward/of_maximum", "entropy/of_start", "completions/length_of_start"}
+    known = metric in quantities or metric.startswith(("adapter/", "settings/"))
+    assert known or find(metric.replace("<label>", "accuracy")) is not None
+
+
+def test_bound_on_missing_number() -> None:
+    assert Bound("grad_norm").is_violated(float("nan"))
+
+
+def test_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(json.dumps({"name": "x", "stages": [{"name": "sft"}, SECTION]}))
+    records = [{**record, "stage": "02-grpo"} for record in log(VIOLATIONS["kl_runaway"])]
+    lines = [json.dumps(record) for record in records]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"stage": "02-grpo", "st']))
+    report = why(tmp_path)
+    assert [(entry["stage"], entry["steps"]) for entry in report] == [("02-grpo", 10)]
+    assert "try       trainer.learning_rate=0.00015" in render(tmp_path, report)
+
+
+def test_folder_without_recipe(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match=r"expected the folder of a run, found no readable recipe\.yaml"):
+        why(tmp_path)

@@ -1,0 +1,75 @@
+"""Paths in a recipe are relative to it, from any working directory; those of the command line to the latter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_plugins.builtin.environments import addition
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe import load
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.local_paths import absolute_settings
+from rlm_plugins.registry import Registry
+
+RECIPE = """
+model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 32}
+environment: {name: dataset, path: PATH}
+rewards: [accuracy]
+algorithm: {name: grpo, rollouts: [{name: replay, num_completions: 1, path: ./earlier.jsonl}]}
+trainer: {max_steps: 1, num_generations: 2, per_device_train_batch_size: 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe with its data; the working directory is another folder, with data of the same name."""
+    for name in ("recipes", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.jsonl").write_text(f'{{"prompt": "{len(name)}+1=", "answer": "1"}}\n' * 4)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "recipes"
+
+
+def stages(folder: Path, path: str, *overrides: str, build: bool = False) -> Any:
+    (folder / "r.yaml").write_text(RECIPE.replace("PATH", path))
+    recipe = load(folder / "r.yaml", overrides)
+    return recipe, compose(recipe, Registry(), build_environment=build)
+
+
+@pytest.mark.parametrize("path", ["./data.jsonl", "data.jsonl", "../recipes/data.jsonl"])
+def test_relative_to_the_recipe(folder: Path, path: str) -> None:
+    recipe, (stage,) = stages(folder, path)
+    body = stage.body
+    assert body["environment"]["path"] == str(folder / "data.jsonl")
+    assert body["algorithm"]["rollouts"][0]["path"] == str(folder / "earlier.jsonl")
+    assert absolute_settings({"deepspeed": "./zero.json", "optim": "adamw"}, lambda name: folder) == {
+        "deepspeed": str(folder / "zero.json"),
+        "optim": "adamw",
+    }
+    assert resolved([stage], recipe)["environment"]["path"] == str(folder / "data.jsonl"), "a run folder loads anywhere"
+
+
+def test_on_the_command_line_relative_to_the_working_directory(folder: Path) -> None:
+    _, (stage,) = stages(folder, "./data.jsonl", "environment.path=./data.jsonl")
+    assert stage.body["environment"]["path"] == str(folder.parent / "elsewhere" / "data.jsonl")
+
+
+def test_a_hub_name_stays(folder: Path) -> None:
+    _, (stage,) = stages(folder, "openai/gsm8k")
+    assert stage.body["environment"]["path"] == "openai/gsm8k"
+
+
+def test_a_missing_file_is_told_with_the_folder_that_was_searched(folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"there is no file or folder '.*/recipes/dota.jsonl'(?s:.*)data.jsonl"):
+        stages(folder, "./dota.jsonl", "algorithm=grpo", build=True)
+
+
+def test_addition_with_an_instruction_for_a_chat_model() -> None:
+    spec = addition(train_rows=1, test_rows=1, instruction="Answer with the number only.")
+    for row in (*spec.train, *spec.test):
+        question, _, instruction = row["prompt"][0]["content"].partition("\n\n")
+        assert question.endswith("=?")
+        assert instruction == "Answer with the number only."

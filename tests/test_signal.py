@@ -1,0 +1,91 @@
+"""`rlm signal`: the figures follow from the scored groups, and the advice from the figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlm_plugins.cli.signal_report import advice, render, signal
+from rlm_plugins.errors import RlmError
+from rlm_plugins.run.signal import Group, Signal
+
+RECIPE = """
+model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 32}
+environment: {name: addition, digits: 2, thinking: false, train_rows: 64, test_rows: 4}
+rewards: [{name: length, target: 4}, accuracy]
+algorithm: grpo
+trainer: {max_steps: 50, num_generations: 4, per_device_train_batch_size: 8, max_completion_length: 6}
+"""
+
+
+def stage(*labels: str, **settings: Any) -> Any:
+    rewards = [SimpleNamespace(label=label) for label in labels]
+    return SimpleNamespace(name="01-grpo", rewards=rewards, evaluation=None, settings=settings)
+
+
+def group(*scores: float, ended: bool = True, other: float = 0.0) -> Group:
+    named = {"right": scores, "format": [other] * len(scores)}
+    return Group([score + other for score in scores], named, [3] * len(scores), [ended] * len(scores))
+
+
+def test_figures_of_known_groups() -> None:
+    groups = [group(0, 0, 1, 0), group(0, 0, 0, 0), group(1, 1, 1, 1), group(0, 1, 1, 0, ended=False)]
+    found = Signal(stage("right", "format", max_completion_length=12, max_steps=30), groups, [9.0, 2.0, 4.0]).figures()
+    assert found["reward"] == pytest.approx(7 / 16)
+    assert found["rewards"] == {"right": pytest.approx(7 / 16), "format": 0.0}
+    assert found["pass_at_g"] == 3 / 4
+    assert (found["groups_that_differ"], found["groups_without_reward"], found["groups_alike_otherwise"]) == (2, 1, 1)
+    assert found["ended"] == 3 / 4
+    assert found["tokens"] == 3
+    assert found["seconds_per_step"] == 3.0, "without the first step, which also starts the generator"
+    text = render({**found, "advice": list(advice(found))})
+    assert "pass@4          75.0% of the prompts" in text
+    assert "2 of 4 groups" in text
+    assert "30 steps take about 1.5 min" in text
+    assert text.index("to change:") < text.index("1 of 4 prompts pay nobody: ") < text.index("earn the same")
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([group(0, 0), group(0, 0)], "no completion of 2 prompts earned anything"),
+        ([group(0, 1), group(0, 0)], "1 of 2 prompts pay nobody"),
+        ([group(1, 1), group(0, 1)], "the completions of 1 of 2 prompts earn the same: harder prompts"),
+        ([group(0, 1, ended=False)], "100% of the completions are cut: trainer.max_completion_length=48"),
+        ([group(0, 1)], "the reward 'format' is 0 for all completions"),
+        ([group(0, 1, other=1.0)], ""),
+    ],
+)
+def test_the_advice_follows_from_the_figures(groups: list[Group], said: str) -> None:
+    found = Signal(stage("right", "format", max_completion_length=12), groups, [1.0]).figures()
+    lines = list(advice(found))
+    assert any(line.startswith(said) for line in lines) if said else lines == []
+
+
+def test_a_recipe_is_sampled_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    found = signal(Path("r.yaml"), prompts=6)
+    assert (found["prompts"], found["group_size"]) == (6, 4)
+    assert found["rewards"]["accuracy"] == 0
+    assert -1 <= found["rewards"]["length"] <= 0
+    assert 0 < found["tokens"] <= 6
+    assert found["seconds_per_step"] > 0
+    assert any("'accuracy' is 0 for all" in line for line in found["advice"])
+    assert json.loads(json.dumps(found)) == found
+    assert [file.name for file in tmp_path.iterdir()] == ["r.yaml"]
+
+
+def test_a_later_stage_requires_its_start(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        RECIPE.replace("algorithm: grpo", "").split("trainer:")[0]
+        + "stages: [{name: sft, algorithm: sft, trainer: {max_steps: 1}}, {name: rl, algorithm: grpo, model: {}}]\n"
+    )
+    with pytest.raises(RlmError, match=r"(?s)02-rl starts from the result of 01-sft, which is not trained.*rlm train"):
+        signal(tmp_path / "r.yaml", ["stages.1.trainer={max_steps: 1}"])
+    with pytest.raises(RlmError, match="no stage 'sft' that samples"):
+        signal(tmp_path / "r.yaml", stage="sft")

@@ -1,0 +1,122 @@
+"""The table of TRL's config fields and the slots of an algorithm, read in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import trl
+
+from rlm_plugins.api.objects import add
+from rlm_plugins.api.trl_arguments import own_algorithm
+from rlm_plugins.cli.explain import explain
+from rlm_plugins.cli.explain_report import render
+from rlm_plugins.recipe import of_mapping
+from rlm_plugins.recipe.compose import plans_of
+from rlm_plugins.recipe.trl_fields import CHOICES, GRPO, KNOBS, RLOO, algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.registry import Registry
+
+CONFIGS = {GRPO: trl.GRPOConfig, RLOO: trl.RLOOConfig}
+VALUES: dict[tuple[str, str], list[Any]] = {
+    (GRPO, "scale_rewards"): ["group", "batch", "none"],
+    (GRPO, "epsilon_high"): [None, 0.28, 5.0],
+    (GRPO, "delta"): [None, 1.5],
+    (GRPO, "off_policy_mask_threshold"): [None, 0.0, 0.5],
+    (GRPO, "use_bias_correction_kl"): [True, False],
+    (GRPO, "entropy_coef_min"): [0.0, 0.25],
+    (GRPO, "entropy_coef_max"): [0.75, 1.0],
+    (RLOO, "normalize_advantages"): [True, False],
+    (RLOO, "reward_clip_range"): [None, (-1.0, 2.0)],
+    (RLOO, "epsilon_high"): [None, 0.28],
+    **{(choice.config, choice.field): list(choice.parts) for choice in CHOICES},
+}
+"""Values of each field; of other fields these two."""
+NUMBERS = [0.25, 0.75]
+
+
+def defaults(config: str) -> dict[str, Any]:
+    return {f.name: f.default for f in dataclasses.fields(CONFIGS[config]) if f.name in decided(config)}
+
+
+def base(config: str, field: str) -> list[dict[str, Any]]:
+    """Configs in which the field counts: one for each part that it is a knob of."""
+    parts = [row.part for row in KNOBS if (row.config, row.field) == (config, field)]
+    needed: dict[str, dict[str, Any]] = {
+        "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+        "sapo": {"loss_type": "sapo"},
+        "vespo": {"loss_type": "vespo"},
+        "kl": {"beta": 0.1},
+        "adaptive_entropy": {"use_adaptive_entropy": True, "entropy_coef": 0.5},
+    }
+    return [defaults(config) | needed.get(part, {}) for part in parts or [""]]
+
+
+CASES = [
+    (config, field, value, number)
+    for config in CONFIGS
+    for field in decided(config)
+    for value in VALUES.get((config, field), NUMBERS)
+    for number in range(len(base(config, field)))
+]
+
+
+@pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
+def test_every_value_of_every_field_comes_back(config: str, field: str, value: Any, number: int) -> None:
+    said = base(config, field)[number] | {field: value}
+    if field == "epsilon_high" and said.get("loss_type") == "cispo" and value is None:
+        said |= {"epsilon": 0.2}  # TRL takes epsilon as the cap then
+        value = 0.2
+    back = fields_of(config, algorithm_of(config, said))
+    assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] == value
+    for other in back:
+        if other != field and not (other == "epsilon_high" and said["epsilon_high"] is None):
+            assert back[other] == pytest.approx(said[other]), other
+
+
+@pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
+def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str, value: Any, number: int) -> None:
+    """Names, knobs and values are accepted by the registry, and the resolved algorithm reads back the same."""
+    said = base(config, field)[number] | {field: value}
+    args = type("Config", (), said)()
+    registry = Registry()
+    recipe = of_mapping(
+        {
+            "model": "scratch",
+            "environment": "addition",
+            "rewards": ["accuracy"],
+            "algorithm": {"name": add(registry, "algorithm", own_algorithm(config, args, {"accuracy": 1.0}), "own")},
+        }
+    )
+    (plan,) = plans_of(recipe, registry)
+    back = fields_of(config, plan.body["algorithm"])
+    if said.get("loss_type") != "cispo" or value is not None:
+        assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] in (value, _list(value))
+
+
+def _list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_fields_that_the_table_decides_exist_in_trl() -> None:
+    for config, kind in CONFIGS.items():
+        assert set(decided(config)) <= {f.name for f in dataclasses.fields(kind)}
+
+
+def test_an_algorithm_without_counterpart_says_nothing_about_its_field() -> None:
+    slots = algorithm_of(GRPO, defaults(GRPO)) | {"policy_loss": {"name": "reinforce"}}
+    assert not {"loss_type", "epsilon", "delta"} & set(fields_of(GRPO, slots))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_explain_shows_every_row(config: str) -> None:
+    registry = Registry()
+    for field in decided(config):
+        (text,) = [render(entry) for entry in explain(f"setting:{field}", registry)]
+        rows = [row for row in KNOBS if (row.config, row.field) == (config, field)]
+        values = [
+            value for choice in CHOICES if (choice.config, choice.field) == (config, field) for value in choice.parts
+        ]
+        assert all(row.address in " ".join(text.split()) for row in rows)
+        assert all(f"{config}.{field}: {value}" in text for value in values)
+        assert slot_of(config, field)

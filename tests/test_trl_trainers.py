@@ -1,0 +1,305 @@
+"""Trainers with TRL's constructors: TRL's weights, algorithms and functions in their place, and refusals."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import trl
+from transformers.trainer_callback import PrinterCallback
+
+from rlm_plugins import GRPOConfig, GRPOTrainer, PPOTrainer, RLOOTrainer
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.errors import PluginError, RecipeError
+
+
+def eighths(completions: list[str], **kwargs: Any) -> list[float]:
+    """A reward that differs between most completions and is exact in binary."""
+    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+
+
+def made(
+    kind: Any, folder: Path, extra: dict[str, Any] | None = None, config: Any = trl.GRPOConfig, **said: Any
+) -> Any:
+    """Return a trainer of class `kind` on the tiny task."""
+    torch.set_num_threads(1)
+    pieces: dict[str, Any] = {
+        "model": tiny.model(),
+        "reward_funcs": eighths,
+        "args": config(**tiny.settings(output_dir=str(folder), max_steps=2, **said)),
+        "train_dataset": tiny.problems(),
+        "processing_class": tiny.tokenizer(),
+        "peft_config": tiny.lora(),
+    }
+    trainer = kind(**pieces | (extra or {}))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def weights(trainer: Any) -> torch.Tensor:
+    """Return the trained weights of the policy, in the order of their names."""
+    named = sorted(
+        (name, p) for name, p in trainer.model.named_parameters() if "critic" not in name and p.requires_grad
+    )
+    return torch.cat([p.detach().flatten() for _, p in named])
+
+
+def trained(*args: Any, **said: Any) -> Any:
+    trainer = made(*args, **said)
+    trainer.train()
+    return trainer
+
+
+def logged(trainer: Any, name: str) -> list[float]:
+    return [line[name] for line in trainer.state.log_history if name in line and "loss" in line]
+
+
+# ---- the weights of TRL
+
+
+GRPO_CASES = [
+    {},
+    {"loss_type": "vespo", "num_iterations": 2},
+    {"loss_type": "cispo", "epsilon_high": 0.7, "num_iterations": 2},
+    {"loss_type": "luspo", "importance_sampling_level": "sequence", "gradient_accumulation_steps": 2},
+    {"loss_type": "grpo", "beta": 0.1, "use_bias_correction_kl": False, "num_iterations": 2},
+    {"entropy_coef": 0.1, "gradient_accumulation_steps": 2},
+    {"loss_type": "dr_grpo", "entropy_coef": 0.1},
+    {"off_policy_mask_threshold": 0.0, "num_iterations": 3},
+    {"multi_objective_aggregation": "normalize_then_sum"},
+    {"top_entropy_quantile": 0.5, "scale_rewards": "batch"},
+    {"mask_truncated_completions": True, "delta": 1.5},
+]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [pytest.param(case, id=repr(case), marks=() if n < 2 else pytest.mark.full) for n, case in enumerate(GRPO_CASES)],
+)
+def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, said: dict[str, Any]) -> None:
+    stock = trained(trl.GRPOTrainer, tmp_path / "stock", **said)
+    ours = trained(GRPOTrainer, tmp_path / "ours", {"speed": "none"}, **said)
+    assert torch.equal(weights(ours), weights(stock))
+    assert weights(ours).abs().max() > 0
+    for name in ("loss", "reward", "kl", "entropy_coef"):
+        assert logged(ours, name) == logged(stock, name), name
+    for name in ("policy_loss", "clip_ratio/low_mean", "clip_ratio/region_mean", "clip_ratio/high_max"):
+        same_scale = name != "policy_loss" or not said.get("gradient_accumulation_steps")  # TRL's dapo logs a share
+        if same_scale:
+            assert logged(ours, name) == pytest.approx(logged(stock, name), abs=1e-6), name
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"num_iterations": 2},
+        pytest.param(
+            {"reward_clip_range": (0.2, 0.6), "normalize_advantages": True, "beta": 0.0}, marks=pytest.mark.full
+        ),
+    ],
+)
+def test_rloo_has_the_weights_of_trl_to_rounding(tmp_path: Path, said: dict[str, Any]) -> None:
+    """The KL is summed per token here and per completion there: the same number up to rounding."""
+    stock = trained(trl.RLOOTrainer, tmp_path / "stock", config=trl.RLOOConfig, **said)
+    ours = trained(RLOOTrainer, tmp_path / "ours", {"speed": "none"}, config=trl.RLOOConfig, **said)
+    torch.testing.assert_close(weights(ours), weights(stock), rtol=0, atol=2e-5)
+    assert logged(ours, "kl") == pytest.approx(logged(stock, "kl"), abs=1e-6)
+
+
+@pytest.mark.full
+def test_the_optimizations_change_only_rounding(tmp_path: Path) -> None:
+    plain = trained(GRPOTrainer, tmp_path / "plain", {"speed": "none"}, num_iterations=2)
+    fast = trained(GRPOTrainer, tmp_path / "fast", num_iterations=2)
+    torch.testing.assert_close(weights(fast), weights(plain), rtol=0, atol=5e-4)
+
+
+# ---- an algorithm in its place
+
+
+def centered(rewards: Any, group: Any) -> Any:
+    """Â = r − mean of the group."""
+    return rewards - torch.stack([rewards[group == g].mean() for g in group])
+
+
+def test_a_function_is_a_part(tmp_path: Path) -> None:
+    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"name": "dapo", "advantage": centered, "filters": []}})
+    assert ours.equation.advantage.part.full_name == "python/centered"
+    assert ours.equation.policy_loss.knobs["epsilon_high"] == 0.28
+    ours.train()
+    named = trained(GRPOTrainer, tmp_path, {"algorithm": {"name": "dr_grpo", "policy_loss": {"epsilon_high": 0.28}}})
+    same = trained(GRPOTrainer, tmp_path, {"algorithm": {"name": "dr_grpo", "advantage": centered}}, epsilon_high=None)
+    assert named.equation.aggregator.part.name == same.equation.aggregator.part.name == "fixed_length"
+
+
+def test_a_mapping_without_a_name_changes_the_algorithm_of_the_config(tmp_path: Path) -> None:
+    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"advantage": centered}}, loss_type="grpo", beta=0.1, epsilon=0.3)
+    assert [ours.equation.advantage.part.name, ours.equation.aggregator.part.name] == ["centered", "sequence_mean"]
+    assert (ours.equation.policy_loss.knobs["epsilon"], ours.equation.penalties[0].beta) == (0.3, 0.1)
+
+
+def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
+    def halved(rewards: Any) -> Any:
+        return rewards / 2
+
+    row = Algorithm(about="", source="", advantage="group_relative", policy_loss="reinforce", aggregator="token_mean")
+    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"name": row, "shapers": [halved, "overlong"]}})
+    assert [part.part.name for part in ours.equation.shapers] == ["halved", "overlong"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said", "problem"),
+    [
+        (
+            "dapo",
+            {"epsilon": 0.3},
+            r"args.epsilon: GRPOConfig has epsilon=0.3, but the algorithm 'dapo' has epsilon=0.2",
+        ),
+        ("dapo", {"beta": 0.1}, r"args.beta: .* has beta=0.0"),
+        ({"advantage": centered}, {"scale_rewards": "batch"}, r"args.scale_rewards: .* nothing of that kind"),
+        ("reinforce", {"delta": 2.0}, r"args.delta: .* nothing of that kind"),
+        ("dap", {}, r"algorithm.*unknown part 'dap'"),
+        ({"name": "dapo", "advantage": {"name": centered, "k": 1}}, {}, r"unknown knob 'k'"),
+        (3, {}, "expected an algorithm, got 3"),
+        ("sft", {}, "expected an algorithm with an equation|takes no rewards|has a loss of its own"),
+        ("ppo", {"loss_type": "grpo"}, r"args.loss_type: .* has loss_type='dapo'"),
+    ],
+)
+def test_what_is_said_twice_must_agree(tmp_path: Path, algorithm: Any, said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        made(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **said)
+
+
+def test_what_is_said_twice_may_agree(tmp_path: Path) -> None:
+    ours = made(GRPOTrainer, tmp_path, {"algorithm": "dapo"}, epsilon_high=0.28)
+    assert ours.equation.refill
+    assert ours.equation.filters[0].knobs["reward"] == "eighths", "the only reward, whatever its name"
+    assert ours.components.prompts.source is not None
+
+
+def test_a_function_that_no_hook_takes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="logits"):
+        made(GRPOTrainer, tmp_path, {"algorithm": {"advantage": lambda logits: logits}})
+
+
+def test_arguments_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=re.escape("expected a trl.GRPOConfig, got RLOOConfig")):
+        made(GRPOTrainer, tmp_path, config=trl.RLOOConfig)
+    with pytest.raises(RecipeError, match="no part of the algorithm requires `values`"):
+        made(GRPOTrainer, tmp_path, {"critic": "shared"})
+    with pytest.raises(RecipeError, match="expected 1 reward weights"):
+        made(GRPOTrainer, tmp_path, reward_weights=[1.0, 2.0])
+
+
+# ---- PPO, which TRL has dropped
+
+
+def test_ppo_trains_a_critic(tmp_path: Path) -> None:
+    ours = made(PPOTrainer, tmp_path, {"critic": {"kind": "shared", "learning_rate": 0.01}}, config=GRPOConfig)
+    before = {name: p.detach().clone() for name, p in ours.model.named_parameters() if "critic" in name}
+    ours.train()
+    after = dict(ours.model.named_parameters())
+    assert any(not torch.equal(after[name], p) for name, p in before.items())
+    ours.save_critic(tmp_path / "critic")
+    assert any((tmp_path / "critic").iterdir())
+    assert "critic/explained_variance" in ours.state.log_history[0]
+
+
+@pytest.mark.full
+def test_ppo_on_all_weights_copies_the_model(tmp_path: Path) -> None:
+    tiny.model().save_pretrained(tmp_path / "base")
+    extra = {"peft_config": None, "model": str(tmp_path / "base")}
+    ours = trained(PPOTrainer, tmp_path, extra, config=GRPOConfig, num_generations=1)
+    assert ours.critic is not None
+
+
+# ---- rewards
+
+
+def test_rewards_of_every_form(tmp_path: Path) -> None:
+    async def later(completions: list[str], **kwargs: Any) -> list[float]:
+        return [0.25] * len(completions)
+
+    def only(completions: list[str], *, answer: Any, **kwargs: Any) -> list[float]:
+        return [float(len(a)) for a in answer]
+
+    functions = [
+        eighths,
+        eighths,
+        later,
+        only,
+        {"name": "length", "limit": 8},
+        lambda completions, **kw: [1.0] * len(kw["answer"]),
+    ]
+    ours = made(GRPOTrainer, tmp_path, {"reward_funcs": functions}, reward_weights=[1.0, 0.5, 0.5, 0.1, 0.1, 0.0])
+    assert ours.reward_func_names == ["eighths", "eighths_2", "later", "only", "length", "lambda"]
+    ours.train()
+    assert {"rewards/later/mean", "rewards/only/std"} <= set(ours.state.log_history[0])
+
+
+def test_a_faulty_reward_is_named_with_its_sample(tmp_path: Path) -> None:
+    def broken(completions: list[str], **kwargs: Any) -> list[float]:
+        return [1.0]
+
+    with pytest.raises(Exception, match="reward 'broken'"):
+        trained(GRPOTrainer, tmp_path, {"reward_funcs": broken})
+
+
+# ---- what surrounds a run
+
+
+def test_a_rollout_func_generates(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        calls.append(len(prompts))
+        ids = [[3, 4, 1] for _ in prompts]
+        return {"prompt_ids": [[5, 6]] * len(prompts), "completion_ids": ids, "logprobs": [[-1.0] * 3] * len(prompts)}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trained(GRPOTrainer, tmp_path, {"rollout_func": rollout})
+    assert calls == [8, 8]
+    with pytest.raises(RecipeError, match="exclude each other"):
+        made(
+            GRPOTrainer, tmp_path, {"rollout_func": rollout, "algorithm": {"name": "remax", "policy_loss": "reinforce"}}
+        )
+
+
+def test_a_replaced_generate_is_called(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ours = made(GRPOTrainer, tmp_path)
+    calls: list[int] = []
+    usual = ours.model.generate
+
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        assert "custom_generate" not in kwargs
+        calls.append(1)
+        return usual(*args, **kwargs)
+
+    ours.model.generate = generate
+    ours.train()
+    assert len(calls) == 2
+    assert "`generate` of the model was replaced" in caplog.text
+
+
+def test_a_sequence_ratio_under_a_token_sum_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        made(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="dapo")
+        assert "weights each sequence by its completion length" in caplog.text
+        caplog.clear()
+        made(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="grpo")
+        assert "completion length" not in caplog.text
+
+
+def test_the_arguments_stay_as_they_were(tmp_path: Path) -> None:
+    args = trl.GRPOConfig(**tiny.settings(output_dir=str(tmp_path), beta=0.2))
+    before = dict(vars(args))
+    ours = made(GRPOTrainer, tmp_path, {"args": args})
+    assert dict(vars(args)) == before
+    assert ours.args.beta == 1.0, "TRL's switch for the reference pass"
+    assert isinstance(ours, trl.GRPOTrainer)

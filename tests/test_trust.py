@@ -1,0 +1,167 @@
+"""Trust: code that a recipe runs is listed before it runs, confirmed once, and limited to the recipe's own code."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import trust
+from rlm_plugins.cli.typer_app import app
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.document import load
+from rlm_plugins.recipe.foreign_code import foreign_code
+from rlm_plugins.registry import import_path
+from rlm_plugins.registry.import_path import Limits, borrow
+
+RECIPE = """
+model: {name: scratch}
+environment: {name: addition, train_rows: 8, test_rows: 4}
+rewards: [accuracy]
+algorithm: grpo
+trainer: {num_generations: 2, per_device_train_batch_size: 2, gradient_accumulation_steps: 1, max_completion_length: 4}
+"""
+PLUGIN = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+from rlm_plugins import hookimpl
+
+def shortness(completions):
+    "Return the length, negated."
+    return [-float(len(text)) for text in completions]
+
+@hookimpl
+def rlm_rewards():
+    return {"shortness": shortness}
+"""
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Clear what other tests trust, and keep the new state in a folder of this test."""
+    monkeypatch.delenv("RLM_TRUST", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(trust, "_granted", set())
+    monkeypatch.setattr(trust, "_grants_all", False)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """Return a recipe that loads a plugin file, which leaves a trace when it runs."""
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"plugins: {{load: [mine.py]}}{RECIPE}")
+    return path
+
+
+def run(*arguments: object) -> Any:
+    trust._grants_all = False  # each command is a process of its own
+    return RUNNER.invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize("command", ["check", "train", "show", "eval"])
+def test_no_command_runs_new_code_without_confirmation(command: str, recipe: Path) -> None:
+    result = run(command, recipe)
+    assert result.exit_code == 2
+    assert "runs code that is not trusted: mine.py" in result.output
+    assert "--trust" in result.output
+    assert hashlib.sha256(PLUGIN.encode()).hexdigest() in result.output
+    assert not recipe.with_name("ran").exists()
+
+
+def test_trust_is_kept_until_the_code_changes(recipe: Path) -> None:
+    assert run("show", recipe, "--trust").exit_code == 0
+    assert recipe.with_name("ran").exists()
+    assert run("show", recipe).exit_code == 0
+    trust._granted.clear()
+    assert run("show", recipe).exit_code == 0, "the file remembers"
+    recipe.with_name("mine.py").write_text(PLUGIN + "\n# changed")
+    assert run("show", recipe).exit_code == 2
+    trust._granted.clear()
+    trust.trust_file().write_text("{damaged")
+    assert run("show", recipe).exit_code == 2
+
+
+def test_environment_variable_trusts_for_one_run(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLM_TRUST", "1")
+    assert run("show", recipe).exit_code == 0
+    monkeypatch.delenv("RLM_TRUST")
+    assert run("show", recipe).exit_code == 2
+
+
+def test_recipes_without_foreign_code_need_no_confirmation(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    result = run("check", tmp_path / "recipe.yaml")
+    assert result.exit_code == 0, result.output
+    assert "foreign code\n  none" in result.output
+    assert not trust.trust_file().exists()
+
+
+def test_every_kind_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "scores.py").write_text("def f(completions): return [1.0] * len(completions)\n")
+    model = "model: {name: pretrained, path: some/model, trust_remote_code: true, revision: abc}"
+    text = RECIPE.replace("model: {name: scratch}", model).replace(
+        "[accuracy]", "[{name: trl, function: './scores.py:f'}, {name: verl, function: 'trl.rewards:accuracy_reward'}]"
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"plugins: {{packages: [trl]}}{text}")
+    kinds = {each.kind: each for each in foreign_code(load(path))}
+    assert set(kinds) == {"function", "package", "model"}
+    assert kinds["model"].identity == "model some/model revision abc"
+    assert kinds["function"].version == hashlib.sha256((tmp_path / "scores.py").read_bytes()).hexdigest()
+    result = run("check", path)
+    for word in ("scores.py", "package", "trl", "some/model", "revision abc"):
+        assert word in result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "packages", "problem"),
+    [
+        ("os:system", "", "'os' is no package that the recipe names"),
+        ("os:system", "os", "expected the name of an installed package, got 'os'"),
+        ("subprocess:run", "subprocess", "got 'subprocess'"),
+        ("builtins:exec", "", "'builtins' is no package"),
+        ("trl.rewards:accuracy_reward", "", "'trl' is no package that the recipe names"),
+        ("trl.import_utils:importlib.import_module", "trl", "belongs to 'importlib"),
+        ("nowhere_to_be_found:f", "nowhere_to_be_found", "expected the name of an installed package"),
+        ("../evil.py:f", "", "is no file in the folder of the recipe"),
+        ("ABSOLUTE/evil.py:f", "", "is no file in the folder of the recipe"),
+        ("link.py:f", "", "is no file in the folder of the recipe"),
+    ],
+)
+def test_addresses_resolve_only_in_the_folder_and_in_named_packages(
+    function: str, packages: str, problem: str, tmp_path: Path
+) -> None:
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef f(**columns): pass\n")
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "link.py").symlink_to(evil)
+    function = function.replace("ABSOLUTE", str(tmp_path))
+    text = RECIPE.replace("[accuracy]", f"[{{name: trl, function: '{function}', options: {{command: 'touch ran'}}}}]")
+    path = tmp_path / "recipe" / "recipe.yaml"
+    path.write_text(f"plugins: {{packages: [{packages}]}}{text}")
+    result = run("check", path, "--trust")
+    assert result.exit_code == 2
+    assert problem in result.output.replace("\n", " ")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
+    file = tmp_path / "f.py"
+    file.write_text("f = len")
+    import_path.limit(Limits({file: hashlib.sha256(b"f = max").hexdigest()}, frozenset()))
+    with pytest.raises(RecipeError, match="has changed"):
+        borrow(f"{file}:f", where="it")
+
+
+def test_addresses_are_relative_to_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scores.py").write_text("def f(completions, **others): return [1.0] * len(completions)\n")
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE.replace("[accuracy]", "[{name: trl, function: './scores.py:f'}]"))
+    monkeypatch.chdir("/")
+    assert load(path).bodies[0]["rewards"][0]["function"] == f"{tmp_path}/scores.py:f"
+    assert run("check", path, "--trust").exit_code == 0
