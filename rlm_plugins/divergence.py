@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.lazy import torch
 
 LARGEST = 1e8
 """Largest loss and largest norm of a gradient."""
-GROWTH = 100.0
+GROWTH = 10.0
 """The largest weight may be this many times 1 + what it was before the first step."""
 
 
@@ -25,7 +25,12 @@ class Divergence(RlmError):
     """
 
     is_before_update = False
-    """True if no weight has changed since the last complete optimizer step."""
+
+
+class LossDivergence(Divergence, PartError):
+    """Loss that is not finite; its place is the policy or a part, whichever comes first."""
+
+    is_before_update = True
 
 
 def check_number(value: float, name: str, step: int) -> None:

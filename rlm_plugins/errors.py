@@ -14,7 +14,12 @@ class RlmError(Exception):
         where: The recipe path (``rewards[0].weight``), plugin, file or sample.
         allowed: The allowed values.
         hint: The next step for the user.
+
+    Attributes:
+        is_before_update: True if the last complete optimizer step can be saved: no weight has changed since.
     """
+
+    is_before_update = True
 
     def __init__(self, problem: str, *, where: str = "", allowed: str = "", hint: str = "") -> None:
         self.problem, self.where, self.allowed, self.hint = problem, where, allowed, hint

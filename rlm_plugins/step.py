@@ -24,6 +24,7 @@ from rlm_plugins.dispatch import (
     select,
     without_padding,
 )
+from rlm_plugins.divergence import LossDivergence
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import discounted, expected_logp
 from rlm_plugins.registry.part import Bound
@@ -183,7 +184,8 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         equation: The parts.
 
     Raises:
-        PartError: A part failed or returned another shape; the loss is not finite, or has no gradient.
+        PartError: A part failed or returned another shape; the loss is not finite (also a `Divergence`), or has no
+            gradient.
     """
     batch = without_padding(batch)
     if batch.step_batch is not None:
@@ -234,18 +236,21 @@ def _of_source(batch: Batch, part: Bound, neutral: float) -> torch.Tensor:
     return x if source is None else x.where(batch.sources[source].unsqueeze(1), neutral)
 
 
-def _not_finite(batch: Batch, equation: Equation) -> PartError:
+def _not_finite(batch: Batch, equation: Equation) -> LossDivergence:
     """Return the error of a loss that is not finite; it names the first part, in batch order, with such a result."""
+    diverged = "training diverged" if batch.step is None else f"training diverged in step {batch.step + 1}"
     if not batch.logp.isfinite().all():
-        hint = "the policy has diverged: lower the `learning_rate`, or look at `grad_norm` in metrics.jsonl"
-        return PartError("the policy's log-probabilities are not finite", where="the loss", hint=hint)
+        error = LossDivergence(f"{diverged}: the policy's log-probabilities are not finite", where="the loss")
+        error.is_before_update = False  # an earlier step has made its weights so
+        return error
     parts = [equation.importance, *equation.penalties, equation.policy_loss, *equation.token_weights]
     for part in (part for part in parts if part is not None):
         x = call_part(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
         if not x.isfinite().all():
             worst = x[~x.isfinite()][0].item()
-            return PartError(f"returned {worst} for a token", where=location(part), allowed="finite numbers")
-    return PartError("returned a number that is not finite", where=location(equation.aggregator))
+            problem = f"{diverged}: returned {worst} for a token"
+            return LossDivergence(problem, where=location(part), allowed="finite numbers")
+    return LossDivergence(f"{diverged}: returned a number that is not finite", where=location(equation.aggregator))
 
 
 def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:

@@ -148,7 +148,8 @@ def _with_remedy(error: Divergence, run: Run, stage: Stage, kept: int) -> Diverg
     hints += ["lower `trainer.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
     if kept > 0:
         hints += [f"`rlm train {run.folder} --resume` resumes from it"]
-    return Divergence(error.problem, where=f"stage '{stage.name}'", hint="; ".join(filter(None, hints)))
+    where = ", ".join(filter(None, (f"stage '{stage.name}'", error.where)))
+    return Divergence(error.problem, where=where, allowed=error.allowed, hint="; ".join(filter(None, hints)))
 
 
 def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:

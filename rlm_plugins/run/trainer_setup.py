@@ -138,7 +138,7 @@ def save_on_failure(trainer: Any) -> Iterator[None]:
         yield
     except (RlmError, Interrupted) as error:
         together = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
-        safe = trainer.is_safe_point() if isinstance(error, Interrupted) else getattr(error, "is_before_update", True)
+        safe = trainer.is_safe_point() if isinstance(error, Interrupted) else error.is_before_update
         if trainer.state.global_step and together and safe:
             try:
                 trainer.keep()

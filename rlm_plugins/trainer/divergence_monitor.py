@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from transformers import TrainerCallback
 
 from rlm_plugins.divergence import Divergence, check_number, check_weights, largest
+from rlm_plugins.errors import RlmError
 
 _LOG = logging.getLogger(__name__)
 SILENT_STEPS = 20
@@ -40,9 +41,15 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         self._before = largest(self._weights)
 
     def _step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
-        loss: torch.Tensor = self._training_step(model, inputs, *args, **options)
-        self._losses.append(loss.detach())
         self._inputs.append(inputs)
+        try:
+            loss: torch.Tensor = self._training_step(model, inputs, *args, **options)
+        except RlmError as error:
+            error.is_before_update &= self._is_complete(self._losses)
+            if isinstance(error, Divergence):
+                self._save(error)
+            raise
+        self._losses.append(loss.detach())
         return loss
 
     def _norm(self, model: Any, grad_norm: Any = None) -> Any:
@@ -51,22 +58,22 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         try:
             self._check(norm, losses)
         except Divergence as error:
-            error.is_before_update = self._is_complete()
+            error.is_before_update &= self._is_complete(losses)
             self._save(error)
             raise
         finally:
             self._inputs = []
         return norm
 
-    def _is_complete(self) -> bool:
-        """Return True if the last optimizer step can be saved: no critic has stepped, no generation batch is begun."""
-        components, state = getattr(self._trainer, "components", None), self._trainer.state
-        if components is None:
-            return True
-        micro_steps = components.context.micro_steps_per_generation
-        return (
-            components.critic.critic is None and state.global_step * components.context.accumulation % micro_steps == 0
-        )
+    def _is_complete(self, losses: list[torch.Tensor]) -> bool:
+        """Return True if the last optimizer step can be saved: no generation batch is begun, no critic has stepped.
+
+        Args:
+            losses: Those of the micro-batches of this step that have been trained on.
+        """
+        components = getattr(self._trainer, "components", None)
+        has_critic = components is not None and components.critic.critic is not None
+        return self._trainer.is_safe_point() and not (has_critic and losses)
 
     def _check(self, norm: Any, losses: list[torch.Tensor]) -> None:
         """Check loss and gradient, which one transfer from the device brings."""
