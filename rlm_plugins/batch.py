@@ -94,6 +94,7 @@ class Batch:
     num_sequences: Tensor = _field("", "completions with at least one trained token in this optimizer step", LOSS)
     num_sequences_all: Tensor = _field("", "completions in this optimizer step, those without trained tokens too", LOSS)
     num_micro_batches: Tensor = _field("", "micro-batches in this optimizer step", LOSS)
+    term_counts: dict[str, Any] = _field("", "the same counts over the completions of one term of the loss")
 
     # -- statistics over the optimizer step (covariances, quantiles)
     step_batch: Batch = _field("Batch", "all completions of the optimizer step, over all ranks, without gradient", LOSS)

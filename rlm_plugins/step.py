@@ -27,6 +27,7 @@ from rlm_plugins.dispatch import (
 from rlm_plugins.divergence import LossDivergence
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import discounted, expected_logp
+from rlm_plugins.loss_term import aggregated, limited
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import at
 from rlm_plugins.step_batch import with_own_step_batch
@@ -57,8 +58,12 @@ class Equation:
         """Return all parts, in batch order."""
         order = ("shapers", "filters", "advantage", "importance", "policy_loss", "token_weights", "penalties")
         slots = [getattr(self, name) for name in (*order, "aggregator")]
-        slots += [[p.beside["aggregator"] for p in self.penalties if "aggregator" in p.beside]]
+        slots += [[p.beside["aggregator"] for p in self.terms() if "aggregator" in p.beside]]
         return [p for slot in slots for p in (slot if isinstance(slot, Sequence) else [slot]) if p is not None]
+
+    def terms(self) -> list[Bound]:
+        """Return the summands of the loss: the policy loss and the penalties."""
+        return [self.policy_loss, *self.penalties]
 
     def needs(self, name: str) -> bool:
         """Return True if any part requires `name`."""
@@ -194,22 +199,18 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     batch = _with_ratio(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so the sum has
     # TRL's order, and the two trainers agree to the last bit.
-    terms = [(p, _logged(batch, p, _of_source(batch, p, 0.0))) for p in equation.penalties]
+    terms = [(p, _logged(batch, p, limited(batch, p, 0.0))) for p in equation.penalties]
     costs = [at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.beside]
-    loss = _of_source(batch, equation.policy_loss, 0.0)
+    loss = limited(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
-        loss = loss * _of_source(batch, weight, 1.0).detach()
+        loss = loss * limited(batch, weight, 1.0).detach()
     if batch.rollout_weight is not None:
         loss = loss * batch.rollout_weight
-    for cost in costs:
-        loss = loss + cost
-    batch = replace(batch, loss=loss.where(batch.mask, 0.0))
-    total = call_part(equation.aggregator, batch)
-    if batch.log is not None and any("aggregator" in part.beside for part in equation.penalties):
+    total = _normalized(batch, equation, loss, costs)
+    if batch.log is not None and any("aggregator" in part.beside for part in equation.terms()):
         batch.log("policy_loss", (total.detach() * batch.num_micro_batches).expand(batch.mask.shape))
     for part, x in ((part, x) for part, x in terms if "aggregator" in part.beside):
-        own = replace(batch, loss=x.expand(batch.mask.shape).where(batch.mask, 0.0))
-        total = total + at(part.beta, batch.step) * call_part(part.beside["aggregator"], own)
+        total = total + at(part.beta, batch.step) * aggregated(batch, part, x)
     if batch.logp.requires_grad and not total.requires_grad:
         raise PartError(
             "has no gradient: it does not depend on the current policy",
@@ -230,10 +231,16 @@ def _with_ratio(batch: Batch, equation: Equation) -> Batch:
     return replace(batch, log_ratio=log_ratio, ratio=ratio)
 
 
-def _of_source(batch: Batch, part: Bound, neutral: float) -> torch.Tensor:
-    """Return the result of `part` on completions of its `source` (None: all), and `neutral` on the others."""
-    x, source = call_part(part, batch, "B 1", "B T"), part.beside.get("source")
-    return x if source is None else x.where(batch.sources[source].unsqueeze(1), neutral)
+def _normalized(batch: Batch, equation: Equation, loss: torch.Tensor, costs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return policy loss and penalties without an aggregator of their own, as a scalar."""
+    own = aggregated(batch, equation.policy_loss, loss) if "aggregator" in equation.policy_loss.beside else None
+    if own is not None and not costs:
+        return own
+    loss = loss if own is None else torch.zeros_like(batch.logp)
+    for cost in costs:
+        loss = loss + cost
+    total = call_part(equation.aggregator, replace(batch, loss=loss.where(batch.mask, 0.0)))
+    return total if own is None else own + total
 
 
 def _not_finite(batch: Batch, equation: Equation) -> LossDivergence:

@@ -19,7 +19,9 @@ from rlm_plugins.builtin import advantages, algorithms, filters, penalties, poli
 from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.dispatch import select
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.loss_term import flat, term_counts, unflattened
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
@@ -105,32 +107,39 @@ def luffy(batch: Batch, logp: Tensor) -> Tensor:
     return total / batch.num_sequences / batch.max_completion_length
 
 
+def token_count(batch: Batch, kind: str) -> int:
+    return max(1, sum(len(tokens(batch, i)) for i in range(len(batch.group)) if batch.sources[kind][i]))
+
+
 def srft(batch: Batch, logp: Tensor) -> Tensor:
-    total = torch.zeros((), dtype=logp.dtype)
+    """Three expectations: E_samples[−s log π] + E_demos[−0.5 e^−H log π] + E_demos[−π Â]."""
+    sampled, shown = (torch.zeros((), dtype=logp.dtype) for _ in range(2))
     for i in range(len(batch.group)):
         advantage = centered(batch, i, of_group(batch, i), scaled=True)
         entropy = batch.entropy[i, tokens(batch, i)].mean().item() if tokens(batch, i) else 0.0
         for t in tokens(batch, i):
             if batch.sources["policy"][i]:
-                total = total - (0.1 * math.exp(entropy) if batch.rewards[i] >= 1 else -1.0) * logp[i, t]
+                sampled = sampled - (0.1 * math.exp(entropy) if batch.rewards[i] >= 1 else -1.0) * logp[i, t]
             if batch.sources["demonstrations"][i]:
-                total = total - 0.5 * math.exp(-entropy) * logp[i, t] - logp[i, t].exp() * advantage
-    return total / batch.num_tokens
+                shown = shown - 0.5 * math.exp(-entropy) * logp[i, t] - logp[i, t].exp() * advantage
+    return sampled / token_count(batch, "policy") + shown / token_count(batch, "demonstrations")
 
 
 def hpt(batch: Batch, logp: Tensor) -> Tensor:
-    total = torch.zeros((), dtype=logp.dtype)
+    """α L_RL + β L_SFT: Dr. GRPO over all samples, and 1/|τ*| Σ −log π over all demonstrations."""
+    sampled, shown = (torch.zeros((), dtype=logp.dtype) for _ in range(2))
     for i in range(len(batch.group)):
-        shown = of_group(batch, i, "demonstrations")
-        others = [j for j in of_group(batch, i) if j not in shown]
-        helped = bool(shown) and not any(batch.rewards[j] >= 1 for j in others)
-        if helped and i in shown:
-            total = total - logp[i, tokens(batch, i)].sum()
+        demonstrations = of_group(batch, i, "demonstrations")
+        others = [j for j in of_group(batch, i) if j not in demonstrations]
+        helped = bool(demonstrations) and not any(batch.rewards[j] >= 1 for j in others)
+        if helped and i in demonstrations and tokens(batch, i):
+            shown = shown - logp[i, tokens(batch, i)].mean()
         if not helped and i in others and batch.sources["policy"][i]:
             advantage = centered(batch, i, others, scaled=False)
             for t in tokens(batch, i):
-                total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
-    return total / batch.num_sequences / batch.max_completion_length
+                sampled = sampled + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
+    sampled = sampled / max(1, int(batch.sources["policy"].sum())) / batch.max_completion_length
+    return sampled + shown / max(1, int(batch.sources["demonstrations"].sum()))
 
 
 PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt}
@@ -157,8 +166,10 @@ FORMULAS = {
     "remax": "loss = mean_i( Σₜ [ −Â · log π ] )",
     "rlep": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
     "luffy": "loss = mean_i( Σₜ [ −w Â · 1[policy] + 1 Ω₁ · 1[demonstrations] + 0.001 Ω₂ ] ) / L",
-    "srft": "loss = Σ [ −s log π · 1[policy] + 0.5 Ω₁ · 1[demonstrations] + 1 Ω₂ · 1[demonstrations] ] / Σ n",
-    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) · 1[policy] + 1 Ω · 1[demonstrations] ] ) / L",
+    "srft": "loss = Σ [ −s log π ] / Σ n over policy + 0.5 Σ [ Ω₁ ] / Σ n over demonstrations"
+    " + 1 Σ [ Ω₂ ] / Σ n over demonstrations",
+    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L over policy"
+    " + 1 mean_i( Σₜ [ Ω ] / nᵢ ) over demonstrations",
 }
 
 
@@ -212,12 +223,34 @@ def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
 
 
 @quick
-@given(batches())
-def test_vapo_rewards_correct_completions_only(batch: Batch) -> None:
-    value, gradient = term(batch, penalties.nll, threshold=0.5)
-    right = (batch.rewards >= 0.5).unsqueeze(1)
-    torch.testing.assert_close(value, -batch.logp * right)
-    torch.testing.assert_close(gradient, -torch.ones_like(batch.logp) * right)
+@given(batches(), st.integers(0, 3))
+def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(batch: Batch, cut: int) -> None:
+    """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, however the step is split into micro-batches."""
+    imitation = REGISTRY.find("rlm_penalties", "nll").bind({})
+    mean = REGISTRY.find("rlm_aggregators", "token_mean").bind({})
+    imitation = replace(imitation, beside={"beta": 0.1, "min_reward": 0.5, "aggregator": mean})
+    alone = Equation(
+        advantage=part("rlm_advantages", advantages.group_relative),
+        policy_loss=part("rlm_policy_losses", silent),
+        aggregator=mean,
+        penalties=[imitation],
+    )
+    right = batch.mask & (batch.rewards >= 0.5).unsqueeze(1)
+    logp = batch.logp.clone().requires_grad_()
+    counts = unflattened(flat(term_counts(batch, alone.terms())), share=1.0)
+    step = replace(batch, logp=logp, term_counts=counts, step_batch=None, step_batch_rows=None, rollout_weight=None)
+    loss = sum(
+        objective(select(step, rows), alone) for rows in (slice(0, cut), slice(cut, None)) if len(batch.group[rows])
+    )
+    expected = -0.1 * (batch.logp * right).sum() / right.sum().clamp(min=1)
+    torch.testing.assert_close(loss.detach(), expected)
+    gradient = torch.autograd.grad(loss, logp)[0]
+    torch.testing.assert_close(gradient, -0.1 * right.to(gradient.dtype) / right.sum().clamp(min=1))
+
+
+def silent(logp: Tensor) -> Tensor:
+    """ℓ = 0 · log π."""
+    return 0.0 * logp
 
 
 @quick

@@ -17,7 +17,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "__init__ errors messages lazy batch renamed annotations",
     "functional environment workers kernels schedule distributed import_path durable divergence",
     "hookspecs registry algorithm specs glossary metrics diagnosis",
-    "dispatch step step_batch stage",
+    "dispatch loss_term step step_batch stage",
     "data",
     "rewards",
     "rollout",

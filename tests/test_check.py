@@ -105,7 +105,7 @@ def test_every_field_of_the_batch_has_a_supplier() -> None:
     from_the_trainer = named - set(SUPPLIERS)
     counts = {"num_tokens", "num_sequences", "num_sequences_all", "num_micro_batches"}
     rest = {"group", "mask", "truncated", "max_completion_length", "log", "step", "step_batch_rows"}
-    masks = {"keep_mask", "counts_for_refill"}
+    masks = {"keep_mask", "counts_for_refill", "term_counts"}
     tokens = {"prompt_ids", "completion_ids", "tokenizer"}
     assert from_the_trainer == counts | rest | masks | tokens, "a new field of the batch needs a supplier"
 

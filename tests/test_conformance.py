@@ -249,7 +249,6 @@ test_kl_cov = conformance("rlm_penalties", penalties.kl_cov, knobs={"share": 0.2
 test_kl_old = conformance("rlm_penalties", penalties.kl_old)
 test_entropy = conformance("rlm_penalties", penalties.entropy)
 test_nll = conformance("rlm_penalties", penalties.nll)
-test_nll_of_right_rows = conformance("rlm_penalties", penalties.nll, knobs={"threshold": 0.5})
 test_nll_by_probability = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "probability"})
 test_nll_by_certainty = conformance("rlm_penalties", penalties.nll, knobs={"weighted_by": "certainty"})
 test_policy_shaping = conformance("rlm_penalties", penalties.policy_shaping)

@@ -84,7 +84,7 @@ ADAPTIVE = (
 AGAIN = ("trainer.num_iterations=2", "trainer.max_steps=3", "trainer.optim=sgd", "trainer.learning_rate=0.02")
 CRITICS = {
     "shared": ("algorithm={name: ppo, rollouts: [canned]}",),
-    "head": ("algorithm={name: vapo, penalties: {nll: {threshold: 0.1}}, rollouts: [canned]}",),
+    "head": ("algorithm={name: vapo, penalties: {nll: {min_reward: 0.1}}, rollouts: [canned]}",),
     "separate": ("algorithm={name: orz, rollouts: [canned]}", "trainer.target_kl=1e-9"),
 }
 """Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""

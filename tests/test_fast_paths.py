@@ -232,7 +232,7 @@ def test_algorithms_without_other_terms_skip_completions() -> None:
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
 def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
     """A group in which every row is right has none, and is what it learns from."""
-    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({"threshold": threshold}), beside={"beta": 0.1})
+    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({}), beside={"beta": 0.1, "min_reward": threshold})
     assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
 
 

@@ -24,7 +24,7 @@ RECIPE = """\
 model: scratch
 environment: addition
 rewards: [{name: accuracy}]
-algorithm: {name: grpo, rollouts: [{name: demonstrations}]}
+algorithm: {name: grpo, rollouts: [{name: demonstrations}], penalties: [{name: nll, beta: 0.1}]}
 speed: {}
 """
 
@@ -58,7 +58,8 @@ def test_data(old: str, new: str) -> None:
 def test_keys_of_a_recipe(old: str, new: str, tmp_path: Path) -> None:
     section, _, key = old.partition(".")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    place = {"rewards": "rewards.0", "rollouts": "algorithm.rollouts.0"}.get(section, section)
+    inside = {"rewards": "rewards.0", "rollouts": "algorithm.rollouts.0", "penalties": "algorithm.penalties.0"}
+    place = inside.get(section, section)
     value = "true" if section != "rollouts" else "1"
     with pytest.raises(RecipeError, match=f"unknown (key|knob) '{key}'(.|\n)*'{key}' is called '{new}' now"):
         bound_from(tmp_path / "recipe.yaml", f"{place}.{key}={value}", section, key)

@@ -15,12 +15,10 @@ from rlm_plugins.lazy import torch
 
 def nll(
     logp: Float[torch.Tensor, "B T"],
-    rewards: Float[torch.Tensor, "B"],
     entropy: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
     weighted_by: Literal["nothing", "probability", "certainty"] = "nothing",
-    threshold: float | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """Negative log-likelihood of the completion, as in supervised fine-tuning.
 
@@ -28,14 +26,13 @@ def nll(
     mean entropy of the completion. By probability it is DFT (arXiv 2508.05629: small steps on unlikely tokens), by
     certainty the supervised term of SRFT (2506.19767: small steps on completions with high entropy).
 
-    With a `threshold` only completions of that reward or more count: the positive-example term of VAPO (2504.05118:
-    beta 0.1 on right ones). 1/Z still counts the others; VAPO's mean is over the tokens of right completions only.
+    With ``{min_reward: 1.0, aggregator: token_mean, beta: 0.1}`` it is the positive-example term of VAPO (2504.05118),
+    the mean over the tokens of right completions.
 
-    >>> logp, mask = torch.tensor([[-2.0], [-1.0]]), torch.tensor([[True], [True]])
-    >>> nll(logp, torch.tensor([1.0, 0.0]), torch.zeros(2, 1), mask, threshold=1.0).tolist()
-    [[2.0], [0.0]]
+    >>> nll(torch.tensor([[-2.0]]), torch.zeros(1, 1), torch.tensor([[True]])).tolist()
+    [[2.0]]
     """
-    weight = torch.ones_like(logp) if threshold is None else (rewards >= threshold).to(logp.dtype).unsqueeze(1)
+    weight = torch.ones_like(logp)
     if weighted_by == "probability":
         weight = weight * logp.detach().exp()
     if weighted_by == "certainty":

@@ -141,6 +141,7 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
 def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
     """Return the loss and the norm of its gradient, summed over micro-batches of one group each."""
     from rlm_plugins.dispatch import select
+    from rlm_plugins.loss_term import term_counts
     from rlm_plugins.step import objective, score
     from rlm_plugins.step_batch import with_own_step_batch
 
@@ -154,6 +155,7 @@ def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
         num_sequences=scored.mask.any(1).sum().double(),
         num_sequences_all=torch.tensor(len(scored.mask)).double(),
         num_micro_batches=torch.tensor(len(groups)).double(),
+        term_counts=term_counts(scored, equation.terms()),
     )
     loss = torch.stack([objective(select(scored, scored.group == group), equation) for group in groups]).sum()
     (gradient,) = torch.autograd.grad(loss, logp)

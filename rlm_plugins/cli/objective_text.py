@@ -65,15 +65,24 @@ def formula(part: Part) -> str:
 def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
-    terms = [
-        (part, f" + {number(part.beta)} {{}}".replace("+ -", "− "), f"{symbol}{_where(part)}")
-        for symbol, part in _numbered("Ω", slots["penalties"])
-    ]
-    costs = "".join(sign.format(term) for part, sign, term in terms if "aggregator" not in part.beside)
-    alone = [(part.beside["aggregator"], sign, term) for part, sign, term in terms if "aggregator" in part.beside]
+    terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in _penalties(slots)]
+    costs = "".join(f"{sign}{x}{_where(part)}" for part, sign, x in terms if "aggregator" not in part.beside)
+    alone = "".join(f"{sign}{_alone(part, x)}" for part, sign, x in terms if "aggregator" in part.beside)
     loss = slots["policy_loss"]
-    total = _aggregated(slots["aggregator"], f"{weights}{_right_side(loss)}{_where(loss)}{costs}")
-    return f"loss = {total}" + "".join(sign.format(_aggregated(own, term)) for own, sign, term in alone)
+    policy = f"{weights}{_right_side(loss)}"
+    if "aggregator" not in loss.beside:
+        return f"loss = {_aggregated(slots['aggregator'], f'{policy}{_where(loss)}{costs}')}{alone}"
+    shared = f" + {_aggregated(slots['aggregator'], costs.removeprefix(' + '))}" if costs else ""
+    return f"loss = {_alone(loss, policy)}{shared}{alone}"
+
+
+def _penalties(slots: Slots) -> list[tuple[str, Bound]]:
+    return _numbered("Ω", slots["penalties"])
+
+
+def _alone(part: Bound, token: str) -> str:
+    """Return a term under an aggregator of its own, and the completions that it counts."""
+    return _aggregated(part.beside["aggregator"], token) + _where(part).replace(" · 1[", " over ").replace("]", "")
 
 
 def _aggregated(aggregator: Bound, token: str) -> str:
@@ -86,9 +95,10 @@ def _aggregated(aggregator: Bound, token: str) -> str:
 
 
 def _where(part: Bound) -> str:
-    """Return the indicator of the source that a term is limited to; empty without a limit."""
-    source = part.beside.get("source")
-    return f" · 1[{source}]" if source else ""
+    """Return the indicator of the completions that a term is limited to; empty without a limit."""
+    source, least = part.beside.get("source"), part.beside.get("min_reward")
+    limits = [*([source] if source else []), *([] if least is None else [f"r ≥ {number(least)}"])]
+    return f" · 1[{', '.join(limits)}]" if limits else ""
 
 
 def parts_of(slots: Slots) -> list[tuple[str, Bound]]:

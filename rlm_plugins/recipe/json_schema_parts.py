@@ -33,7 +33,7 @@ _ENTRIES: dict[str, type[sections.Keys]] = {
     "rewards": sections.Reward,
     "rollouts": sections.Source,
     "filters": sections.Filter,
-    "policy_loss": sections.Sourced,
+    "policy_loss": sections.Normalized,
     "token_weights": sections.Sourced,
     "penalties": sections.Penalty,
 }
@@ -42,6 +42,9 @@ _ENTRIES: dict[str, type[sections.Keys]] = {
 def _beside_knobs(key: str) -> Schema:
     """Return the schemas of the keys beside the knobs of a part."""
     beside: Schema = keys_of(_ENTRIES[key])["properties"] if key in _ENTRIES else {}
+    if "aggregator" in beside:
+        described = {"description": beside["aggregator"]["description"]}
+        beside["aggregator"] = {"anyOf": [{"type": kind} for kind in ("null", "string", "object")], **described}
     if "beta" in beside:
         beside["beta"] = {"anyOf": [{"type": "number"}, SCHEDULED], "description": beside["beta"]["description"]}
     return {name: schema for name, schema in beside.items() if name != "name"}

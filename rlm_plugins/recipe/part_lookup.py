@@ -65,7 +65,9 @@ class Finder:
         if key == "penalties":
             beside["beta"] = coefficient(beside.get("beta"), where)
         if "aggregator" in beside:
-            beside["aggregator"], _ = self.part("aggregator", {"name": beside["aggregator"]}, (*steps, "aggregator"))
+            own = beside["aggregator"]
+            spec_of_own = own if isinstance(own, Mapping) else {"name": own}
+            beside["aggregator"], _ = self.part("aggregator", spec_of_own, (*steps, "aggregator"))
         said = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
         knobs = absolute_knobs(said, lambda knob: self.folder(*steps, knob))
         try:
@@ -117,8 +119,11 @@ class Finder:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a key beside the knobs as plain data; of a part, its name."""
-    return stable_name(value.part) if isinstance(value, Bound) else schedule.plain(value)
+    """Return the value of a key beside the knobs as plain data; of a part, its name and knobs if it has any."""
+    if not isinstance(value, Bound):
+        return schedule.plain(value)
+    name = stable_name(value.part)
+    return {"name": name, **value.knobs} if value.knobs else name
 
 
 def stable_name(part: Part) -> str:

@@ -99,13 +99,21 @@ class Sourced(Slot):
     """A term of the loss."""
 
     source: Text | None = Field(None, description="rollout source whose completions it applies to; default: all")
+    min_reward: float | None = Field(None, description="smallest reward of the completions it applies to; default: any")
 
 
-class Penalty(Sourced):
+class Normalized(Sourced):
+    """A term of the loss that may be normalized by itself."""
+
+    aggregator: Text | Part | None = Field(
+        None, description="aggregator of this term alone, over its own completions; default: the algorithm's"
+    )
+
+
+class Penalty(Normalized):
     """A penalty and its coefficient."""
 
     beta: ScheduledNumber | None = Field(None, description="coefficient in the loss: a number or a schedule")
-    aggregator: Text | None = Field(None, description="aggregator of this term alone; default: the algorithm's")
 
 
 class Filter(Slot):
@@ -144,7 +152,7 @@ class Algorithm(Keys):
     filters: _many(Filter) | None = Field(None, description="filters of groups and completions")  # type: ignore[valid-type]
     advantage: Slot | None = Field(None, description="advantage estimator")
     importance: Slot | None = Field(None, description="importance ratio")
-    policy_loss: Sourced | None = Field(None, description="loss per token")
+    policy_loss: Normalized | None = Field(None, description="loss per token")
     token_weights: _many(Sourced) | None = Field(None, description="weights of tokens in the loss")  # type: ignore[valid-type]
     penalties: (
         _many(  # type: ignore[valid-type]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.loss_term import unflattened
 from rlm_plugins.packing import PORTIONS, is_per_sequence
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
@@ -138,6 +139,7 @@ class Loss:
             num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
             num_sequences_all=inputs["num_sequences_all"] * share,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
+            term_counts=unflattened(inputs, share),
             log=PartMetrics(context, self.means, metric_mask),
         )
 

@@ -11,6 +11,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, update_part
+from rlm_plugins.loss_term import flat, term_counts
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.context import TrainerContext
@@ -68,6 +69,7 @@ class Scoring:
         out["global_index"] = torch.arange(local.start, local.stop, device=scored.mask.device)
         out["num_tokens"], out["num_sequences"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["num_sequences_all"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
+        out |= flat(term_counts(scored, context.equation.terms()))
         self._log_advantages(scored)
         self.critic.log(scored)
         if self.observer is not None:
