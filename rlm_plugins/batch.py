@@ -70,10 +70,17 @@ class Batch:
 
     # -- log-probabilities of the sampled tokens, in nats
     logp: Tensor = _field("B T", "log-probs under the current policy, with gradient", LOSS)
-    old_logp: Tensor = _field("B T", "log-probs under the policy at the start of this update", SCORING, LOSS)
+    old_logp: Tensor = _field(
+        "B T",
+        "log-probs under the policy that the ratio divides by: that of the start of this update, or a stale one",
+        SCORING,
+        LOSS,
+    )
     expected_logp: Tensor = _field("B", "log Σq²/Σq over the group, q = exp(mean `old_logp`)", LOSS)
     ref_logp: Tensor = _field("B T", "log-probs under the frozen reference policy", SCORING, LOSS)
-    rollout_logp: Tensor = _field("B T", "log-probs reported by the inference engine (vLLM)", SCORING, LOSS)
+    rollout_logp: Tensor = _field(
+        "B T", "log-probs under the behavior policy: vLLM's, a rollout source's, or a stale policy's", SCORING, LOSS
+    )
     rollout_weight: Tensor = _field("B T or B 1", "TRL's importance weight for vLLM's log-probs", LOSS)
     policy_drift: Tensor = _field(
         "B", "mean |change of log π| over the tokens of the prompt's previous completion, in nats", SCORING

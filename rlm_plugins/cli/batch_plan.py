@@ -25,6 +25,7 @@ class BatchPlan:
         generation: The generation batch; None for a supervised stage.
         splits: Micro-batches per process in one generation batch.
         iterations: Passes over each generation batch (``num_iterations``).
+        stale: Optimizer steps by which the policy that generates is older than the one that is trained.
         target_kl: KL at which the remaining optimizer steps on a generation batch are skipped; None: never.
     """
 
@@ -37,6 +38,7 @@ class BatchPlan:
     generation: Generation | None = None
     splits: int = 1
     iterations: int = 1
+    stale: int = 0
     target_kl: float | None = None
 
     @property
@@ -85,7 +87,8 @@ class BatchPlan:
         micro_batches = f"{_count(self.splits, 'micro-batch')} of {self.micro_batch}{across}{again}"
         fewer = f", or fewer (target_kl {self.target_kl:g})" if self.target_kl is not None else ""
         steps = _count(self.steps_per_generation, "optimizer step")
-        return [str(plan), f"{plan.completions} completions = {micro_batches} = {steps}{fewer}"]
+        behind = f"; sampled by the policy of {_count(self.stale, 'optimizer step')} before" if self.stale else ""
+        return [str(plan), f"{plan.completions} completions = {micro_batches} = {steps}{fewer}{behind}"]
 
     def _total(self) -> str:
         steps = self.steps
@@ -121,6 +124,7 @@ def batch_plan(args: Any, examples: int | None, settings: Mapping[str, Any]) -> 
         generation=plan,
         splits=args.steps_per_generation if plan else 1,
         iterations=args.num_iterations if plan else 1,
+        stale=getattr(args, "stale", 0),
         target_kl=getattr(args, "target_kl", None),
     )
 

@@ -18,7 +18,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.estimate.workload import machine_memory
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe.checks.data_needs import unsupplied
+from rlm_plugins.recipe.checks.data_needs import reports_logprobs, unsupplied
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
@@ -174,7 +174,7 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
-        samples_elsewhere=bool(stage.rollouts) or bool(stage.settings.get("use_vllm")),
+        samples_elsewhere=reports_logprobs(stage.settings, stage.rollouts),
     )
     names = (*part.needs, *part.welcomes, *for_update)
     return [name for name in names if name not in missing and name != "log"]

@@ -21,6 +21,7 @@ class Load:
         triton: TRL's Triton kernel computes log-probs (a GPU).
         copied_weights: Bytes of merged and packed weights during decoding.
         part_models: Bytes of the models that parts keep besides the policy.
+        past_policies: Copies of the trained weights of earlier optimizer steps (`stale`).
         packed_prompts: Prompts of a packed micro-batch, each once for its completions; 0: micro-batches are padded.
     """
 
@@ -35,6 +36,7 @@ class Load:
     triton: bool = False
     copied_weights: int = 0
     part_models: int = 0
+    past_policies: int = 0
     packed_prompts: int = 0
 
     @property

@@ -74,6 +74,7 @@ def estimate(
             "gradients": trained,
             "optimizer state": int(trained * load.optimizer_state),
             "reference weights": trained if load.reference else 0,
+            "weights of earlier steps": trained * load.past_policies,
             "models of parts": load.part_models,
             **critic_always,
         },

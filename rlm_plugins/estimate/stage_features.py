@@ -115,6 +115,8 @@ class StageFeatures(Features):
         name, scored = "reuse_old_logprobs", self.needs_old_for_scoring
         if self.args.use_vllm:
             return Feature(name, "log-probs of vLLM are not those of the policy")
+        if self.stale and not (self.first_pass_is_old and not scored):
+            return Feature(name, "the policy that generates is stale")
         if self.first_pass_is_old and not scored:
             if has_dropout(self.model):
                 return Feature(name, "dropout is on, and two passes have different masks")

@@ -57,6 +57,7 @@ def workload(stage: Stage, args: Any) -> Load:
         part_models=sum(
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
+        past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
         copied_weights=max((copied for _, copied in decoding_plans(stage, args)), default=0),
     )
 
@@ -90,6 +91,15 @@ def _generated(stage: Stage, args: Any) -> int:
     if evaluation:
         evaluated = min(evaluation.batch_size, evaluation.rows or held_out, held_out)
     return max(generation, evaluated)
+
+
+def _past_policies(args: Any) -> int:
+    """Return how many earlier policies `stale` keeps, the current one included."""
+    stale = getattr(args, "stale", 0)
+    updates = (
+        max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1) if stale else 1
+    )
+    return stale // updates + 1 if stale else 0
 
 
 def _completion_tokens(

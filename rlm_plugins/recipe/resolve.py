@@ -12,7 +12,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
-from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts
+from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts, reports_logprobs
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.generator_section import generates, generator_of
 from rlm_plugins.recipe.local_paths import absolute_settings
@@ -181,8 +181,7 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
         finder.note(spec, ("algorithm", slot), f"algorithm {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
-    elsewhere = bool(slots["rollouts"] or (said.get("trainer") or {}).get("use_vllm"))
-    check_needs(slots, here, samples_elsewhere=elsewhere)
+    check_needs(slots, here, samples_elsewhere=reports_logprobs(said.get("trainer") or {}, slots["rollouts"]))
     return engine.bind({}, where=here), slots, plain
 
 

@@ -25,7 +25,7 @@ from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss import Loss
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
-from rlm_plugins.trainer.part_state import CRITIC, PartStates
+from rlm_plugins.trainer.part_state import CRITIC, STALE, PartStates
 from rlm_plugins.trainer.part_tools import PartTools
 from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens
@@ -33,6 +33,7 @@ from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Note, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import Observer, Scoring
+from rlm_plugins.trainer.stale_policy import StalePolicy
 from rlm_plugins.trainer.target_kl import TargetKL
 
 
@@ -131,7 +132,8 @@ class Collaborators:
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
         self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
-        before = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.stale = StalePolicy(context, logprobs)
+        before = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools, self.stale
         self.scoring = Scoring(context, *before, trainer._logs, options.observer)
 
         self.target_kl = TargetKL(context)
@@ -140,7 +142,8 @@ class Collaborators:
         self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
         passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
         self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
-        others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer}
+        stale = self.stale if self.stale.steps else None
+        others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, STALE: stale}
         self.states = PartStates(stateful, others)
 
 

@@ -1,10 +1,13 @@
-"""Configuration of the trainer: TRL's, with groups of any size and `target_kl`."""
+"""Configuration of the trainer: TRL's, with groups of any size, `target_kl` and `stale`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import trl
+
+from rlm_plugins.errors import RecipeError
 
 
 class _One(int):
@@ -16,7 +19,9 @@ class _One(int):
 
 @dataclass
 class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
-    """``trl.GRPOConfig`` in which `num_generations` may be 1, with `target_kl` (`trainer/target_kl.py`).
+    """``trl.GRPOConfig`` in which `num_generations` may be 1, with three fields.
+
+    `target_kl` is described in `trainer/target_kl.py`, `stale` and `old_policy` in `trainer/stale_policy.py`.
 
     TRL requires groups because the advantage of GRPO is 0 in a singleton group. Here the advantage is a part, and a
     tracked or learned baseline needs no group.
@@ -29,8 +34,31 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
             "exceeds this, in nats per token, the updates left on the batch are skipped. None: never."
         },
     )
+    stale: int = field(
+        default=0,
+        metadata={
+            "help": "Optimizer steps by which the policy that generates is older than the one that is trained, as in "
+            "asynchronous training. Simulated: generation and updates alternate as always. 0: on-policy."
+        },
+    )
+    old_policy: Literal["behavior", "proximal"] | None = field(
+        default=None,
+        metadata={
+            "help": "With `stale`, the policy that the ratio divides by: `behavior`, which sampled, or `proximal`, "
+            "that at the start of the update. None: `proximal` if a part requires `rollout_logp`, else `behavior`."
+        },
+    )
 
     def __post_init__(self) -> None:
+        if self.stale and self.use_vllm:
+            raise RecipeError(
+                "`stale` is simulated with the policy's own weights, which vLLM copies at each generation",
+                where="trainer.stale",
+                hint="leave `use_vllm` out, or train asynchronously in another framework: see docs/staleness.md",
+            )
+        if self.old_policy is not None and not self.stale:
+            problem = "behavior and proximal policy are the same without `stale`"
+            raise RecipeError(problem, where="trainer.old_policy", hint="set `stale`, or leave it out")
         generations: int = self.num_generations  # type: ignore[has-type]
         self.num_generations = _One(1) if generations == 1 else generations
         super().__post_init__()

@@ -49,6 +49,7 @@ class TrainerContext:
 
     model = property(attrgetter("trainer.model"), doc="Policy, as the trainer holds it.")
     is_training = property(attrgetter("trainer.model.training"), doc="False during evaluation.")
+    optimizer = property(attrgetter("trainer.optimizer"), doc="Optimizer of the policy; None before training.")
     temperature = property(attrgetter("trainer.temperature"), doc="Sampling temperature; divides all logits.")
     step = property(attrgetter("trainer.state.global_step"), doc="Optimizer steps done.")
     micro_step = property(attrgetter("trainer._step"), doc="Micro-batches done.")

@@ -75,6 +75,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
+        self.components.stale.record()
         if self.components.micro_batches.is_empty() or self.components.target_kl.is_reached():
             self._step += 1
             self.components.target_kl.log_skipped()
@@ -104,7 +105,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def _generate(self, prompts: list[Any]) -> Any:
         with self.components.prefetch.during_generation(prompts):
             self.components.rollout.start_batch()
-            generated = super()._generate(prompts)
+            with self.components.stale.in_place():
+                generated = super()._generate(prompts)
         self.components.prefetch.begin_batch(prompts, *generated)
         return generated
 

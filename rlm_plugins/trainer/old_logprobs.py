@@ -45,7 +45,7 @@ class OldLogProbs:
         """Skip TRL's pass for old log-probs if they are recorded or come from the update; else run it."""
         if self._expects_trl_pass and not torch.is_grad_enabled():
             self._expects_trl_pass = False
-            if self.come_from_update():
+            if self.come_from_update() or self.context.features.old_is_behavior:
                 return None, None, None  # type: ignore[return-value]
             recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
             if recorded is not None:
@@ -65,7 +65,7 @@ class OldLogProbs:
     def are_recorded(self) -> bool:
         """Return True if the generator records log-probs, which replace a forward pass with the same result.
 
-        They are in float32 and cover whole completions.
+        They are in float32 and cover whole completions. Those of a stale policy are not the current one's.
         """
         context = self.context
         dtype = next(context.model.parameters()).dtype
@@ -75,7 +75,7 @@ class OldLogProbs:
         is_possible = (
             context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
         )
-        return is_possible and is_used and self._decoding_matches_forward()
+        return is_possible and is_used and not context.features.stale and self._decoding_matches_forward()
 
     def come_from_update(self) -> bool:
         """Return True if the first forward pass of the update yields them, and no scoring part names them."""

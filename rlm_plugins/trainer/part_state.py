@@ -21,6 +21,7 @@ from rlm_plugins.trainer.checkpoint import unloadable
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
+STALE = "stale"
 _OLD_NAMES = {f"{BUILTIN}/{new}": f"{BUILTIN}/{old.rpartition('/')[2]}" for old, new in renamed.PARTS.items()}
 """Name of a part → its name in checkpoints of older runs."""
 
@@ -127,9 +128,9 @@ class PartStates:
         self._epoch = StepSnapshot(step, {})
 
     def take_snapshot(self, step: int) -> None:
-        """Keep RNG and states at the end of optimizer step `step`, once; a critic only changes with the step."""
+        """Keep RNG and states at the end of optimizer step `step`, once; weights only change with the step."""
         if self._snapshot is None or self._snapshot.step != step:
-            self._snapshot = StepSnapshot(step, {n: x for n, x in self.by_name.items() if n != CRITIC})
+            self._snapshot = StepSnapshot(step, {n: x for n, x in self.by_name.items() if n not in (CRITIC, STALE)})
 
     def restore_snapshot(self, step: int) -> None:
         """Restore RNG and states to the end of optimizer step `step`, if they have been kept since."""

@@ -23,6 +23,7 @@ from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rewards import Rewards
 from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.stale_policy import StalePolicy
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
@@ -45,6 +46,7 @@ class Scoring:
     critic: CriticUpdate
     rewards: Rewards
     tools: PartTools
+    stale: StalePolicy
     table: dict[str, Any]
     observer: Observer | None = None
 
@@ -81,6 +83,7 @@ class Scoring:
         inputs = self.prompts.next(inputs)
         self.old_logprobs.start_batch()
         out = trl_generate(inputs)
+        out |= self.stale.columns(out)
         out |= self.rollout.tensors(out["completion_ids"])
         batch = self.batch(out)
         self.rewards.log(batch)

@@ -23,7 +23,7 @@ def unsupplied(slot: str, *, has_importance: bool, has_shapers: bool, samples_el
         slot: That of the part (a key of ``algorithm:``).
         has_importance: True if the algorithm has an importance part.
         has_shapers: True if it has a shaper.
-        samples_elsewhere: True if vLLM or a rollout source generates, and so reports log-probs.
+        samples_elsewhere: True if vLLM, a rollout source or a stale policy generates, whose log-probs are known.
     """
     missing: dict[str, str] = {}
     if not has_importance or slot == "importance":
@@ -37,11 +37,21 @@ def unsupplied(slot: str, *, has_importance: bool, has_shapers: bool, samples_el
     return missing
 
 
+def reports_logprobs(settings: Mapping[str, Any], rollouts: Any) -> bool:
+    """Return True if the policy that samples has log-probs of its own: vLLM, a rollout source or a stale policy.
+
+    Args:
+        settings: ``trainer:`` of the recipe.
+        rollouts: Rollout sources beside the policy.
+    """
+    return bool(rollouts or settings.get("use_vllm") or settings.get("stale"))
+
+
 _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
-    "rollout_logp": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
+    "rollout_logp": "set `trainer: {use_vllm: true}` or `trainer: {stale: 1}`, or choose a rollouts part",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
 
