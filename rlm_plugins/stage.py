@@ -69,8 +69,27 @@ class Evaluation:
     rows: Annotated[int, Field(ge=0, description="maximum number of held-out examples; 0: all")] = 0
     batch_size: Annotated[int, Field(ge=1, description="completions generated at once")] = 64
     samples: Annotated[
-        int, Field(ge=0, description="completions sampled per example before and after, for mean@k and pass@k; 0: none")
+        int,
+        Field(ge=0, description="completions sampled per example before and after, for pass@k and majority@k; 0: none"),
     ] = 0
+    k: Annotated[
+        list[Annotated[int, Field(ge=1)]],
+        Field(description="the k of pass@k and majority@k, at most `samples`; default: powers of 4, and `samples`"),
+    ] = field(default_factory=list)
+    temperature: Annotated[
+        float | None, Field(gt=0, description="temperature of the sampled completions; default: as in training")
+    ] = None
+    keep: Annotated[
+        Literal["last", "best"],
+        Field(description="the result: the last weights, or those of the best lower end of the held-out interval"),
+    ] = "last"
+    stop: Annotated[
+        int, Field(ge=0, description="evaluations without a certain improvement after which a stage ends; 0: never")
+    ] = 0
+    suite: Annotated[
+        dict[str, dict[str, Any]],
+        Field(description="further held-out sets, each a name and an `environment`: scored before and after training"),
+    ] = field(default_factory=dict)
     max_new_tokens: Annotated[
         int,
         Field(ge=1, description="longest completion in tokens, where `trainer` has no `max_completion_length`"),
@@ -168,6 +187,7 @@ class Stage:
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
         rewards: In the order of the recipe; empty for a supervised stage.
         evaluation: None without rewards or held-out examples.
+        suite: Name → further held-out examples of `evaluation`.
         equation: The parts of the algorithm; None for a trainer with a loss of its own.
         sampler: The order of prompts; None: TRL's shuffle.
         rollouts: Rollout sources beside the policy.
@@ -196,6 +216,7 @@ class Stage:
     lora: Mapping[str, Any] | None = None
     rewards: Sequence[Reward] = ()
     evaluation: Evaluation | None = None
+    suite: Mapping[str, EnvironmentSpec] = field(default_factory=dict)
     equation: Equation | None = None
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()

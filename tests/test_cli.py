@@ -256,7 +256,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_eval_of_a_run_and_of_its_start(run: Path) -> None:
     after = json.loads(told("eval", run, "--json", "--samples", 2))
-    assert set(after) == {"stage", "model", "metric", "score", "low", "high", "rows", "rewards", "samples"}
+    assert set(after) == {"set", "stage", "model", "metric", "score", "low", "high", "rows", "rewards", "samples"}
     assert (after["stage"], after["metric"], after["rows"], len(after["samples"])) == ("02-tell", "length", 8, 2)
     assert after["low"] <= after["score"] <= after["high"]
     summary = json.loads((run / "summary.json").read_text())

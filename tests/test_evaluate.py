@@ -175,10 +175,25 @@ def test_sampled_completions_give_mean_and_pass_at_k() -> None:
     for sample in report.samples:
         scores.setdefault(sample["prompt"], []).append(float(len(sample["completion"]) % 3 == 1))
     assert [len(own) for own in scores.values()] == [4] * 5
-    assert report.mean == pytest.approx(sum(map(sum, scores.values())) / 20)
-    assert report.best == pytest.approx(sum(any(own) for own in scores.values()) / 5)
-    assert 0 < report.mean < report.best
+    mean, best = report.scores.estimate("mean")[0], report.scores.estimate("pass", 4)[0]
+    assert mean == pytest.approx(sum(map(sum, scores.values())) / 20)
+    assert best == pytest.approx(sum(any(own) for own in scores.values()) / 5)
+    assert 0 < mean < best
     assert len({sample["completion"] for sample in report.samples}) > 5, "sampled, not greedy"
     again = evaluate_sampled(stage, examples, tiny.model(), tiny.tokenizer(), 4)
     assert again == report
-    assert report.text() == f"mean@4 {report.mean:.1%}, pass@4 {report.best:.1%}"
+    figures = report.figures()
+    assert (figures["held_out/mean_at_k"], figures["held_out/pass_at_k"], figures["held_out/k"]) == (mean, best, 4)
+    assert report.lines()[0].startswith(f"mean@4       {mean:.1%} [")
+
+
+def test_temperature_of_the_samples() -> None:
+    """Near 0 the samples are the greedy completions."""
+    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model)
+    stage = Stage("x", {}, None, {"max_completion_length": 6}, EnvironmentSpec(train=()), source)
+    evaluation = Evaluation(metric="long", temperature=1e-4)
+    stage = replace(stage, rewards=[reward(long, "long")], evaluation=evaluation)
+    report = evaluate_sampled(stage, list(tiny.problems(3)), tiny.model(), tiny.tokenizer(), 2)
+    assert report is not None
+    greedy = [sample["completion"] for sample in judged().samples[:3]]
+    assert [sample["completion"] for sample in report.samples] == [text for text in greedy for _ in range(2)]

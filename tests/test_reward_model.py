@@ -227,7 +227,8 @@ def test_both_stages_are_evaluated_from_the_run_folder(done: Path) -> None:
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
         logged = [r for r in records if r["stage"].endswith(stage) and "held_out/rows" in r][-1]
-        chosen, report, _ = evaluate(done, stage=stage)
+        (judged,) = evaluate(done, stage=stage)
+        chosen, report = judged.stage, judged.report
         assert report.score == pytest.approx(logged[f"held_out/{metric}"], abs=1e-6)
         assert chosen.source.origin.endswith("adapter")
         for label, mean in report.rewards.items():

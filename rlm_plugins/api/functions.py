@@ -112,7 +112,7 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
     folder = source.folder if isinstance(source, Run) else Path(source)
-    return as_data(*run_evaluation(folder, _said(overrides), rows=rows), samples=0)
+    return as_data(run_evaluation(folder, _said(overrides), rows=rows), samples=0)
 
 
 def algorithms() -> Table:

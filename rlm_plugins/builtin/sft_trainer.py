@@ -15,6 +15,9 @@ RUN = {
     "resume_from_checkpoint": "use `rlm train --resume`",
     "eval_strategy": "set `evaluation: {every: …}`",
     "eval_steps": "set `evaluation: {every: …}`",
+    "load_best_model_at_end": "set `evaluation: {keep: best, every: …}`",
+    "metric_for_best_model": "set `evaluation: {keep: best, every: …, metric: …}`",
+    "greater_is_better": "`evaluation: {keep: best}` keeps the model of the largest score",
     "model_init_kwargs": "set it under `model:`, where the weights are loaded",
 }
 """Fields of the config that the run sets."""

@@ -1,11 +1,13 @@
-"""``rlm eval``: held-out score of a run, or of the initial model of a recipe."""
+"""``rlm eval``: held-out scores of a run, an adapter or a model, on its own or on other examples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.cli.judged_model import is_recipe_or_run, model_of
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.run_result import finished_stage, named_stage
 from rlm_plugins.cli.text_layout import columns
@@ -13,74 +15,174 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.held_out import Report, evaluate_stage
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
+from rlm_plugins.evaluation.vllm_model import VllmModel
+from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry.protocols import Evaluates
+from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
+
+INHERITED = ("max_completion_length", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p")
+"""Settings of the trainer that a recipe of `on` takes from the run that is judged."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores of a model on one held-out set.
+
+    Args:
+        name: Name of the set.
+        stage: Stage with the examples and rewards.
+        report: Greedy completions.
+        sampled: Sampled completions; None: none were asked for.
+    """
+
+    name: str
+    stage: Stage
+    report: Report
+    sampled: SampledReport | None
 
 
 def evaluate(
-    source: Path, overrides: Sequence[str] = (), *, rows: int | None = None, stage: str | None = None, k: int = 0
-) -> tuple[Stage, Report, SampledReport | None]:
-    """Evaluate a model on the held-out examples of its stage.
+    source: Path,
+    overrides: Sequence[str] = (),
+    *,
+    rows: int | None = None,
+    stage: str | None = None,
+    k: int = 0,
+    on: Sequence[Path] = (),
+) -> list[Judgement]:
+    """Evaluate a model on held-out examples; no training examples are required.
 
     Args:
-        source: The folder of a run, for the result of its last finished stage; a recipe, for its initial model.
-        overrides: ``key=value``.
-        rows: Maximum number of held-out examples; 0: all; None: as in the recipe.
+        source: The folder of a run, for the result of its last finished stage; a recipe, for its initial model; an
+            adapter, a model or a hub name, with `on`.
+        overrides: ``key=value``, of the recipe that has the examples.
+        rows: Maximum number of held-out examples of a set; 0: all; None: as in the recipe.
         stage: Name of another stage (``02-grpo`` or ``grpo``).
-        k: Completions sampled per example, for mean@k and pass@k; 0: none.
+        k: Completions sampled per example, for pass@k and majority@k; 0: none.
+        on: Recipes whose examples and rewards are used in place of those of `source`.
+
+    Returns:
+        One entry per held-out set: the one of each recipe, then those of its `evaluation.suite`.
 
     Raises:
         RlmError: The stage is unknown or unfinished, or it has no evaluation.
     """
-    recipe, registry = read(source, overrides)
-    stages = compose(recipe, registry)
+    judged: list[Judgement] = []
+    loaded: tuple[Any, Any] | None = None
+    for chosen in _stages(source, overrides, stage, on):
+        if isinstance(chosen.engine, Evaluates):
+            judged.append(Judgement(chosen.name, chosen, chosen.engine.evaluate(chosen, _examples(chosen, rows)), None))
+            continue
+        loaded = loaded or _load(chosen)
+        sets = {chosen.name: chosen.environment_spec, **chosen.suite}
+        for name, environment_spec in sets.items():
+            own = replace(chosen, environment_spec=environment_spec)
+            examples = _examples(own, rows)
+            report = evaluate_stage(own, examples, *loaded)
+            sampled = evaluate_sampled(own, examples, *loaded, k) if k else None
+            judged.append(Judgement(name, own, report, sampled))
+    return judged
+
+
+def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Sequence[Path]) -> list[Stage]:
+    """Return a stage per recipe with examples, each with the model that is judged."""
+    if not on and not is_recipe_or_run(source):
+        if not (source / "recipe.yaml").is_file():
+            hint = "`--on RECIPE` names a recipe with `environment` and `rewards`"
+            raise RlmError("a model has no held-out examples of its own", where=str(source), hint=hint)
+        on = [source / "recipe.yaml"]  # written by `rlm export`
+    if on:
+        model, trained = model_of(source, stage, ())
+        return [_checked(_stage_on(recipe, overrides, model, trained), recipe) for recipe in on]
+    stages = compose(*read(source, overrides), held_out_only=True)
     chosen = finished_stage(source, stages, stage) if source.is_dir() else named_stage(stages, stage) or stages[-1]
-    if chosen.evaluation is None:
+    return [_checked(chosen, source)]
+
+
+def _stage_on(recipe: Path, overrides: Sequence[str], model: ModelSpec, trained: Stage | None) -> Stage:
+    """Return the last stage of a recipe that can be evaluated, with a model in place of its own."""
+    document = yaml_strict.read(recipe).data
+    given = document if isinstance(document, dict) else {}
+    lacking = {"model": "scratch", "algorithm": "grpo"}
+    added = [f"{key}={value}" for key, value in lacking.items() if key not in given and "stages" not in given]
+    stages = compose(*read(recipe, [*added, *overrides]), held_out_only=True, source=model)
+    chosen = next((each for each in reversed(stages) if each.evaluation is not None), stages[-1])
+    settings = trained.settings if trained is not None else {}
+    inherited = {name: settings[name] for name in INHERITED if name in settings}
+    return replace(chosen, name=recipe.stem, settings={**inherited, **chosen.settings})
+
+
+def _checked(stage: Stage, source: Path) -> Stage:
+    if stage.evaluation is None:
         raise RlmError(
-            f"stage {chosen.name} cannot be evaluated: no held-out examples, no rewards, or `evaluation: none`",
+            f"stage {stage.name} cannot be evaluated: no held-out examples, no rewards, or `evaluation: none`",
             where=str(source),
         )
-    return chosen, *_reports(chosen, rows, k)
+    return stage
 
 
-def _reports(stage: Stage, rows: int | None, k: int) -> tuple[Report, SampledReport | None]:
+def _examples(stage: Stage, rows: int | None) -> list[Any]:
+    assert stage.evaluation is not None
+    return list(stage.environment_spec.test)[: (stage.evaluation.rows if rows is None else rows) or None]
+
+
+def _load(stage: Stage) -> tuple[Any, Any]:
+    """Return model and tokenizer; the model is vLLM's with `generator: vllm`."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    settings: Any = stage.evaluation
-    count = settings.rows if rows is None else rows
-    held_out = list(stage.environment_spec.test)[: count or None]
-    if isinstance(stage.engine, Evaluates):
-        return stage.engine.evaluate(stage, held_out), None
-    model, tokenizer = stage.source.load().to(processes().device), stage.source.tokenizer()
-    report = evaluate_stage(stage, held_out, model, tokenizer)
-    return report, evaluate_sampled(stage, held_out, model, tokenizer, k) if k else None
+    tokenizer = stage.source.tokenizer()
+    if stage.settings.get("use_vllm"):
+        return VllmModel(stage.source.load(), tokenizer), tokenizer
+    return stage.source.load().to(processes().device), tokenizer
 
 
-def as_data(stage: Stage, report: Report, sampled: SampledReport | None, samples: int) -> dict[str, Any]:
-    """Return both reports as plain data, with the first `samples` completions."""
+def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
+    """Return the scores as plain data, with the first `samples` completions of each set.
+
+    The first set is at the top level; all of them, if there are several, are in ``sets``.
+    """
+    entries = [_entry(each, samples) for each in judged]
+    return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
+
+
+def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
+    stage, report = judged.stage, judged.report
     assert stage.evaluation is not None
     return {
+        "set": judged.name,
         "stage": stage.name,
         "model": stage.source.origin,
         "metric": stage.evaluation.metric,
         **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
-        **({"k": sampled.k, "mean_at_k": sampled.mean, "pass_at_k": sampled.best} if sampled else {}),
+        **(judged.sampled.as_data() if judged.sampled else {}),
         "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
         "samples": list(report.samples[:samples]),
     }
 
 
-def render(stage: Stage, report: Report, sampled: SampledReport | None, samples: int) -> str:
-    """Return both reports as text: completions, means of the rewards, and last the score with its interval."""
-    assert stage.evaluation is not None
+def render(judged: Sequence[Judgement], samples: int) -> str:
+    """Return the scores as text: completions, means of the rewards, and last the scores with their intervals."""
+    lines = [text for each in judged for text in _details(each, samples, titled=len(judged) > 1)]
+    return "\n".join([*lines, *map(_last_line, judged)])
+
+
+def _details(judged: Judgement, samples: int, *, titled: bool) -> list[str]:
+    report = judged.report
     listed = [_sample(sample) for sample in report.samples[:samples]]
+    drawn = [f"  {line}" for line in judged.sampled.lines()] if judged.sampled else []
     means = columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())
+    return [*([judged.name] if titled else []), *listed, means, *drawn]
+
+
+def _last_line(judged: Judgement) -> str:
+    stage, report = judged.stage, judged.report
+    assert stage.evaluation is not None
     score, low, high = (report.text_of(value) for value in (report.score, report.low, report.high))
-    line = f"{stage.name}: held-out {stage.evaluation.metric} {score} [{low}, {high}] on {report.rows} examples"
-    drawn = [f"  sampled: {sampled.text()}"] if sampled else []
-    return "\n".join([*listed, means, *drawn, f"{line} ({stage.source.origin})"])
+    line = f"{judged.name}: held-out {stage.evaluation.metric} {score} [{low}, {high}] on {report.rows} examples"
+    return f"{line} ({stage.source.origin})"
 
 
 def _number(value: float) -> float | None:

@@ -68,6 +68,8 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
         stage.source.load().save_pretrained(folder)
         stage.source.tokenizer().save_pretrained(folder)
     shutil.copy(run / "recipe.yaml", folder / "recipe.yaml")
+    if (run / "plugins").is_dir():  # the recipe loads them from there
+        shutil.copytree(run / "plugins", folder / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     write_model_card(stage, folder, base, is_adapter=bool(base), address=address)
     with (folder / CARD).open("a", encoding="utf-8") as card:
         card.write(_training(run, stage, registry))

@@ -260,24 +260,32 @@ def diff(
 
 @app.command("eval")
 def evaluate(
-    source: Recipe,
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SOURCE", help="A run or a recipe; with --on also an adapter, a model, a hub name."),
+    ],
     overrides: Overrides = None,
+    on: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECIPE", help="Recipe whose examples and rewards are used instead; repeatable."),
+    ] = None,
     rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     samples: Annotated[int, typer.Option(min=0, help="Number of completions to print.")] = 0,
-    k: Annotated[int, typer.Option("-k", min=0, help="Completions sampled per example: mean@k and pass@k.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=0, help="Completions sampled per example: pass@k, majority@k.")] = 0,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate a run, or the initial model of a recipe, on held-out examples, with a 95 % interval.
+    """Evaluate a run, an adapter or a model on held-out examples, with 95 % intervals.
 
-    JSON: {stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k.
+    JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
+    majority_at_k, sampled; with several sets also sets, a list of these.
     """
     from rlm_plugins.cli.evaluate import as_data, render
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
-    reports = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k)
-    _show(as_data(*reports, samples), render(*reports, samples), as_json)
+    judged = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k, on=on or [])
+    _show(as_data(judged, samples), render(judged, samples), as_json)
 
 
 @app.command()

@@ -6,11 +6,12 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.completions import Completions, complete
+from rlm_plugins.evaluation.estimators import Z95, share_interval
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
@@ -20,8 +21,6 @@ from rlm_plugins.rewards.fault_log import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
-
-Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Report:
         high: Upper end.
         rows: Number of scored examples.
         rewards: Mean of every reward.
-        samples: Prompt, completion and rewards of each example.
+        samples: Index of the example, prompt, completion and rewards of each, in the order of the examples.
         share: True if every score is 0 or 1, so that their mean is a share.
     """
 
@@ -84,6 +83,15 @@ def evaluate_stage(
     )
 
 
+def evaluate_suite(stage: Stage, model: Any, tokenizer: Any) -> dict[str, Report]:
+    """Evaluate a model on the further held-out sets of its stage; name → report."""
+    reports = {}
+    for name, environment_spec in stage.suite.items():
+        examples = list(environment_spec.test)[: (stage.evaluation.rows if stage.evaluation else 0) or None]
+        reports[name] = evaluate_stage(replace(stage, environment_spec=environment_spec), examples, model, tokenizer)
+    return reports
+
+
 def evaluate(
     model: Any,
     tokenizer: Any,
@@ -120,12 +128,12 @@ def evaluate(
     from accelerate.utils import gather_object
 
     state = processes()
-    own = list(examples)[state.process_index :: state.num_processes]
+    own = list(enumerate(examples))[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
     fault: Fault | None = None
     with _restored_state(rewards):
         for start in range(0, len(own), batch_size):
-            batch = own[start : start + batch_size]
+            numbers, batch = zip(*own[start : start + batch_size], strict=True)
             completions = complete(
                 model,
                 tokenizer,
@@ -137,11 +145,13 @@ def evaluate(
                 sampling,
             )
             try:
-                samples += _scored(completions, batch, rewards) if fault is None else []
+                scored = _scored(completions, batch, rewards) if fault is None else []
+                samples += [{"index": number, **sample} for number, sample in zip(numbers, scored, strict=False)]
             except Fault as error:
                 fault = error
     raise_on_all_processes(fault)
     samples = gather_object(samples) if state.num_processes > 1 else samples
+    samples.sort(key=lambda sample: int(sample["index"]))
     scores = {reward.label: _scores_of(reward.label, samples) for reward in rewards}
     low, high = interval(scores[metric])
     means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
@@ -174,13 +184,9 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
     >>> [round(x, 3) for x in interval([1.0] * 8 + [0.0] * 2)]
     [0.49, 0.943]
     """
-    n = len(scores)
-    if n == 0:
-        return math.nan, math.nan
-    mean = sum(scores) / n
-    if set(scores) <= {0.0, 1.0}:
-        center, spread = mean + Z95**2 / (2 * n), Z95 * math.sqrt(mean * (1 - mean) / n + Z95**2 / (4 * n * n))
-        return (center - spread) / (1 + Z95**2 / n), (center + spread) / (1 + Z95**2 / n)
+    if not scores or set(scores) <= {0.0, 1.0}:
+        return share_interval(scores)
+    n, mean = len(scores), sum(scores) / len(scores)
     error = math.sqrt(sum((x - mean) ** 2 for x in scores) / max(n - 1, 1) / n)
     return mean - Z95 * error, mean + Z95 * error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.errors import RecipeError, RlmError
@@ -14,6 +15,7 @@ from rlm_plugins.recipe.checks.dataset import (
     check_parts,
     check_rows,
     check_source_columns,
+    columns,
 )
 from rlm_plugins.recipe.checks.environment import check_environment, check_playing
 from rlm_plugins.recipe.paths import Path, spell
@@ -25,12 +27,14 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 Made = TypeVar("Made")
 
 
-def build_environment(plan: Plan, known: dict[str, EnvironmentSpec]) -> EnvironmentSpec:
+def build_environment(plan: Plan, known: dict[str, EnvironmentSpec], *, held_out_only: bool = False) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
     Args:
         plan: The stage.
         known: Those of earlier stages; an environment with the same knobs is built once.
+        held_out_only: True if nothing is trained: training examples may be missing. Without held-out examples those of
+            training are evaluated.
 
     Raises:
         RecipeError: The environment failed, or its examples are invalid.
@@ -39,6 +43,8 @@ def build_environment(plan: Plan, known: dict[str, EnvironmentSpec]) -> Environm
     where = spell((*plan.place, "environment"))
     if key not in known:
         known[key] = _call(plan.environment, EnvironmentSpec, plan.place, "environment")
+        if held_out_only:
+            known[key] = _with_held_out(known[key])
         check_rows(known[key], name, where)
         check_environment(known[key], name, where)
     engine: Any = plan.engine.target
@@ -55,6 +61,30 @@ def build_environment(plan: Plan, known: dict[str, EnvironmentSpec]) -> Environm
     if plan.evaluation is not None:  # the policy alone answers held-out prompts
         check_columns(environment_spec, "held-out", plan.rewards, name, rewards)
     return environment_spec
+
+
+def build_suite(plan: Plan) -> dict[str, EnvironmentSpec]:
+    """Return the further held-out sets of a stage, with the columns that its rewards require.
+
+    Raises:
+        RecipeError: An environment failed, or its examples are invalid.
+    """
+    suite, rewards = {}, spell((*plan.place, "rewards"))
+    for name, bound in plan.suite.items():
+        where = spell((*plan.place, "evaluation", "suite", name))
+        suite[name] = _with_held_out(_call(bound, EnvironmentSpec, plan.place, "environment"))
+        check_rows(suite[name], bound.part.name, where)
+        check_environment(suite[name], bound.part.name, where)
+        check_columns(suite[name], "held-out", plan.rewards, bound.part.name, rewards)
+    return suite
+
+
+def _with_held_out(environment_spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Return an environment whose training and held-out examples stand for each other where one is missing."""
+    train, test = environment_spec.train, environment_spec.test
+    if columns(train) == []:
+        return replace(environment_spec, train=test)
+    return environment_spec if len(test) else replace(environment_spec, test=train)  # type: ignore[arg-type]
 
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:

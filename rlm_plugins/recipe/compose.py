@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.build import build_environment, build_source, unbuilt_source
+from rlm_plugins.recipe.build import build_environment, build_source, build_suite, unbuilt_source
 from rlm_plugins.recipe.checks.critic import check_copied
 from rlm_plugins.recipe.checks.data_needs import check_symbols, standing
 from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size, stands_at
@@ -34,7 +35,14 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
 
-def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = True) -> list[Stage]:
+def compose(
+    recipe: Recipe,
+    registry: Registry,
+    *,
+    build_environment: bool = True,
+    held_out_only: bool = False,
+    source: ModelSpec | None = None,
+) -> list[Stage]:
     """Return every stage of a recipe, validated and bound; no weight is loaded.
 
     First names, knobs and requirements of all stages are checked (nothing heavy is imported). Then `trainer:` and
@@ -45,6 +53,8 @@ def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = Tru
         registry: The parts.
         build_environment: True to call the environment and model parts. Otherwise the stages only describe a run:
             their data sets are empty, and weights cannot be loaded.
+        held_out_only: True if nothing is trained: the stages need no training examples.
+        source: The model in place of the recipe's.
 
     Raises:
         RecipeError: It names the address and the line.
@@ -52,7 +62,7 @@ def compose(recipe: Recipe, registry: Registry, *, build_environment: bool = Tru
     """
     registry.require_sound()
     with located(recipe):
-        return _compose(recipe, registry, build_environment)
+        return _compose(recipe, registry, build_environment, held_out_only, source)
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:
@@ -121,25 +131,29 @@ def _check_is_used(
             raise RecipeError(problem, where=where, hint=hint)
 
 
-def _compose(recipe: Recipe, registry: Registry, build: bool) -> list[Stage]:
+def _compose(
+    recipe: Recipe, registry: Registry, build: bool, held_out_only: bool, source: ModelSpec | None
+) -> list[Stage]:
     plans = plans_of(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
     environments: dict[str, EnvironmentSpec] = {}
-    source = build_source(plans[0]) if build else unbuilt_source()
+    source = source or (build_source(plans[0]) if build else unbuilt_source())
     stages = []
     earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
-        environment_spec = EnvironmentSpec(train=())
+        environment_spec, suite = EnvironmentSpec(train=()), dict[str, EnvironmentSpec]()
         if build:
-            environment_spec = build_environment(plan, environments)
-            check_size(environment_spec, config, spell((*plan.place, "environment")))
+            environment_spec = build_environment(plan, environments, held_out_only=held_out_only)
+            suite = build_suite(plan)
+            if not held_out_only:
+                check_size(environment_spec, config, spell((*plan.place, "environment")))
             _check_prompt_source(plan, environment_spec)
-            _check_examples(plan, environment_spec, source, config)
+            _check_examples(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
-        stages.append(stage_of(plan, environment_spec, source, dict(earlier)))
+        stages.append(replace(stage_of(plan, environment_spec, source, dict(earlier)), suite=suite))
         earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
     return stages
 

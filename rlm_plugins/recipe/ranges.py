@@ -101,6 +101,7 @@ RANGES: dict[str, Range] = {
     "ref_model_mixup_alpha": _SHARE,
     "every": _STEPS,
     "rows": _EXAMPLES,
+    "samples": Range(0, 10_000, why="each prompt is completed so often in an evaluation"),
     # batch
     "per_device_train_batch_size": _COUNT,
     "per_device_eval_batch_size": _COUNT,

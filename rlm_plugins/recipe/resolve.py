@@ -42,6 +42,7 @@ class Plan:
         rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         evaluation: None without rewards, or if the recipe turns it off.
+        suite: Name → environment of a further held-out set.
         critic: None if no part requires one.
         speed: The optimizations that are on.
         generator: The decoding; None for a trainer that generates nothing.
@@ -56,6 +57,7 @@ class Plan:
     rewards: list[Reward]
     slots: dict[str, Any]
     evaluation: Evaluation | None
+    suite: dict[str, Bound]
     critic: Critic | None
     speed: Speed
     generator: Bound | None
@@ -89,7 +91,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body["trainer"] = settings
     callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
     labels = _labels(finder, engine, rewards)
-    evaluation, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
+    evaluation, suite, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
     body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
     check_values(body, place)
     return Plan(
@@ -101,6 +103,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         rewards=rewards,
         slots=slots,
         evaluation=evaluation,
+        suite=suite,
         critic=critic,
         speed=speed,
         generator=generator if generates(engine) else None,
@@ -197,9 +200,10 @@ def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
 
 def _evaluation(
     finder: Finder, said: Mapping[str, Any] | None, labels: list[str]
-) -> tuple[Evaluation | None, dict[str, Any] | None]:
+) -> tuple[Evaluation | None, dict[str, Bound], dict[str, Any] | None]:
+    """Return the evaluation, the environments of its suite, and its section as plain data."""
     if said is None or not labels:
-        return None, None
+        return None, {}, None
     chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
     if chosen.metric not in labels:
         raise RecipeError(
@@ -208,6 +212,25 @@ def _evaluation(
             allowed=", ".join(labels),
             hint=nearest(chosen.metric, labels),
         )
+    _check_evaluation(chosen, finder.address("evaluation"))
     finder.note(chosen.metric, ("evaluation", "metric"), "the first reward")
     finder.note(asdict(chosen), ("evaluation",), "default")
-    return chosen, asdict(chosen)
+    suite, plain = {}, {}
+    for name, spec in chosen.suite.items():
+        suite[name], plain[name] = finder.part("environment", spec, ("evaluation", "suite", name))
+    return chosen, suite, {**asdict(chosen), "suite": plain}
+
+
+def _check_evaluation(evaluation: Evaluation, where: str) -> None:
+    """Check that the keys of an evaluation have what they use."""
+    if evaluation.k and max(evaluation.k) > evaluation.samples:
+        problem = f"k of {max(evaluation.k)} requires as many samples, got `samples: {evaluation.samples}`"
+        raise RecipeError(problem, where=f"{where}.k", hint=f"`samples: {max(evaluation.k)}` or more")
+    for name, spec in evaluation.suite.items():
+        if not isinstance(spec.get("name"), str):
+            problem = f"expected an environment with a `name`, got {spec}"
+            raise RecipeError(problem, where=f"{where}.suite.{name}", hint="as in `{name: addition, digits: 4}`")
+    for key in ("keep", "stop"):
+        if getattr(evaluation, key) not in ("last", 0) and not evaluation.every:
+            problem = f"`{key}: {getattr(evaluation, key)}` requires evaluations during training"
+            raise RecipeError(problem, where=f"{where}.{key}", hint="`every: 10` evaluates every 10 optimizer steps")

@@ -71,6 +71,9 @@ def check(
         raise _error(first_complaint(error.errors(), values), where) from None
     for key, value in values.items():
         _check_range(key, value, f"{where}.{key}")
+    if str(values.get("save_strategy")) == "best":
+        hint = "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves checkpoints"
+        raise RecipeError("`save_strategy: best` is not supported", where=f"{where}.save_strategy", hint=hint)
     known_house = {key: value for key, value in house.items() if key in fields}
     defaults = {name: f.default for name, f in fields.items() if f.default is not dataclasses.MISSING}
     settings = {**defaults, **known_house, **values}

@@ -8,10 +8,12 @@
       lock             host and process that write, while they do.
       plugins/         copies of the single-file plugins; the run loads these.
       metrics.jsonl    one line per logged step: {"stage", "step", …}.
+      evaluations.jsonl  held-out scores of each prompt, and of its sampled completions.
       samples.jsonl    completions with every reward's share.
       faults.jsonl     samples on which a reward failed, with its output or error.
       successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe.
       curve.png        held-out score and reward over the steps.
+      pass_at_k.png    pass@k before and after training, if completions were sampled.
       summary.json     held-out score before and after, seconds.
       02-grpo/         a stage: its checkpoints, then its adapter (or model), each with checksums.json; then `done`.
 """
@@ -40,7 +42,13 @@ SAMPLES_PER_STEP = 4
 DONE = "done"
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"
-LOGS = {"metrics.jsonl": "held_out/rows", "samples.jsonl": "completion", "successes.jsonl": "completion"}
+EVALUATIONS = "evaluations.jsonl"
+LOGS = {
+    "metrics.jsonl": "held_out/rows",
+    EVALUATIONS: "scores",
+    "samples.jsonl": "completion",
+    "successes.jsonl": "completion",
+}
 """Log file → a key of those lines that are written before their step is complete."""
 
 

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.stage_features import StageFeatures
-from rlm_plugins.run.trainer_callbacks import LearningCurve
+from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import NO_SPEED, Stage
 
 RECENT = 20

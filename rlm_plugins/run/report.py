@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 
 from rlm_plugins.evaluation.held_out import score_text
+from rlm_plugins.evaluation.sampled_scores import compared
 from rlm_plugins.messages import short
-from rlm_plugins.run.folder import Run
-from rlm_plugins.run.plot import learning_curve
-from rlm_plugins.run.trainer_callbacks import LearningCurve
+from rlm_plugins.run.evaluations_log import change_line, sampled_of, suite_of
+from rlm_plugins.run.folder import EVALUATIONS, Run
+from rlm_plugins.run.learning_curve import LearningCurve
+from rlm_plugins.run.plot import learning_curve, pass_at_k_curves
 from rlm_plugins.stage import Stage
 
 EXAMPLES = 3
@@ -44,16 +46,31 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
         "seconds": round(seconds, 1),
     }
     examples = _examples(curve, evaluation.metric)
-    run.summarize(**figures, **_sampled(scores), **({"example": examples[0]} if examples else {}))
+    evaluations = [record for record in run.records(EVALUATIONS) if record.get("stage") == stage.name]
+    sampled, suite = sampled_of(evaluations), suite_of(evaluations)
+    run.summarize(
+        **figures,
+        **_kept(scores, label),
+        **_at_k(scores),
+        **({"suite": suite} if suite else {}),
+        **({"sampled": compared(*sampled[1:], sampled[0])} if sampled else {}),
+        **({"example": examples[0]} if examples else {}),
+    )
     if run.main and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
         _print(console, f"learning curve: {run.folder / 'curve.png'}")
+    if run.main and sampled and pass_at_k_curves(*sampled[1:], run.folder / "pass_at_k.png"):
+        _print(console, f"pass@k before and after: {run.folder / 'pass_at_k.png'}")
     _print(console, f"results: {run.folder}")
     for example in examples:
         for key, style in (("prompt", ""), ("before", "red"), ("after", "green")):
             _print(console, f"  {key:8}{one_line(example[key])}", style)
     share = curve.now.share if curve is not None and curve.now is not None else False
-    for line in _sampled_lines(scores, share):
-        _print(console, line)
+    if sampled:
+        _print(console, change_line(*sampled[1:], sampled[0], share=share))
+    for name, pair in suite.items():
+        _print(console, f"  {name}: {' -> '.join(score_text(pair[when][0], share=share) for when in pair)}")
+    if kept := _kept(scores, label).get("kept"):
+        _print(console, f"  kept: the model of step {kept['step']}, the best lower end of the interval")
     change = " -> ".join(_score(x, share) for x in (initial, last[label]))
     low, high = (_score(last[f"held_out/{end}"], share) for end in ("low", "high"))
     _print(console, f"  95 % interval of the last score: [{low}, {high}], {last['held_out/rows']} held-out prompts")
@@ -77,24 +94,21 @@ def _print(console: Console, line: str, style: str = "") -> None:
     console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
 
 
-def _sampled(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _kept(scores: Sequence[dict[str, Any]], label: str) -> dict[str, Any]:
+    """Return the step of the kept model, and the score of the last one, with `evaluation.keep: best`."""
+    if (step := scores[-1].get("held_out/kept_step")) is None:
+        return {}
+    last = next(record for record in reversed(scores) if "held_out/kept_step" not in record)
+    return {"kept": {"step": step}, "last": {"step": last["step"], "score": last[label]}}
+
+
+def _at_k(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return mean@k and pass@k before and after, if completions were sampled."""
     found = [record for record in scores if "held_out/k" in record]
     if not found:
         return {}
     pairs = {name: [found[0][f"held_out/{name}"], found[-1][f"held_out/{name}"]] for name in ("mean_at_k", "pass_at_k")}
     return {"k": int(found[0]["held_out/k"]), **pairs}
-
-
-def _sampled_lines(scores: Sequence[dict[str, Any]], share: bool) -> Iterator[str]:
-    """Yield a line with mean@k and pass@k before and after, if completions were sampled."""
-    if not (sampled := _sampled(scores)):
-        return
-    changes = [
-        f"{name}@{sampled['k']} {' -> '.join(score_text(value, share=share) for value in sampled[key])}"
-        for name, key in (("mean", "mean_at_k"), ("pass", "pass_at_k"))
-    ]
-    yield f"  sampled: {', '.join(changes)}"
 
 
 def _examples(curve: LearningCurve | None, metric: str) -> list[dict[str, str]]:

@@ -29,12 +29,13 @@ from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run import trainer_setup
 from rlm_plugins.run.folder import SUMMARY, Run
+from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
 from rlm_plugins.run.manifest import manifest_of
 from rlm_plugins.run.progress import FastPathLine, ProgressDisplay
 from rlm_plugins.run.report import report
 from rlm_plugins.run.resume_point import sound_checkpoint
-from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog
+from rlm_plugins.run.trainer_callbacks import MetricsLog
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import latest_step
 

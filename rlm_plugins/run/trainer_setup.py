@@ -94,6 +94,7 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     """
     from transformers.trainer_callback import PrinterCallback
 
+    _check_keep(trainer, stage)
     if stage.record is not None:
         stage.record(settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
@@ -106,6 +107,18 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     with save_on_failure(trainer):
         trainer.train(resume_from_checkpoint=str(stage.checkpoint) if stage.checkpoint else None)
         save_result(trainer, stage, complete)
+
+
+def _check_keep(trainer: Any, stage: Stage) -> None:
+    """Check that the weights are on one device, if the best ones are kept.
+
+    Raises:
+        RlmError: FSDP or DeepSpeed shards them.
+    """
+    keeps = stage.evaluation is not None and stage.evaluation.keep == "best"
+    if keeps and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
+        raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
 
 
 def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None = None) -> None:

@@ -1,0 +1,134 @@
+"""Held-out evaluation of a stage before, during and after training: its log, the best model, and the early stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import TrainerCallback
+
+from rlm_plugins.distributed import from_main_process
+from rlm_plugins.evaluation.early_stop import evaluations_without_improvement
+from rlm_plugins.evaluation.held_out import Report, evaluate_stage, evaluate_suite
+from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
+from rlm_plugins.run.best_model import BestModel
+from rlm_plugins.run.folder import EVALUATIONS, Run
+from rlm_plugins.stage import Stage
+
+
+class LearningCurve(TrainerCallback):  # type: ignore[misc]
+    """Evaluates on held-out examples before, during and after the training of a stage.
+
+    Attributes:
+        before: Report of the first evaluation.
+        now: Report of the latest evaluation.
+        seconds: Duration of the latest evaluation.
+        tell: Called with what the evaluation is about to do.
+        from_start: True if `before` was made before the first step; False in a resumed stage.
+    """
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run, self._stage = run, stage
+        self._best = BestModel(stage.folder / "best")
+        self._scores: list[list[float | None]] = []
+        self.before: Report | None = None
+        self.now: Report | None = None
+        self.from_start = True
+        self.seconds = 0.0
+        self.tell: Callable[[str], None] = lambda text: None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate before the first step (in a resumed stage: at the checkpoint)."""
+        self.from_start = state.global_step == 0
+        if not self.from_start:
+            self._best.find()
+            self._scores = from_main_process(self._logged_scores)
+        self._evaluate(state, sampled=self.from_start, **kwargs)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate every `evaluation.every` steps; the last step is left to `on_train_end`."""
+        evaluation = self._stage.evaluation
+        every = evaluation.every if evaluation else 0
+        if not every or state.global_step % every or state.global_step >= state.max_steps:
+            return
+        self._evaluate(state, **kwargs)
+        assert evaluation is not None
+        if evaluation.stop and (count := evaluations_without_improvement(self._scores)) >= evaluation.stop:
+            reason = f"{count} evaluations in a row without a certain improvement"
+            self._run.tell(f"{self._stage.name}: stopped at step {state.global_step}, {reason}")
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate after the last step; then restore the best model and evaluate it, if it is to be kept."""
+        evaluation, model = self._stage.evaluation, kwargs["model"]
+        keeps_best = evaluation is not None and evaluation.keep == "best"
+        self._evaluate(state, sampled=not keeps_best, **kwargs)
+        if keeps_best and self._best.score is not None:
+            if self._best.score["step"] != state.global_step:
+                self._best.restore(model)
+            self._evaluate(state, sampled=True, kept=self._best.score["step"], **kwargs)
+
+    def _evaluate(
+        self,
+        state: Any,
+        *,
+        model: Any,
+        processing_class: Any,
+        sampled: bool = False,
+        kept: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        evaluation = self._stage.evaluation
+        if evaluation is None:
+            return
+        examples = list(self._stage.environment_spec.test)[: evaluation.rows or None]
+        began = time.perf_counter()
+        self.tell(f"evaluating {len(examples)} held-out prompts")
+        report = evaluate_stage(self._stage, examples, model, processing_class)
+        self.before, self.now = self.before or report, report
+        drawn, suite = None, {}
+        if sampled and evaluation.samples:
+            drawn = evaluate_sampled(self._stage, examples, model, processing_class, evaluation.samples)
+        if sampled:
+            suite = evaluate_suite(self._stage, model, processing_class)
+        self.seconds = time.perf_counter() - began
+        self._run.held_out = dict(report.rewards)
+        self._log(state.global_step, report, drawn, suite, kept)
+        if evaluation.keep == "best" and kept is None:
+            self._best.update(model, state.global_step, report.score, report.low, report.high)
+
+    def _log(
+        self,
+        step: int,
+        report: Report,
+        sampled: SampledReport | None,
+        suite: Mapping[str, Report],
+        kept: int | None,
+    ) -> None:
+        """Log the scores, and those of each prompt."""
+        evaluation, place = self._stage.evaluation, {"stage": self._stage.name, "step": step}
+        assert evaluation is not None
+        chosen = {} if kept is None else {"held_out/kept_step": kept}
+        self._run.log(
+            **place,
+            **{f"held_out/{label}": mean for label, mean in report.rewards.items()},
+            **{"held_out/low": report.low, "held_out/high": report.high, "held_out/rows": report.rows},
+            **(sampled.figures() if sampled else {}),
+            **{f"suite/{name}": each.score for name, each in suite.items()},
+            **chosen,
+        )
+        scores = [sample["rewards"][evaluation.metric] for sample in report.samples]
+        drawn: dict[str, Any] = {}
+        if sampled is not None:
+            drawn = {"sampled": {**vars(sampled.scores), "k": list(sampled.ks)}}
+        if suite:
+            drawn["suite"] = {name: [each.score, each.low, each.high] for name, each in suite.items()}
+        self._run.append(EVALUATIONS, {**place, "metric": evaluation.metric, "scores": scores, **drawn, **chosen})
+        if kept is None:
+            self._scores.append(scores)
+
+    def _logged_scores(self) -> list[list[float | None]]:
+        """Return the scores of the evaluations before the checkpoint of a resumed stage."""
+        records = self._run.records(EVALUATIONS)
+        return [record["scores"] for record in records if record.get("stage") == self._stage.name]

@@ -1,0 +1,266 @@
+"""`evaluation`: the best model is kept, a stage without progress ends, pass@k before and after training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from rlm_plugins.cli.evaluate import as_data, evaluate, render
+from rlm_plugins.cli.export import export
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.evaluation.sampled_scores import SampledScores, compared, verdict
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.run.best_model import BestModel
+from rlm_plugins.run.folder import EVALUATIONS
+from rlm_plugins.run.train import train
+
+REWARDS = """
+from rlm_plugins import hookimpl
+
+def none(completions):
+    return [0.0 for _ in completions]
+
+
+@hookimpl
+def rlm_rewards():
+    return {"none": none}
+"""
+
+
+LENGTH = ["trainer.max_completion_length=4"]
+
+
+def recipe(folder: Path, **changes: Any) -> Path:
+    trainer = {"max_steps": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "save_strategy": "no"}
+    body = {
+        "plugins": {"load": ["./rewards.py"]},
+        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "lora": {"r": 2}},
+        "environment": {"name": "addition", "digits": 2, "test_rows": 8},
+        "rewards": ["none"],
+        "algorithm": {"name": "reinforce", "penalties": [{"name": "entropy", "beta": 1.0}]},
+        "trainer": {**trainer, "num_generations": 4, "max_completion_length": 4},
+        "evaluation": {"metric": "none", "every": 2, **changes},
+    }
+    (folder / "rewards.py").write_text(REWARDS)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(body))
+    return folder / "recipe.yaml"
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "01-reinforce" / "adapter" / "adapter_model.safetensors")
+
+
+def test_best_model_is_the_result(tmp_path: Path) -> None:
+    path = recipe(tmp_path, metric="none", keep="best", samples=2)
+    whole = train(*read(path, ()), tmp_path / "whole")
+    assert json.loads((whole.folder / "summary.json").read_text())["kept"] == {"step": 0}, "all scores are equal"
+    best = weights(whole.folder)
+    assert all(not x.any() for name, x in best.items() if "lora_B" in name), "an adapter starts at 0"
+    last = train(*read(path, ["evaluation.keep=last"]), tmp_path / "last")
+    assert any(x.any() for name, x in weights(last.folder).items() if "lora_B" in name)
+    (judged,) = evaluate(whole.folder)
+    assert judged.report.score == 0.0
+
+
+def test_weights_of_the_best_step_are_restored(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    best = BestModel(tmp_path / "best")
+    kept = model.weight.detach().clone()
+    best.update(model, 4, 0.5, 0.3, 0.7)
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    best.update(model, 6, 0.6, 0.2, 1.0)  # a larger score with a wider interval
+    best.update(model, 8, float("nan"), float("nan"), float("nan"))
+    again = BestModel(tmp_path / "best")
+    again.find()
+    assert again.score == {"step": 4, "score": 0.5, "low": 0.3, "high": 0.7}
+    again.restore(model)
+    assert torch.equal(model.weight, kept)
+    (tmp_path / "best" / "weights.safetensors").write_bytes(b"damaged")
+    with pytest.raises(RlmError, match="the best weights cannot be used"):
+        again.restore(model)
+    again.find()
+    assert again.score is None
+
+
+def test_stage_without_progress_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recipe(tmp_path, stop=2)
+    run = train(*read(path, ["trainer.max_steps=40"]), tmp_path / "run")
+    steps = [record["step"] for record in run.records(EVALUATIONS)]
+    assert steps == [0, 2, 4, 4], "two evaluations without improvement, then the last one"
+    assert "2 evaluations in a row without a certain improvement" in capsys.readouterr().out
+
+
+def test_sampled_evaluations_before_and_after(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = recipe(tmp_path, every=0, samples=4, k=[1, 2, 4])
+    run = train(*read(path, ()), tmp_path / "run")
+    records = run.records(EVALUATIONS)
+    assert [(r["step"], len(r["scores"])) for r in records] == [(0, 8), (6, 8)]
+    assert all([*map(len, r["sampled"]["answers"])] == [4] * 8 for r in records)
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["sampled"]["verdict"] == "no certain change"
+    assert list(summary["sampled"]["after"]["pass"]) == ["1", "2", "4"]
+    assert (run.folder / "pass_at_k.png").read_bytes().startswith(b"\x89PNG")
+
+
+def sampled(solved: list[int], n: int = 8) -> SampledScores:
+    return SampledScores([[1.0] * c + [0.0] * (n - c) for c in solved], [[0] * c + [1] * (n - c) for c in solved])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([4] * 20 + [0] * 20, [8] * 20 + [0] * 20, "sharpening"),
+        ([4] * 20 + [0] * 20, [8] * 40, "discovery"),
+        ([4] * 40, [8] * 20 + [0] * 20, "narrowing"),
+        ([4] * 40, [4] * 40, "no certain change"),
+        ([0] * 40, [1, 1, 1] + [0] * 37, "no certain change"),
+    ],
+)
+def test_verdict(before: list[int], after: list[int], expected: str) -> None:
+    assert verdict(sampled(before), sampled(after)) == expected
+    found = compared(sampled(before), sampled(after), [1, 8])
+    mean, low, high = found["change"]["pass"]["1"]
+    assert mean == pytest.approx((sum(after) - sum(before)) / 8 / len(before))
+    assert low < mean < high or abs(mean) > 0.4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("evaluation.every=0 evaluation.keep=best", "`keep: best` requires evaluations during training"),
+        ("evaluation.every=0 evaluation.stop=3", "`stop: 3` requires evaluations during training"),
+        ("evaluation.k=[1,4]", "k of 4 requires as many samples, got `samples: 0`"),
+        ("trainer.load_best_model_at_end=true", "`load_best_model_at_end` cannot be set here"),
+        ("trainer.save_strategy=best", "`save_strategy: best` is not supported"),
+    ],
+)
+def test_refused(change: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as error:
+        compose(*read(recipe(tmp_path), change.split()), build_environment=False)
+    assert message in error.value.problem
+    assert "evaluat" in error.value.hint + error.value.where
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with a run, `model` (a whole model), and recipes without model: `harder.yaml`, `rows.yaml`."""
+    folder = tmp_path_factory.mktemp("trained")
+    suite = {"harder": {"name": "addition", "digits": 3, "test_rows": 5}}
+    path = recipe(folder, every=0, suite=suite)
+    train(*read(path, ["model={name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 16}"]), folder / "run")
+    (folder / "rewards_two.py").write_text(REWARDS.replace('"none"', '"two"').replace("[0.0 for", "[0.25 for"))
+    harder: dict[str, Any] = {"plugins": {"load": ["./rewards_two.py"]}, "rewards": ["two"]}
+    harder["environment"] = {"name": "addition", "digits": 3, "test_rows": 6}
+    (folder / "harder.yaml").write_text(yaml.safe_dump(harder))
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"{n}+1=?"}) + "\n" for n in range(3)))
+    rows = {**harder, "environment": {"name": "dataset", "path": "./rows.jsonl", "prompt": "prompt"}}
+    (folder / "rows.yaml").write_text(yaml.safe_dump(rows))
+    return folder
+
+
+def test_suite_is_scored_before_and_after(trained: Path) -> None:
+    summary = json.loads((trained / "run" / "summary.json").read_text())
+    assert summary["suite"]["harder"] == {"before": [0.0, 0.0, pytest.approx(0.4345, abs=1e-3)]} | {
+        "after": summary["suite"]["harder"]["before"]
+    }
+    assert [(each.name, each.report.rows) for each in evaluate(trained / "run")] == [("01-reinforce", 8), ("harder", 5)]
+
+
+def test_run_on_other_examples(trained: Path) -> None:
+    judged = evaluate(trained / "run", on=[trained / "harder.yaml", trained / "rows.yaml"], k=4)
+    assert [(each.name, each.report.rows, each.report.score) for each in judged] == [
+        ("harder", 6, 0.25),
+        ("rows", 3, 0.25),
+    ]
+    assert all(each.sampled is not None and each.sampled.scores.samples == 4 for each in judged)
+    assert {each.stage.settings["max_completion_length"] for each in judged} == {4}, "as the run was trained"
+    data = as_data(judged, samples=1)
+    assert [entry["set"] for entry in data["sets"]] == ["harder", "rows"]
+    assert "rows: held-out two 25.0%" not in render(judged, 0), "0.25 is no share of completions"
+    assert "rows: held-out two 0.25 [" in render(judged, 0)
+
+
+def test_model_folder_and_exported_model(trained: Path, tmp_path: Path) -> None:
+    model = trained / "run" / "01-reinforce" / "model"
+    (judged,) = evaluate(model, LENGTH, on=[trained / "harder.yaml"])
+    assert judged.report.samples == evaluate(trained / "run", on=[trained / "harder.yaml"])[0].report.samples
+    export(trained / "run", str(tmp_path / "out"))
+    assert [each.name for each in evaluate(tmp_path / "out")] == ["recipe", "harder"]
+
+
+def test_adapter(trained: Path, tmp_path: Path) -> None:
+    base = trained / "run" / "01-reinforce" / "model"
+    model = json.dumps({"name": str(base), "lora": {"r": 2}})
+    run = train(*read(recipe(tmp_path, every=0), [f"model={model}"]), tmp_path / "run")
+    adapter = run.folder / "01-reinforce" / "adapter"
+    (judged,) = evaluate(adapter, LENGTH, on=[trained / "harder.yaml"])
+    assert judged.report.samples == evaluate(run.folder, on=[trained / "harder.yaml"])[0].report.samples
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere", "there is no such run, recipe or model"),
+        ("run/01-reinforce/model", "no held-out examples of its own"),
+    ],
+)
+def test_what_cannot_be_judged(source: str, message: str, trained: Path) -> None:
+    on = [trained / "harder.yaml"] if source == "nowhere" else []
+    with pytest.raises(RlmError, match=message):
+        evaluate(trained / source, on=on)
+
+
+def test_no_training_examples(trained: Path) -> None:
+    part = "from rlm_plugins import hookimpl\nfrom rlm_plugins.specs import EnvironmentSpec\n\n\n"
+    part += (
+        "def held_out() -> EnvironmentSpec:\n    return EnvironmentSpec(train=(), test=[{'prompt': '1+1=?'}] * 2)\n\n\n"
+    )
+    part += "@hookimpl\ndef rlm_environments():\n    return {'held_out': held_out}\n"
+    (trained / "held_out.py").write_text(part)
+    document = {"environment": "held_out", "rewards": ["none"]}
+    document |= {"plugins": {"load": ["./rewards.py", "./held_out.py"]}}
+    (trained / "held_out.yaml").write_text(yaml.safe_dump(document))
+    (judged,) = evaluate(trained / "run", on=[trained / "held_out.yaml"])
+    assert judged.report.rows == 2
+
+
+def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for vLLM that decodes with transformers: prompts, lengths and sampling arrive."""
+    from types import ModuleType, SimpleNamespace
+
+    from transformers import AutoModelForCausalLM
+
+    asked: list[Any] = []
+
+    class LLM:
+        def __init__(self, model: str) -> None:
+            self.model = AutoModelForCausalLM.from_pretrained(model)
+
+        def generate(self, requests: list[Any], sampling: Any, use_tqdm: bool) -> list[Any]:
+            asked.append(sampling)
+            ids = [torch.tensor([request["prompt_token_ids"]]) for request in requests]
+            out = [
+                self.model.generate(x, do_sample=False, max_new_tokens=sampling.max_tokens)[0, x.shape[1] :]
+                for x in ids
+            ]
+            return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=x.tolist())]) for x in out]
+
+    module = ModuleType("vllm")
+    module.__spec__ = SimpleNamespace(name="vllm")  # type: ignore[assignment]
+    module.LLM, module.SamplingParams = LLM, SimpleNamespace  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match="vLLM is not installed"):
+        evaluate(trained / "run", ["generator=vllm"])
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    judged = evaluate(trained / "run", ["generator=vllm"], k=2)
+    assert judged[0].report.samples == evaluate(trained / "run")[0].report.samples
+    assert [(each.temperature, each.max_tokens) for each in asked[:2]] == [(0.0, 4), (1.0, 4)]
