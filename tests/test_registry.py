@@ -199,7 +199,7 @@ def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> N
 def test_an_interrupt_is_not_swallowed(install: Installer) -> None:
     """Ctrl-C during an import ends the command; a plugin that raises KeyboardInterrupt costs itself alone."""
     install("raises", "raise KeyboardInterrupt")
-    assert isinstance(Registry().plugins["raises"].error, KeyboardInterrupt)
+    assert "raised KeyboardInterrupt" in str(Registry().plugins["raises"].error)
     install("slow", "import signal, time, os\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)")
     with pytest.raises(KeyboardInterrupt):
         Registry()

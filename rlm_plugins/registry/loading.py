@@ -87,7 +87,8 @@ def loaded_in_time(load: Callable[[], Any], seconds: float) -> Any:
 
     Raises:
         BaseException: As `load` raised it.
-        ImportError: It took too long, or called `os._exit`.
+        ImportError: It took too long, called `os._exit` or raised KeyboardInterrupt.
+        KeyboardInterrupt: Ctrl-C, in the calling thread.
     """
     results: list[tuple[Any, BaseException | None]] = []
 
@@ -117,6 +118,8 @@ def loaded_in_time(load: Callable[[], Any], seconds: float) -> Any:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
         raise ImportError(f"its import takes longer than {seconds:g} s: {place}")
     module, error = results[0]
+    if isinstance(error, KeyboardInterrupt):
+        raise ImportError("its import raised KeyboardInterrupt") from error
     if error is not None:
         raise error
     return module

@@ -45,7 +45,8 @@ class Registry(Catalog):
             self._manager.add_hookcall_monitoring(lambda *_: None, _trace)
         self.plugins[BUILTIN] = Plugin(BUILTIN, f"rlm-plugins {__version__}")
         for module in builtin.modules():
-            self._adopt(BUILTIN, module)
+            for part in self._parts_of(BUILTIN, module):
+                self.add(part)
         self._add_installed()
         for path in load:
             self._add_file(Path(path))
@@ -98,14 +99,15 @@ class Registry(Catalog):
         """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
-            self._adopt(plugin.name, loaded_in_time(load, IMPORT_SECONDS))
-        except BaseException as error:  # a plugin may well call sys.exit; Ctrl-C is raised in no such frame
-            if isinstance(error, KeyboardInterrupt) and _is_own(error):
-                raise
+            for part in loaded_in_time(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
+                self.add(part)
+        except KeyboardInterrupt:  # Ctrl-C; one that the plugin raises arrives as an ImportError
+            raise
+        except BaseException as error:  # a plugin may well call sys.exit
             plugin.error, plugin.at_fault = error, isinstance(error, PluginError)
 
-    def _adopt(self, name: str, module: Any) -> None:
-        """Call every hook of a module once and add its parts; all of them, or none."""
+    def _parts_of(self, name: str, module: Any) -> list[Part]:
+        """Call every hook of a module once and return its parts; none of them if one is invalid."""
         hooks = hooks_of(name, module)
         others = self._manager.get_plugins()
         self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
@@ -116,8 +118,7 @@ class Registry(Catalog):
                 found += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
         for part in found:
             part.check()
-        for part in found:
-            self.add(part)
+        return found
 
     def require_sound(self) -> None:
         """Raise for the first plugin that breaks the contract.
@@ -128,14 +129,6 @@ class Registry(Catalog):
         for plugin in self.plugins.values():
             if plugin.at_fault and plugin.error:
                 raise plugin.error
-
-
-def _is_own(error: KeyboardInterrupt) -> bool:
-    """Return True if Ctrl-C interrupted this thread; a plugin that raises it does so in the thread of its import."""
-    trace, last = error.__traceback__, ""
-    while trace is not None:
-        last, trace = trace.tb_frame.f_code.co_name, trace.tb_next
-    return last in ("join", "_wait_for_tstate_lock", "loaded_in_time")
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:
