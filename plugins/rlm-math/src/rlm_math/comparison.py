@@ -11,16 +11,31 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
-from rlm_math.numerals import is_near, parse_number
-from rlm_math.reference import NOTATIONS, Reference, split_equation, split_name
-from rlm_math.rejection_rules import rejection_reason
+from rlm_math.numerals import is_near, numeral, parse_number
+from rlm_math.phrases import plain_answer
+from rlm_math.reference import (
+    NOTATIONS,
+    Reference,
+    choice_letter,
+    normalized_clock,
+    ratio,
+    split_choice,
+    split_equation,
+    split_name,
+)
+from rlm_math.rejection_rules import MAX_ANSWER_LENGTH, rejection_reason
 from rlm_math.units import PERCENT
 
 Units = Literal["compare", "ignore", "require"]
 Percent = Literal["either", "hundredth"]
 Brackets = Literal["strict", "any"]
 
+LONGEST = 5
+"""An answer with more characters than this many times its limit is not read, which bounds the time for notation."""
 _MAX_SIDES = 4
+_RATIO = re.compile(r"^\s*(\d+)\s*:\s*(\d+)\s*$")
+_CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
+_DEGREE, _RADIANS = "degree", (None, "radian")
 _JOINED = re.compile(r"[,;]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
 
@@ -50,14 +65,28 @@ class Query(NamedTuple):
 
 def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     """Return True (correct), False (wrong), or a query whose reply decides."""
+    if len(answer) > LONGEST * max(MAX_ANSWER_LENGTH, len(gold.text)):
+        return False
     ascii_text = to_ascii(answer)
-    text = normalize_latex(ascii_text) if ascii_text else ""
+    text = plain_answer(normalize_latex(ascii_text)) if ascii_text else ""
     if not text:
         return False
+    letter, rest = split_choice(text)
+    if letter:
+        right_letter = gold.value if gold.kind == "letter" else gold.choice or letter
+        text = letter if gold.kind == "letter" else rest
+        if letter != right_letter:
+            return False
+    elif gold.choice and (letter := choice_letter(text)):
+        return letter == gold.choice
     if strip_spaces(text) == strip_spaces(gold.text):
         return True
+    if gold.kind == "clock":
+        return (normalized_clock(text) or ratio(text)) == gold.value
     if gold.kind in NOTATIONS:
         return NOTATIONS[gold.kind](text) == gold.value
+    if gold.exact is not None and gold.exact.denominator > 1:
+        text = _RATIO.sub(r"\\frac{\1}{\2}", text)
     return _compare_equations(gold, text, rules)
 
 
@@ -91,17 +120,29 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     value, unit = units.split(text)
     if not value or rejection_reason(value, gold.value):
         return False
+    if _is_other_angle(gold.unit, value, unit) or _is_other_angle(unit, gold.value, gold.unit):
+        sides = [
+            f"({each})^\\circ" if name == _DEGREE else each for each, name in ((gold.value, gold.unit), (value, unit))
+        ]
+        return rules.units == "compare" and _query(*sides, rules)
     exact, factor = parse_number(value), Fraction(1)
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)
-    if not factor or (factor != 1 and (gold.exact is None or exact is None)):
+    if not factor:
         return False
+    if factor != 1 and (gold.exact is None or exact is None):
+        return _query(gold.value, rf"{numeral(factor)}\cdot({value})", rules)
     if gold.exact is not None and exact is not None:
         is_same = _same_number(gold, factor * exact, percent=unit == PERCENT, rules=rules)
         return is_same or (_may_be_rounded(gold, value, unit) and _query(gold.value, value, rules))
     if (unit == PERCENT) != (gold.unit == PERCENT) or (rules.finished and gold.exact is not None):
         return False
     return strip_spaces(value) == strip_spaces(gold.value) or _query(gold.value, value, rules)
+
+
+def _is_other_angle(unit: str | None, other: str, other_unit: str | None) -> bool:
+    """Return True for an angle in degrees beside one in radians, which contains π or an inverse function."""
+    return unit == _DEGREE and other_unit in _RADIANS and _CIRCULAR.search(other) is not None
 
 
 def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:

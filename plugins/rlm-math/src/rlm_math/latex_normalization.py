@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from rlm_math.latex_rewrites import rewrite
+
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
 _SYMBOLS = {
@@ -87,7 +89,7 @@ def normalize_latex(text: str) -> str:
     >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$.")
     '(\\\\frac{1}{2}, \\\\sqrt{3} )'
     """
-    text = re.sub(r"\\text\s*\{\s*all real (?:numbers|values)\s*\}", r"\\mathbb{R}", text)
+    text = rewrite(text)
     if quantity := re.fullmatch(r"\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*([^{}\\]*)\}\s*", text):
         text = f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity[2] else quantity[1]
     if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):

@@ -15,11 +15,14 @@ _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
 _POWER = r"10\s*\^\s*(?:\{\s*([+-]?\d{1,3})\s*\}|([+-]?\d{1,3}))"
 _SIGN = re.compile(r"([+-]?)\s*(.*)", re.S)
 _PLAIN = re.compile(rf"({_DECIMAL})(?:[eE]([+-]?\d{{1,3}}))?")
-_TIMES = re.compile(rf"(?:({_DECIMAL})\s*(?:\\times|\\cdot|\*)\s*)?{_POWER}")
+_TIMES = re.compile(rf"(?:({_DECIMAL})(?:\s*(?:\\times|\\cdot|\*)\s*| x ))?{_POWER}")
 _OVER = re.compile(rf"({_DECIMAL})\s*/\s*({_DECIMAL})")
 _FRAC = re.compile(rf"({_WHOLE})?\s*\\frac\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}")
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}")
 _MIXED = re.compile(r"(\d+) (\d+)\s*/\s*(\d+)")
+_SPACED = re.compile(r"\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?:\.\d+)?")
+_POINTED = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?")
+"""Thousands separated by points need two of them: 1.234 is a decimal."""
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -44,6 +47,10 @@ def parse_number(text: str) -> Fraction | None:
 def _unsigned(text: str) -> Fraction | None:
     if match := _PLAIN.fullmatch(text):
         return _decimal(match[1]) * Fraction(10) ** int(match[2] or 0)
+    if _SPACED.fullmatch(text):
+        return Fraction(re.sub("[ ']", "", text))
+    if _POINTED.fullmatch(text):
+        return Fraction(text.replace(".", "").replace(",", "."))
     if match := _TIMES.fullmatch(text):
         return _decimal(match[1] or "1") * Fraction(10) ** int(match[2] or match[3])
     if match := _OVER.fullmatch(text):
@@ -63,6 +70,17 @@ def _unsigned(text: str) -> Fraction | None:
 
 def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", "").removesuffix("."))
+
+
+def numeral(value: Fraction) -> str:
+    """Return the LaTeX of a rational number.
+
+    >>> numeral(Fraction(21)), numeral(Fraction(-2, 3))
+    ('21', '-\\\\frac{2}{3}')
+    """
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
 def normalized_base(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
@@ -12,14 +12,18 @@ from typing import Literal
 from rlm_math import units
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
+from rlm_math.phrases import plain_answer
 
 Kind = Literal["number", "letter", "words", "clock", "base", "formula"]
 
-_NAME = r"[A-Za-z](?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
-_NAMED = re.compile(rf"\s*(?:{_NAME}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
+_NAME = r"[A-Za-z]'*(?:\^\{-1\})?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
+_ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
+_NAMED = re.compile(rf"\s*(?:{_NAME}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
-_LETTER = re.compile(r"\(?\s*([A-Z])\s*[).:]?")
+_LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
+_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(\s*([A-H])\s*\)\s*([^{}]*)\}\s*(.*)", re.S)
+_RATIO = re.compile(r"\s*(\d+)\s*(?:/|to)\s*(\d+)\s*|\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
 _CLOCK = re.compile(r"(\d+)((?:\s*:\s*\d+)+)\s*([ap])?\.?m?\.?", re.I)
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
@@ -36,6 +40,7 @@ class Reference:
         value: Text without name and unit.
         unit: Its unit, if any.
         exact: Its value if it is a number.
+        choice: Letter of the option that the value belongs to: ``\\text{(B) }12``.
     """
 
     text: str
@@ -44,6 +49,7 @@ class Reference:
     value: str = ""
     unit: str | None = None
     exact: Fraction | None = None
+    choice: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -58,8 +64,15 @@ def parse_reference(answer: str) -> Reference | None:
     text = normalize_latex(ascii_text) if ascii_text else ""
     while box := re.fullmatch(r"\\boxed\s*\{(.*)\}", text):
         text = box[1].strip()
+    text = plain_answer(text)
     if not text:
         return None
+    letter, rest = split_choice(text)
+    value = parse_reference(rest) if letter else None
+    return _parse_plain(text) if value is None else replace(value, choice=letter)
+
+
+def _parse_plain(text: str) -> Reference:
     if len(text) > MAX_LENGTH and text.isdecimal():
         return Reference(text, "words", value=text)  # too expensive to evaluate: only identical text is equal
     for kind, notation in NOTATIONS.items():
@@ -78,6 +91,25 @@ def choice_letter(text: str) -> str:
     """Return the letter of ``A``, ``(A)`` or ``\\text{A}``; empty for anything else."""
     match = _LETTER.fullmatch(_WRAPPED.sub(r"\1", text).strip())
     return match[1] if match else ""
+
+
+def split_choice(text: str) -> tuple[str, str]:
+    """Return (letter, answer) of an option that is written with its answer, else ("", text).
+
+    >>> split_choice(r"\\text{(B) } 12"), split_choice(r"\\text{(C)}")
+    (('B', '12'), ('', '\\\\text{(C)}'))
+    """
+    match = _CHOICE.fullmatch(text)
+    if match is None or not (match[2] or match[3]):
+        return "", text
+    letter, inside, after = match.groups()
+    return letter, f"{inside} {after}".strip() if after else normalize_latex(f"\\text{{{inside}}}")
+
+
+def ratio(text: str) -> str:
+    """Return ``2/3``, ``2 to 3`` or a fraction as ``2:3``; empty for anything else."""
+    match = _RATIO.fullmatch(_WRAPPED.sub(r" \1 ", text))
+    return f"{match[1] or match[3]}:{match[2] or match[4]}" if match else ""
 
 
 def normalized_words(text: str) -> str:
@@ -114,7 +146,7 @@ NOTATIONS: dict[Kind, Callable[[str], str]] = {
 def split_name(text: str) -> tuple[str, str]:
     """Return (name, value) of ``x = 4`` or ``(x, y) = (1, 2)``, else ("", text)."""
     match = _NAMED.match(text)
-    return (match[0].rstrip("= "), text[match.end() :].strip()) if match else ("", text)
+    return (match[0].rstrip("= "), plain_answer(text[match.end() :].strip())) if match else ("", text)
 
 
 def split_equation(text: str) -> list[str]:

@@ -7,7 +7,8 @@ import re
 MAX_ANSWER_LENGTH = 1000
 """Largest length of an answer in characters, unless the reference has more than a quarter of it."""
 
-_COMMAND = re.compile(r"\\(operatorname\s*\*?\s*\{\s*\w*\s*\}|[A-Za-z]+)")
+_COMMAND = re.compile(r"\\\\|\\(operatorname\s*\*?\s*\{\s*\w*\s*\}|[A-Za-z]+)")
+"""A command, or a line break, which has no name."""
 _FUNCTION = re.compile(r"(a|arc|ar)?(sin|cos|tan|cot|sec|csc)h?|ln|lg|log|exp")
 _KNOWN_WORDS = (
     "frac sqrt pi cdot times div pm mp circ infty leq geq lt gt neq ne cup cap setminus backslash emptyset in mid "
@@ -26,7 +27,7 @@ def rejection_reason(answer: str, gold: str) -> str:
     if len(answer) > max(MAX_ANSWER_LENGTH, 4 * len(gold)):
         return "too long"
     allowed = set(_COMMAND.findall(gold))
-    unknown = [name for name in _COMMAND.findall(answer) if name not in allowed and not _is_known(name)]
+    unknown = [name for name in _COMMAND.findall(answer) if name and name not in allowed and not _is_known(name)]
     if unknown:
         return f"\\{unknown[0]}"
     return "!" if "!" in answer and "!" not in gold else ""

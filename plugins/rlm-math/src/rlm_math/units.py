@@ -5,65 +5,31 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-PERCENT = "%"
+from rlm_math.numerals import numeral, parse_number
+from rlm_math.unit_names import PERCENT, canonical_unit, conversion
 
-_ABBREVIATIONS = {
-    "millimeter": "mm",
-    "centimeter": "cm",
-    "meter": "m",
-    "kilometer": "km",
-    "inch": "in",
-    "inche": "in",
-    "feet": "foot",
-    "ft": "foot",
-    "yd": "yard",
-    "mi": "mile",
-    "gram": "g",
-    "kilogram": "kg",
-    "liter": "l",
-    "litre": "l",
-    "metre": "m",
-    "centimetre": "cm",
-    "kilometre": "km",
-    "sec": "second",
-    "s": "second",
-    "min": "minute",
-    "hr": "hour",
-    "h": "hour",
-    "usd": "dollar",
-    "deg": "degree",
-    "lb": "pound",
-    "mph": "mile/hour",
-}
-_SIZES: dict[str, dict[str, Fraction]] = {
-    "length": {"mm": Fraction(1, 1000), "cm": Fraction(1, 100), "m": Fraction(1), "km": Fraction(1000)},
-    "yards": {"in": Fraction(1, 36), "foot": Fraction(1, 3), "yard": Fraction(1), "mile": Fraction(1760)},
-    "mass": {"mg": Fraction(1, 1000), "g": Fraction(1), "kg": Fraction(1000)},
-    "volume": {"ml": Fraction(1, 1000), "l": Fraction(1)},
-    "time": {"second": Fraction(1), "minute": Fraction(60), "hour": Fraction(3600), "day": Fraction(86400)},
-    "money": {"cent": Fraction(1, 100), "dollar": Fraction(1)},
-}
-"""Quantity → unit → its size."""
-_ONE_LETTER = {*"msghlLJNWVKACF"}
-_BARE = {
-    **dict.fromkeys(["mm", "cm", "km", "mg", "kg", "ml", "inch", "foot", "yard", "mile", "minute", "hour", "second"]),
-    **dict.fromkeys(["day", "week", "month", "year", "dollar", "cent", "degree", "unit", "gram", "meter", "liter"]),
-    **dict.fromkeys(["pound", "feet", "inche", "way", "people", "percent", "euro", "point", "student", "square unit"]),
-}
-_QUALIFIER_WORDS = (
-    "or and not no nor but wrong false incorrect is if maybe perhaps about approximately roughly around than less "
-    "more most least fewer over under minus plus times mod modulo base squared cubed half third quarter twice "
-    "double hundred thousand million billion trillion dozen percent pi factorial infinity to from between else "
-    "either"
+__all__ = ["PERCENT", "conversion", "split"]
+
+_BARE_WORDS = (
+    "mm cm km mg kg ml inch foot yard mile minute hour second day week month year dollar cent degree unit gram meter "
+    "liter pound feet inche way people percent euro point student usd eur gbp oz ounce mph radian"
 )
-_QUALIFIERS = set(_QUALIFIER_WORDS.split())
-"""Words that change the number before them, retract it, or offer another."""
-
-_WORDS = re.compile(r"[A-Za-z]+(?:[ /·-][A-Za-z]+){0,3}")
-_TEXT = re.compile(r"\s*\\(?:text|mathrm)\s*\{\s*([^{}]*?)\s*\}\s*(?:\^\s*\{?\s*([23])\s*\}?)?\s*$")
+_BARE = {*_BARE_WORDS.split(), "square unit"}
+"""Units that need no \\text."""
+_CURRENCIES = {"\\$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound", "¥": "yen"}
+_CURRENCY = "|".join(map(re.escape, _CURRENCIES))
+_PRICE = re.compile(rf"(-?)\s*({_CURRENCY})\s*(.+)|(.+?)\s*({_CURRENCY})", re.S)
+_WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_INSIDE = r"[^{}]*(?:\{\s*-?\d\s*\}[^{}]*)*"
+_TEXT = re.compile(rf"\s*\\(?:text|mathrm)\s*\{{\s*({_INSIDE}?)\s*\}}\s*(?:\^\s*\{{?\s*([23])\s*\}}?)?\s*$")
+_TEXT_OVER_TEXT = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}]*)\}\s*/\s*\\(?:text|mathrm)\s*\{([^{}]*\})")
 _TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc")
-_DEGREES = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*$")
+_CIRCLE = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*"
+_DEGREES = re.compile(rf"{_CIRCLE}$")
+_TEMPERATURE = re.compile(rf"{_CIRCLE}(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?$")
+_MINUTES = re.compile(rf"(\d+){_CIRCLE}(\d+)\s*(?:'|\^\s*\{{?\s*\\prime\s*\}}?)")
 _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
+_COMPOUND = re.compile(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\s*")
 
 
 def split(text: str) -> tuple[str, str | None]:
@@ -73,54 +39,43 @@ def split(text: str) -> tuple[str, str | None]:
     (('4', 'cm'), ('90', 'degree'), ('5', 'dollar'), ('50', '%'), ('3 apples', None))
     >>> split(r"4\\text{ million}"), split(r"4\\text{ metres}"), split("2x"), split("5 cm^2")
     (('4\\\\text{ million}', None), ('4', 'm'), ('2x', None), ('5', 'cm^2'))
+    >>> split(r"1\\text{ hour }30\\text{ minutes}"), split("30^\\\\circ 30'")
+    (('90', 'minute'), ('\\\\frac{61}{2}', 'degree'))
     """
     if match := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
         return match[1], PERCENT
-    if (match := _DEGREES.search(text)) and not _TRIGONOMETRIC.search(text):  # sin 30° is a number without unit
+    if match := _MINUTES.fullmatch(text):
+        return numeral(int(match[1]) + Fraction(int(match[2]), 60)), "degree"
+    if match := _TEMPERATURE.search(text):
+        return text[: match.start()], {"C": "celsius", "F": "fahrenheit"}[match[1]]
+    is_single = text.count("\\circ") == 1 and not _TRIGONOMETRIC.search(text)  # sin 30° is a number without unit
+    if is_single and (match := _DEGREES.search(text)):
         return text[: match.start()], "degree"
-    if match := re.fullmatch(r"(-?)\s*(?:\\\$|€|£)\s*(.+)|(.+?)\s*(?:\\\$|€|£)", text, re.S):
-        return (f"{match[1]}{match[2]}" if match[2] else match[3]), "dollar" if "$" in text else "money"
-    if (match := _TEXT.search(text)) and match.start() > 0:
-        unit = _unit(match[1], match[2])
-        return (text[: match.start()], unit) if unit else (text, None)
+    if match := _PRICE.fullmatch(text):
+        value, currency = (f"{match[1]}{match[3]}", match[2]) if match[3] else (match[4], match[5])
+        return value, _CURRENCIES[currency]
+    return _compound(text) or _written_unit(text)
+
+
+def _written_unit(text: str) -> tuple[str, str | None]:
+    joined = _TEXT_OVER_TEXT.sub(r"\1/\2", text)
+    if (match := _TEXT.search(joined)) and match.start() > 0:
+        unit = canonical_unit(match[1], match[2])
+        return (joined[: match.start()], unit) if unit else (text, None)
     if match := _TRAILING.search(text):
         words = match[1].lower()
-        if words.removesuffix("s") in _BARE and (unit := _unit(match[1], match[2])):
+        if words.removesuffix("s") in _BARE and (unit := canonical_unit(match[1], match[2])):
             return text[: match.start()], unit
     return text, None
 
 
-def conversion(unit: str | None, other: str | None) -> Fraction | None:
-    """Return how many of the unit `other` one `unit` is; None if they measure different quantities.
-
-    >>> conversion("km", "m"), conversion("cm^2", "m^2"), conversion("m", "kg"), conversion("m", None)
-    (Fraction(1000, 1), Fraction(1, 10000), None, None)
-    """
-    (name, _, power), (other_name, _, other_power) = ((each or "").partition("^") for each in (unit, other))
-    for sizes in _SIZES.values():
-        if name in sizes and other_name in sizes and power == other_power:
-            return (sizes[name] / sizes[other_name]) ** int(power or 1)
-    return None
-
-
-def _unit(words: str, power: str | None) -> str | None:
-    """Return the canonical name of a unit; None if the words are not a unit."""
-    words = words.strip().removesuffix(".")
-    if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
+def _compound(text: str) -> tuple[str, str] | None:
+    """Return ``1 hour 30 minutes`` in the smaller unit; None for anything else."""
+    match = _COMPOUND.fullmatch(_WRAPPED.sub(r" \1 ", text))
+    if match is None:
         return None
-    parts = re.split(r"([ /·-])", words if len(words) == 1 else words.lower())
-    if words.lower() == "percent":
-        return PERCENT
-    if _QUALIFIERS & {*parts}:
+    large, small = canonical_unit(match[2]), canonical_unit(match[4])
+    factor, first, second = conversion(large, small), parse_number(match[1]), parse_number(match[3])
+    if small is None or first is None or second is None or factor is None or factor <= 1 or second >= factor:
         return None
-    name = "".join(_singular(part) for part in parts)
-    square = re.match(r"(square|sq|cubic) (.+)", name)
-    if square:
-        return f"{square[2]}^{3 if square[1] == 'cubic' else 2}"
-    return f"{name}^{power}" if power else name
-
-
-def _singular(word: str) -> str:
-    if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
-        word = word[:-1]
-    return _ABBREVIATIONS.get(word, word)
+    return numeral(factor * first + second), small

@@ -14,8 +14,10 @@ from rlm_audit.mathematics import (
     integers,
     intervals,
     polynomials,
+    quantities,
     radicals,
     sets,
+    wordings,
 )
 from rlm_audit.mathematics.others import OTHERS
 from rlm_audit.mathematics.subject import Subject
@@ -50,6 +52,15 @@ SUBJECTS: dict[str, Subject] = {
     "base": further_answers.BASES,
     "residue": further_answers.RESIDUES,
     "time": further_answers.CLOCK,
+    "number in words": wordings.NUMBER_WORDS,
+    "no solution": wordings.NO_SOLUTION,
+    "option": wordings.OPTIONS,
+    "angle": quantities.DEGREES,
+    "rate": quantities.RATES,
+    "duration": quantities.DURATIONS,
+    "repeating decimal": quantities.REPEATING,
+    "sum": quantities.SUMS,
+    "cases": quantities.PIECEWISE,
 }
 """Name → kind of answer."""
 

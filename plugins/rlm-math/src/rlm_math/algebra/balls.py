@@ -136,10 +136,6 @@ def _binomial(n: Any, k: Any) -> Any:
     return (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma()
 
 
-def _cotangent_inverse(value: Any) -> Any:
-    return (1 / value).atan()
-
-
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "pi": acb.pi,
     "e": lambda: acb(1).exp(),
@@ -163,6 +159,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "arcsin": lambda x: x.asin(),
     "arccos": lambda x: x.acos(),
     "arctan": lambda x: x.atan(),
+    "arccot": lambda x: acb.pi() / 2 - x.atan(),
+    "arcsec": lambda x: (1 / x).acos(),
+    "arccsc": lambda x: (1 / x).asin(),
     "arcosh": lambda x: x.acosh(),
     "arsinh": lambda x: x.asinh(),
     "artanh": lambda x: x.atanh(),

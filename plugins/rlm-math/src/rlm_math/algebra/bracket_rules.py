@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.nodes import Node, UnreadableError
+from rlm_math.algebra.nodes import Node, UnreadableError, number
 from rlm_math.algebra.number_sets import as_numbers, combined
+from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.splitting import RELATIONS, SET_OPERATIONS, Parse, Tokens, is_enclosed, is_mark, lone_name, split
 from rlm_math.algebra.values import DOTS, Items, Matrix, Value, listed
 
+_MATRICES = {"matrix", "smallmatrix", "array", *(f"{letter}matrix" for letter in "pbBvV")}
 _VECTORS = {"\\langle": "<", "\\rangle": ">"}
 
 
@@ -19,9 +21,9 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
         return Node("symbol", value=tokens[0].text)
     if not is_enclosed(tokens) or len(tokens) < 2:
-        return None
+        return _scaled_matrix(tokens, parse)
     if is_mark(tokens[0], "\\begin"):
-        return _matrix(tokens, parse)
+        return _piecewise(tokens, parse) if tokens[1].text == "cases" == tokens[-2].text else _matrix(tokens, parse)
     opened, closed, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
     if (opened == "\\{") != (closed == "\\}"):
         raise UnreadableError("brackets that do not match")
@@ -63,8 +65,41 @@ def _set(inside: Tokens, parse: Parse) -> Value:
     return Items("{", tuple(values), "}")
 
 
+def _scaled_matrix(tokens: Tokens, parse: Parse) -> Matrix | None:
+    """Parse a matrix with a factor before it; None for anything else."""
+    start = next((i for i, token in enumerate(tokens) if is_mark(token, "\\begin")), 0)
+    if not start or not is_enclosed(tokens[start:]):
+        return None
+    matrix = parse(tokens[start:])
+    factor = tokens[: start - 1] if is_mark(tokens[start - 1], "*") else tokens[:start]
+    scale = number(-1) if len(factor) == 1 and is_mark(factor[0], "-") else parse_expression(factor)
+    if not isinstance(matrix, Matrix) or matrix.bars:
+        return None
+    cells = tuple(tuple(Node("*", (scale, cell)) for cell in row if isinstance(cell, Node)) for row in matrix.rows)
+    return Matrix(cells) if all(len(a) == len(b) for a, b in zip(cells, matrix.rows, strict=True)) else None
+
+
+def _piecewise(tokens: Tokens, parse: Parse) -> Items:
+    """Parse the cases of a function as pairs of a value and its condition, in any order."""
+    pairs = []
+    for row in split(tokens[2:-2], "\\\\"):
+        cells = [_plain_cell(cell) for cell in split(row, "&")]
+        if any(cells):
+            pairs.append(cells)
+    if any(len(cells) != 2 or not all(cells) for cells in pairs):
+        raise UnreadableError("cases without conditions")
+    return Items("cases", tuple(Items("(", (parse(value), parse(condition)), ")") for value, condition in pairs), "")
+
+
+def _plain_cell(cell: Tokens) -> Tokens:
+    """Return a cell without the "if" before a condition and the punctuation after it."""
+    if cell and is_mark(cell[0], "if"):
+        cell = cell[1:]
+    return cell[:-1] if cell and is_mark(cell[-1], ",", ".", ";") else cell
+
+
 def _matrix(tokens: Tokens, parse: Parse) -> Matrix:
-    if tokens[1].text != tokens[-2].text or tokens[1].text.rstrip("*")[1:] not in ("matrix", "rray"):
+    if tokens[1].text != tokens[-2].text or tokens[1].text.rstrip("*") not in _MATRICES:
         raise UnreadableError(tokens[1].text)
     start = 2
     if tokens[1].text == "array":  # the format of its columns

@@ -82,8 +82,9 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         return _are_same_items(_as_tuple(gold), answer, rules)
     if _is_unordered(gold) != _is_unordered(answer):
         return False
-    if _is_assignment(answer) and not any(isinstance(item, Named) for item in gold.items):
-        return False  # 1, 2 does not say which of x and y is 1
+    for one, other in ((gold, answer), (answer, gold)):
+        if _is_assignment(one) and not any(isinstance(item, Named) for item in other.items):
+            return False  # 1, 2 does not say which of x and y is 1
     if _is_unordered(gold):
         items, others = ([*each.items] for each in (gold, answer))
         if gold.opened == "{":
@@ -102,7 +103,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
 
 def _is_unordered(value: Items) -> bool:
     """Return True for a set or a list, unless dots stand for some of its items."""
-    return value.opened in ("", "{") and DOTS not in value.items
+    return value.opened in ("", "{", "cases") and DOTS not in value.items
 
 
 def _is_tuple(value: Items) -> bool:
@@ -159,7 +160,8 @@ def _are_same_numbers(gold: Value, answer: Value, rules: Rules) -> bool:
 
 
 def _are_same_matrices(gold: Value, answer: Value, rules: Rules) -> bool:
-    """Compare matrices, and a column with the tuple of its entries."""
+    """Compare matrices, also as lists of rows, and a column with the tuple of its entries."""
+    gold, answer = _as_matrix(gold), _as_matrix(answer)
     if isinstance(gold, Items) or isinstance(answer, Items):
         column, other = _as_column(gold), _as_column(answer)
         return column is not None and other is not None and _are_same_items(column, other, rules)
@@ -168,6 +170,14 @@ def _are_same_matrices(gold: Value, answer: Value, rules: Rules) -> bool:
     shapes = [(len(each.rows), len(each.rows[0])) for each in (gold, answer)]
     cells = [[cell for row in each.rows for cell in row] for each in (gold, answer)]
     return shapes[0] == shapes[1] and all(are_same(a, b, rules) for a, b in zip(*cells, strict=True))
+
+
+def _as_matrix(value: Value) -> Value:
+    """Return a list of rows of equal length as a matrix."""
+    if not isinstance(value, Items) or value.opened != "[" or len(value.items) < 2:
+        return value
+    rows = tuple(row.items for row in value.items if isinstance(row, Items) and row.opened == "[")
+    return Matrix(rows) if len(rows) == len(value.items) and len(set(map(len, rows))) == 1 else value
 
 
 def _as_column(value: Value) -> Items | None:

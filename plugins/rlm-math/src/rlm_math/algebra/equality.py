@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
-from rlm_math.algebra.exact import bits, fold
+from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
@@ -168,7 +168,9 @@ def _reach(a: Node, b: Node) -> int:
 
 
 def _needs_integers(node: Node) -> bool:
-    """Return True if a negative number has a variable exponent."""
+    """Return True if a negative number has a variable exponent, or a series a variable limit."""
+    if any(each.op in SERIES for each in walk(node)):
+        return True
     powers = [each.args for each in walk(node) if each.op == "^"]
     return any(base.op == "number" and base.value < 0 and variables(exponent) for base, exponent in powers)
 

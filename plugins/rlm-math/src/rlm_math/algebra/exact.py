@@ -7,11 +7,14 @@ from typing import Any
 
 from flint import fmpq, fmpz
 
-from rlm_math.algebra.nodes import Node, UndefinedError
+from rlm_math.algebra.nodes import Node, UndefinedError, substitute
 
 MAX_BITS = 1 << 22
 """Largest size of a number."""
 MAX_FACTORIAL = 50_000
+MAX_TERMS = 2000
+SERIES = {"sum": "+", "product": "*"}
+"""Operation with an index → the operation that joins its terms."""
 
 
 def fold(node: Node) -> Node:
@@ -27,6 +30,8 @@ def fold(node: Node) -> Node:
     """
     if not node.args:
         return node
+    if node.op in SERIES:
+        return _series(node)
     args = tuple(map(fold, node.args))
     rule = _RULES.get(node.op)
     if rule is not None and all(each.op == "number" for each in args):
@@ -36,6 +41,20 @@ def fold(node: Node) -> Node:
     if node.op == "^" and args[1].op == "number" and args[0].op != "number":
         _require_nonzero_power(args)
     return Node(node.op, args, node.value, node.places)
+
+
+def _series(node: Node) -> Node:
+    """Return a finite sum or product with its terms written out, if its limits are integers."""
+    low, high = (fold(each) for each in node.args[1:])
+    if low.op != "number" or high.op != "number":
+        return Node(node.op, (node.args[0], low, high), node.value)
+    if low.value.denominator != 1 or high.value.denominator != 1 or high.value - low.value >= MAX_TERMS:
+        raise UndefinedError("a series with limits that are no integers, or too far apart")
+    total = Node("number", value=fmpq(node.op == "product"))
+    for n in range(int(low.value.numerator), int(high.value.numerator) + 1):
+        term = substitute(node.args[0], {node.value: Node("number", value=fmpq(n))})
+        total = fold(Node(SERIES[node.op], (total, term)))
+    return total
 
 
 def _require_nonzero_power(args: tuple[Node, ...]) -> None:

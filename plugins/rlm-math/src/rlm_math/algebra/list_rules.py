@@ -6,7 +6,7 @@ from itertools import product
 
 from rlm_math.algebra.nodes import Node, UnreadableError
 from rlm_math.algebra.number_sets import as_numbers, combined
-from rlm_math.algebra.real_sets import REALS, without
+from rlm_math.algebra.real_sets import REALS, point, without
 from rlm_math.algebra.splitting import (
     RELATIONS,
     SET_OPERATIONS,
@@ -18,7 +18,7 @@ from rlm_math.algebra.splitting import (
     split,
 )
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Items, Numbers, Value, listed
+from rlm_math.algebra.values import Items, Named, Numbers, Value, listed
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
@@ -30,11 +30,19 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
         parts = split(tokens, word)
         if len(parts) > 1:
             values = [parse(_without_comma(part)) for part in parts]
+            if any(isinstance(value, Numbers) for value in values):
+                values = [_as_point(value) for value in values]
             sets = [as_numbers(value) for value in values]
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
             return Items("", tuple(listed(values)), "")
     return None
+
+
+def _as_point(value: Value) -> Value:
+    """Return ``x = 3`` as the set of its solution, beside inequalities."""
+    is_point = isinstance(value, Named) and isinstance(value.value, Node)
+    return Numbers(point(value.value), value.name) if is_point else value  # type: ignore[union-attr,arg-type]
 
 
 def _without_comma(tokens: Tokens) -> Tokens:

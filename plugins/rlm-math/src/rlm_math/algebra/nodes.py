@@ -22,7 +22,7 @@ class Node:
     """An operation and its arguments.
 
     Args:
-        op: ``number``, ``symbol``, ``+``, ``*``, ``/``, ``^``, ``-`` (a sign), ``root``, or a function.
+        op: ``number``, ``symbol``, ``+``, ``*``, ``/``, ``^``, ``-`` (a sign), ``root``, ``sum``, or a function.
         args: Its arguments.
         value: An exact rational number, or the name of a symbol.
         places: Decimal places of a number written as a decimal.
@@ -36,6 +36,8 @@ class Node:
 
 CONSTANTS = {"pi", "e", "i"}
 """Symbols with a value."""
+INDEX = "index "
+"""Prefix of the name of an index of summation."""
 INFINITY = Node("symbol", value="infinity")
 MINUS_INFINITY = Node("-", (INFINITY,))
 
@@ -62,7 +64,8 @@ def walk(node: Node) -> Iterator[Node]:
 
 def variables(node: Node) -> set[str]:
     """Return the names of the symbols without a value."""
-    return {each.value for each in walk(node) if each.op == "symbol" and each.value not in CONSTANTS}
+    names = {each.value for each in walk(node) if each.op == "symbol" and each.value not in CONSTANTS}
+    return {name for name in names if not name.startswith(INDEX)}
 
 
 def is_decimal(node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import Node, UnreadableError, number
+from rlm_math.algebra.nodes import INDEX, INFINITY, Node, UnreadableError, number, substitute, walk
 from rlm_math.algebra.tokens import Token
 
 _GREEK = (
@@ -14,7 +14,8 @@ _GREEK = (
 )
 _SYMBOLS = {f"\\{name}": name for name in _GREEK.split()} | {"\\pi": "pi", "\\infty": "infinity"}
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-_PREFIXES = {"\\frac", "\\sqrt", "\\binom", *_BRACKETS, *_SYMBOLS}
+_SERIES = {"\\sum": "sum", "\\prod": "product"}
+_PREFIXES = {"\\frac", "\\sqrt", "\\binom", *_SERIES, *_BRACKETS, *_SYMBOLS}
 _TRIGONOMETRIC = {"sin", "cos", "tan", "sinh", "cosh", "tanh"}
 _MANY = {"gcd", "lcm", "max", "min"}
 _OPERATORS = {"f", "g", "h"}
@@ -150,8 +151,8 @@ class _Parser:
         return self._argument()
 
     def _argument(self) -> Node:
-        """Parse a braced group or a single token, as the argument of a command."""
-        return self._atom()
+        """Parse a braced group or a single token, as the argument of a command: no mixed number."""
+        return read_number(self._take().text) if self.peek.kind == "number" else self._atom()
 
     def _group(self, opening: str) -> Node:
         self._take(opening)
@@ -176,6 +177,8 @@ class _Parser:
             )
         if self._next_is("|"):
             return self._absolute_value()
+        if self._next_is(*_SERIES):
+            return self._series()
         self._take("\\frac", "\\binom", "\\sqrt")
         if token.text == "\\sqrt":
             return self._root()
@@ -188,6 +191,22 @@ class _Parser:
         self._take("|")
         self._bars -= 1
         return Node("abs", (node,))
+
+    def _series(self) -> Node:
+        """Parse a finite sum or product; its index gets a name that no variable has."""
+        op = _SERIES[self._take().text]
+        self._take("_")
+        self._take("{")
+        index = self._take()
+        self._take("=")
+        low = self.sum()
+        self._take("}")
+        self._take("^")
+        high = self._argument()
+        if index.kind != "letter" or INFINITY in walk(high):
+            raise UnreadableError("a series that is not finite")
+        bound = Node("symbol", value=f"{INDEX}{index.text}")
+        return Node(op, (substitute(self._product(), {index.text: bound}), low, high), bound.value)
 
     def _root(self) -> Node:
         index = self._group("[") if self._next_is("[") else number(2)

@@ -19,6 +19,9 @@ FUNCTIONS = {
             "arcsin",
             "arccos",
             "arctan",
+            "arccot",
+            "arcsec",
+            "arccsc",
             "sinh",
             "cosh",
             "tanh",
@@ -151,6 +154,8 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("mark", f"\\mathbb{{{inside}}}")]
     if wrapper in ("text", "mathrm", "operatorname") and inside in ("or", "and"):
         return [Token("mark", inside)]
+    if wrapper == "text" and inside in ("if", "for", "when", "otherwise", "else"):
+        return [Token("word", "otherwise") if inside in ("otherwise", "else") else Token("mark", "if")]
     if inside.isdecimal() and wrapper in ("text", "mathrm", "mathbf", "mathit"):
         return [Token("number", inside)]
     if inside == "i":

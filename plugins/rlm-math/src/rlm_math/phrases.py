@@ -1,0 +1,73 @@
+"""Answers in words: numbers, "no solution", "all real numbers", and what is put around an answer."""
+
+from __future__ import annotations
+
+import re
+
+from rlm_math.number_words import parse_number_words
+from rlm_math.numerals import numeral
+from rlm_math.unit_names import canonical_unit
+
+_WRAPPER = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_INTRODUCTION = re.compile(r"(?:\\text\s*\{\s*)?(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*\}?", re.I)
+_QUOTED = re.compile(r"([\"`*]+)(.+)\1", re.S)
+_INTEGER_PARAMETER = re.compile(
+    r"\s*,?\s*(?:\\text\s*\{[^{}]*\}|where|for)?\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*Z\s*\}?\s*"
+)
+_PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥])\s*)(.+)")
+_SOLUTION = r"solutions?(?: exists?)?"
+_INFINITELY_MANY = r"\text{infinitely many}"
+_PHRASES = {
+    rf"(?:there (?:is|are) )?no {_SOLUTION}|none|(?:the )?(?:empty|null) set": r"\emptyset",
+    rf"(?:there (?:is|are) )?no real {_SOLUTION}": r"\text{no real solution}",
+    r"(?:the limit )?(?:does not exist|doesn't exist)|dne": r"\text{does not exist}",
+    r"infinitely many(?: solutions)?|infinite solutions|an infinite number(?: of solutions)?": _INFINITELY_MANY,
+    r"(?:positive |plus )?infinity": r"\infty",
+    r"(?:negative|minus) infinity": r"-\infty",
+    r"(?:all|the set of(?: all)?)(?: the)? real(?:s| numbers?| values?)(?: x| of x)?": r"\mathbb{R}",
+    r"(?:all|the set of(?: all)?)(?: the)? integers": r"\mathbb{Z}",
+}
+_KNOWN = [(re.compile(pattern), answer) for pattern, answer in _PHRASES.items()]
+_MOST_WORDS = 30
+
+
+def plain_answer(text: str) -> str:
+    """Return a normalized answer without quotation marks and introduction, and with words in LaTeX where they have one.
+
+    >>> [plain_answer(text) for text in (r"\\\\text{twenty-one}", "three apples", r"\\\\text{No solutions}", "'x'")]
+    ['21', '3\\\\\\\\text{ apples}', '\\\\\\\\emptyset', "'x'"]
+    """
+    text = text.removesuffix("\\\\").strip()
+    if quoted := _QUOTED.fullmatch(text):
+        text = quoted[2].strip()
+    inside = _WHOLE_TEXT.fullmatch(text)
+    if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1])):
+        text = inside[1].strip()
+    text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
+    without = _INTEGER_PARAMETER.sub("", text) if "\\mathbb" in text else text
+    return _from_words(without or text)
+
+
+def _from_words(text: str) -> str:
+    price = _PRICE.fullmatch(text)
+    currency, rest = (price[1], price[2]) if price else ("", text)
+    words = " ".join(_WRAPPER.sub(r" \1 ", rest).split()).removesuffix(".")
+    if not re.search("[A-Za-z]{3}", words) or not re.fullmatch(r"[+-]?[\d.,]*[A-Za-z' -]+", words):
+        return text
+    for pattern, answer in _KNOWN:
+        if not currency and pattern.fullmatch(words.lower()):
+            return answer
+    each = words.split()
+    if len(each) > _MOST_WORDS:
+        return text
+    value = parse_number_words(words)
+    if value is not None:
+        return currency + numeral(value)
+    for count in range(min(len(each) - 1, 8), 0, -1):
+        number, unit = parse_number_words(" ".join(each[:count])), " ".join(each[count:])
+        if number is not None:
+            is_one_number = not any(parse_number_words(word) for word in each[count:])
+            is_quantity = number.denominator == 1 and is_one_number and canonical_unit(unit)
+            return f"{currency}{numeral(number)}\\text{{ {unit}}}" if is_quantity else text
+    return text

@@ -1,0 +1,111 @@
+"""Names of units in one notation, and their sizes: ``km per hour`` is ``km/hour``, and 10 m/s are 36 km/h."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fractions import Fraction
+
+PERCENT = "%"
+
+_ABBREVIATIONS = {
+    "millimeter": "mm", "millimetre": "mm", "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m",
+    "kilometer": "km", "kilometre": "km", "inch": "in", "inche": "in", "feet": "foot", "ft": "foot", "yd": "yard",
+    "mi": "mile", "milligram": "mg", "gram": "g", "kilogram": "kg", "kgs": "kg", "lb": "pound", "ounce": "oz",
+    "liter": "l", "litre": "l", "milliliter": "ml", "millilitre": "ml", "cc": "cm^3",
+    "sec": "second", "s": "second", "min": "minute", "hr": "hour", "h": "hour", "yr": "year",
+    "mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "mps": "m/second",
+    "usd": "dollar", "eur": "euro", "gbp": "pound", "deg": "degree", "rad": "radian", "sq": "square", "cu": "cubic",
+    "hz": "hertz", "pa": "pascal", "amp": "ampere", "celsius": "celsius",
+}  # fmt: skip
+_CAPITALS = {"N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "L": "l"}
+_LENGTH, _MASS, _TIME, _CALENDAR, _MONEY = ({name: 1} for name in ("length", "mass", "time", "calendar", "money"))
+_INCH = Fraction(254, 10000)
+_SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
+    "mm": (_LENGTH, Fraction(1, 1000)), "cm": (_LENGTH, Fraction(1, 100)), "m": (_LENGTH, Fraction(1)),
+    "km": (_LENGTH, Fraction(1000)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
+    "yard": (_LENGTH, 36 * _INCH), "mile": (_LENGTH, 63360 * _INCH),
+    "mg": (_MASS, Fraction(1, 10**6)), "g": (_MASS, Fraction(1, 1000)), "kg": (_MASS, Fraction(1)),
+    "oz": (_MASS, Fraction("0.45359237") / 16), "pound": (_MASS, Fraction("0.45359237")),
+    "ml": ({"length": 3}, Fraction(1, 10**6)), "l": ({"length": 3}, Fraction(1, 1000)),
+    "second": (_TIME, Fraction(1)), "minute": (_TIME, Fraction(60)), "hour": (_TIME, Fraction(3600)),
+    "day": (_TIME, Fraction(86400)), "week": (_TIME, Fraction(604800)),
+    "month": (_CALENDAR, Fraction(1)), "year": (_CALENDAR, Fraction(12)),
+    "cent": (_MONEY, Fraction(1, 100)), "dollar": (_MONEY, Fraction(1)),
+}  # fmt: skip
+"""Unit → its dimensions and its size."""
+_ONE_LETTER = {*"msghlLJNWVKACF"}
+_QUALIFIER_WORDS = (
+    "or and not no nor but wrong false incorrect is if maybe perhaps about approximately roughly around than less "
+    "more most least fewer over under minus plus times mod modulo base squared cubed half third quarter twice "
+    "double hundred thousand million billion trillion dozen percent pi factorial infinity to from between else "
+    "either"
+)
+_QUALIFIERS = set(_QUALIFIER_WORDS.split())
+"""Words that change the number before them, retract it, or offer another."""
+_POWER = r"(?:\s*\^\s*\{?\s*-?[1-9]\s*\}?)?"
+_WORDS = re.compile(rf"[A-Za-z]+{_POWER}(?:(?: per |[ /·-]| \* )[A-Za-z]+{_POWER}){{0,3}}")
+_FACTOR = re.compile(r"(square |cubic )?([a-z][a-z ·-]*?)(?:\^(-?\d))?")
+
+
+def canonical_unit(words: str, power: str | None = None) -> str | None:
+    """Return a unit in one notation; None if the words are not a unit, or change the number before them.
+
+    >>> [canonical_unit(words) for words in ("km per hour", "m/s^2", "square feet", "Red Apples", "or more")]
+    ['km/hour', 'm/second^2', 'foot^2', 'red apple', None]
+    """
+    words = " ".join(words.split()).removesuffix(".")
+    if words.lower() == "percent":
+        return PERCENT
+    if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
+        return None
+    words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
+    parts = [_CAPITALS.get(part, _singular(part.lower())) for part in re.split(r"([ /·^-])", words)]
+    if _QUALIFIERS & {*parts}:
+        return None
+    name = "".join(parts).replace("degree celsius", "celsius").replace("degree fahrenheit", "fahrenheit")
+    if power:
+        name += f"^{power}"
+    sides = []
+    for side in name.split("/"):
+        factor = _FACTOR.fullmatch(side)
+        if factor is None:
+            return None
+        exponent = {"square ": "2", "cubic ": "3"}.get(factor[1] or "", factor[3])
+        sides.append(f"{factor[2]}^{exponent}" if exponent and exponent != "1" else factor[2])
+    return "/".join(sides)
+
+
+def _singular(word: str) -> str:
+    if word in _ABBREVIATIONS:
+        return _ABBREVIATIONS[word]
+    if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
+    return _ABBREVIATIONS.get(word, word)
+
+
+def conversion(unit: str | None, other: str | None) -> Fraction | None:
+    """Return how many of the unit `other` one `unit` is; None if they measure different quantities.
+
+    >>> [str(conversion(*units)) for units in (("km", "m"), ("cm^2", "m^2"), ("m/second", "km/hour"), ("l", "cm^3"))]
+    ['1000', '1/10000', '18/5', '1000']
+    >>> conversion("m", "kg"), conversion("m", None), conversion("cm^2", "cm")
+    (None, None, None)
+    """
+    if not unit or not other or PERCENT in (unit, other):
+        return None
+    (dimensions, size), (other_dimensions, other_size) = _measure(unit), _measure(other)
+    return size / other_size if dimensions == other_dimensions else None
+
+
+def _measure(unit: str) -> tuple[dict[str, int], Fraction]:
+    """Return dimensions and size of a unit; an unknown name is a dimension of its own."""
+    dimensions, size = Counter[str](), Fraction(1)
+    for index, side in enumerate(unit.split("/")):
+        name, _, exponent = side.partition("^")
+        power = int(exponent or 1) * (-1 if index else 1)
+        base, one = _SIZES.get(name, ({name: 1}, Fraction(1)))
+        size *= one**power
+        for dimension, each in base.items():
+            dimensions[dimension] += each * power
+    return {name: power for name, power in dimensions.items() if power}, size
