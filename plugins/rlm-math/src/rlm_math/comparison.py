@@ -33,7 +33,6 @@ Brackets = Literal["strict", "any"]
 LONGEST = 5
 """An answer with more characters than this many times its limit is not read, which bounds the time for notation."""
 _MAX_SIDES = 4
-_RATIO = re.compile(r"^\s*(\d+)\s*:\s*(\d+)\s*$")
 _CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
 _DEGREE, _RADIANS = "degree", (None, "radian")
 _JOINED = re.compile(r"[,;]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
@@ -85,8 +84,6 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return (normalized_clock(text) or ratio(text)) == gold.value
     if gold.kind in NOTATIONS:
         return NOTATIONS[gold.kind](text) == gold.value
-    if gold.exact is not None and gold.exact.denominator > 1:
-        text = _RATIO.sub(r"\\frac{\1}{\2}", text)
     return _compare_equations(gold, text, rules)
 
 
@@ -120,11 +117,10 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     value, unit = units.split(text)
     if not value or rejection_reason(value, gold.value):
         return False
-    if _is_other_angle(gold.unit, value, unit) or _is_other_angle(unit, gold.value, gold.unit):
-        sides = [
-            f"({each})^\\circ" if name == _DEGREE else each for each, name in ((gold.value, gold.unit), (value, unit))
-        ]
-        return rules.units == "compare" and _query(*sides, rules)
+    if _is_other_angle(gold.unit, value, unit):
+        return rules.units == "compare" and _query(rf"({gold.value})^\circ", value, rules)
+    if _is_other_angle(unit, gold.value, gold.unit):
+        return rules.units == "compare" and _query(gold.value, rf"({value})^\circ", rules)
     exact, factor = parse_number(value), Fraction(1)
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)

@@ -37,8 +37,8 @@ _REPETITION = re.compile(r"(\d*?)((\d+?)\3+)")
 def rewrite(text: str) -> str:
     """Return a text with ordinary notation where another means the same.
 
-    >>> rewrite(r"{1 \\\\over 2}"), rewrite(r"0.\\\\dot{3}\\\\dot{6}"), rewrite(r"3 (\\\\text{mod } 7)")
-    ('\\\\\\\\frac{1 }{ 2}', '0.\\\\\\\\overline{36}', '3 \\\\\\\\pmod{7}')
+    >>> rewrite(r"{1 \\over 2}"), rewrite(r"0.\\dot{3}\\dot{6}"), rewrite(r"3 (\\text{mod } 7)")
+    ('\\\\frac{1 }{ 2}', '0.\\\\overline{36}', '3 \\\\pmod{7}')
     """
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)

@@ -35,8 +35,8 @@ _MOST_WORDS = 30
 def plain_answer(text: str) -> str:
     """Return a normalized answer without quotation marks and introduction, and with words in LaTeX where they have one.
 
-    >>> [plain_answer(text) for text in (r"\\\\text{twenty-one}", "three apples", r"\\\\text{No solutions}", "'x'")]
-    ['21', '3\\\\\\\\text{ apples}', '\\\\\\\\emptyset', "'x'"]
+    >>> [plain_answer(text) for text in (r"\\text{twenty-one}", "three apples", r"\\text{No solutions}", "'x'")]
+    ['21', '3\\\\text{ apples}', '\\\\emptyset', "'x'"]
     """
     text = text.removesuffix("\\\\").strip()
     if quoted := _QUOTED.fullmatch(text):

@@ -56,9 +56,9 @@ class Reference:
 def parse_reference(answer: str) -> Reference | None:
     """Parse a reference answer, with or without ``$`` or a box around it; None if it is empty.
 
-    >>> references = [parse_reference(text) for text in ("50\\\\%", "(A)", "\\\\text{no solution}", "x = 2y")]
+    >>> references = [parse_reference(text) for text in ("50\\\\%", "(A)", "\\\\text{parallel}", "x = 2y")]
     >>> [(reference.kind, reference.value) for reference in references]
-    [('number', '50'), ('letter', 'A'), ('words', 'no solution'), ('formula', '2y')]
+    [('number', '50'), ('letter', 'A'), ('words', 'parallel'), ('formula', '2y')]
     """
     ascii_text = to_ascii(answer)
     text = normalize_latex(ascii_text) if ascii_text else ""
