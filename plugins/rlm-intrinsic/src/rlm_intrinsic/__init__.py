@@ -12,6 +12,7 @@ from rlm_intrinsic.frozen_voters import frozen_voters
 from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
 from rlm_intrinsic.path_consistency import PathConsistency
 from rlm_intrinsic.samplers import side_by_side
+from rlm_intrinsic.self_confidence import rlsc, self_confidence
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
 
@@ -41,6 +42,18 @@ def rlm_shapers() -> dict[str, object]:
         "sequence_probability": sequence_probability,
         "probability_disparity": probability_disparity,
     }
+
+
+@hookimpl
+def rlm_policy_losses() -> dict[str, object]:
+    """Return the policy losses of this package by name."""
+    return {"self_confidence": self_confidence}
+
+
+@hookimpl
+def rlm_algorithms() -> dict[str, object]:
+    """Return the algorithms of this package by name."""
+    return {"rlsc": rlsc}
 
 
 @hookimpl

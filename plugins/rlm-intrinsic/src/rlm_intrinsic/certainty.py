@@ -21,17 +21,21 @@ small learning rate and a KL penalty.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float
 from pydantic import Field
 
+from rlm_plugins.batch import Log
 from rlm_plugins.lazy import torch
 
 Count = Annotated[int, Field(ge=1)]
 Outer = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Ψ, of the mean (B,) and of |I| (B,)."""
+VANISHING = 1e-4
+"""Largest std that group-relative advantages treat as none (`eps`)."""
 
 
 def unified(
@@ -112,6 +116,7 @@ def sequence_probability(
     rewards: Float[torch.Tensor, "B"],
     old_logp: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
+    log: Log | None = None,
     *,
     weight: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
@@ -120,11 +125,21 @@ def sequence_probability(
     r′ = r + weight · Πₜ π(yₜ). RLSC, arXiv 2506.06395, as in the survey's table; the paper differentiates it
     directly, without baseline.
 
-    Its expectation is Σ_y π(y)², largest for a deterministic policy. Beyond some hundred tokens it is 0 in floating
-    point for every completion, without any signal; below that it favors short ones. An empty completion gets `weight`,
-    the maximum.
+    Its expectation is Σ_y π(y)², largest for a deterministic policy. A std below the `eps` of the advantage (1e-4) is
+    divided by that, so completions less likely than it have no advantage: a warning says so once, and
+    `shapers/sequence_probability` in the log is the mean. The paper's own loss is the algorithm `rlsc`. An empty
+    completion gets `weight`, the maximum.
     """
-    return rewards + weight * unified(-old_logp, mask, sigma=-1, outer=lambda mean, count: (mean * count).exp())
+    probability = unified(-old_logp, mask, sigma=-1, outer=lambda mean, count: (mean * count).exp())
+    if log is not None:
+        log("sequence_probability", probability.mean().item())
+    if probability.where(mask.any(1), 0.0).max() < VANISHING:
+        warnings.warn(
+            f"sequence_probability: no completion has a probability above {VANISHING:g}; advantages are about 0; "
+            "`algorithm: rlsc` has the loss of the paper, which does not vanish",
+            stacklevel=2,
+        )
+    return rewards + weight * probability
 
 
 def probability_disparity(

@@ -1,0 +1,52 @@
+"""RLSC: the paper's loss, and the warning where its shaped reward vanishes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from rlm_intrinsic import rlsc, self_confidence, sequence_probability
+from rlm_testing import conformance
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.registry import Registry
+from rlm_plugins.step import Equation, objective
+
+test_laws = conformance("rlm_policy_losses", self_confidence)
+
+
+def test_gradient_ascends_the_probability_that_two_samples_agree() -> None:
+    """E_y[p(y) ∇ log p(y)] = ½ ∇ Σ p(y)²: all four completions of two tokens, weighted by their probability."""
+    logits = torch.tensor([[0.3, -0.2], [0.9, 0.1], [-0.4, 0.5]], dtype=torch.float64, requires_grad=True)
+    table = logits.log_softmax(1)  # first token; second after 0; second after 1
+    completions = [(a, b) for a in (0, 1) for b in (0, 1)]
+    logp = torch.stack([torch.stack([table[0, a], table[1 + a, b]]) for a, b in completions])
+    probability = logp.sum(1).exp()
+    loss = self_confidence(logp, logp.detach(), torch.ones(4, 2, dtype=torch.bool), alpha=0.0).sum(1)
+    (found,) = torch.autograd.grad((probability.detach() * loss).sum(), logits, retain_graph=True)
+    (expected,) = torch.autograd.grad(-0.5 * (probability**2).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_algorithm_equals_the_formula_of_its_paper() -> None:
+    logp = torch.tensor([[-0.5, -0.2], [-1.5, 0.0]], dtype=torch.float64, requires_grad=True)
+    mask, old = torch.tensor([[True, True], [True, False]]), logp.detach() - 0.1
+    counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(2.0)}
+    batch = Batch(group=torch.tensor([0, 0]), mask=mask, old_logp=old, advantages=torch.zeros(2, 1), step=0, **counts)
+    found = objective(replace(batch, logp=logp), Equation.of(slots_of(rlsc, Registry())))
+    weights = torch.tensor([-0.9, -1.6], dtype=torch.float64).exp() + 0.1
+    expected = -(weights * torch.stack([logp[0].sum(), logp[1, 0]])).mean()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, logp)[0] for x in (found, expected)))
+
+
+def test_shaper_warns_where_it_vanishes() -> None:
+    rewards, mask = torch.zeros(2), torch.ones(2, 30, dtype=torch.bool)
+    with pytest.warns(UserWarning, match="no completion has a probability above 0.0001"):
+        sequence_probability(rewards, torch.full((2, 30), -1.0), mask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sequence_probability(rewards, torch.full((2, 30), -0.1), mask)
