@@ -30,11 +30,12 @@ def prefixes(
 ) -> dict[str, Any]:
     """Continue the beginning of a demonstration with the policy.
 
-    Each completion is the first k of the demonstration's n tokens and what the policy writes after them, with k / n
-    drawn from U(low, high). Prefix-RFT, arXiv 2507.01679: one per group, `low` falling from `high` to 0.05 along a
-    cosine (``low: {from: 0.95, to: 0.05, over: 500, shape: cosine}``). Of the prefix only the share `trained` of tokens
-    with the highest entropy is trained on, 0.2 in the paper, since the rest of a foreign text would dominate the
-    gradient.
+    Each completion is the first k of the demonstration's n tokens and what the policy writes after them. The share
+    k / n is drawn from U(low, high). Prefix-RFT, arXiv 2507.01679, has one such completion per group. There `low` falls
+    from `high` to 0.05 along a cosine: ``low: {from: 0.95, to: 0.05, over: 500, shape: cosine}``.
+
+    Of the prefix only the tokens with the highest entropy are trained on, the share `trained` (0.2 in the paper). The
+    rest of a foreign text would dominate the gradient.
 
     The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column holds text; where it is empty
     the policy generates the completion. The prefix counts towards `max_completion_length`.

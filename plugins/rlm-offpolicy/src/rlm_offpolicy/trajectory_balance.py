@@ -29,8 +29,8 @@ def trajectory_balance(
     completion has one loss: use the aggregator `sequence_mean`.
 
     Minimized for each prompt by π ∝ π_ref · exp(β r̂): good completions in proportion, not the best one alone. The
-    paper learns Z by a network on the prompt; here log Z is the mean of beta · Â + mean log π_ref − mean log π_old over
-    the group, its least-squares value before the update (VarGrad, arXiv 2010.10436). The authors' code computes the
+    paper learns Z by a network on the prompt. Here log Z is its least-squares value before the update (VarGrad, arXiv
+    2010.10436): the mean of beta · Â + mean log π_ref − mean log π_old over the group. The authors' code computes the
     clip of w and does not use it. Equal rewards leave the pull to the reference.
 
     >>> one, mask = torch.tensor([[-1.0], [-1.0]]), torch.ones(2, 1, dtype=torch.bool)

@@ -1,0 +1,26 @@
+"""The parts of the packages whose algorithms have a recipe in recipes/papers, as one plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rlm_games
+import rlm_offpolicy
+import rlm_process
+
+from rlm_plugins import hookimpl
+from rlm_plugins.hookspecs import HOOKS
+
+PACKAGES = (rlm_games, rlm_offpolicy, rlm_process)
+
+
+def joined(name: str) -> Callable[[], dict[str, Any]]:
+    def hook() -> dict[str, Any]:
+        found = [getattr(package, name)() for package in PACKAGES if hasattr(package, name)]
+        return {key: part for parts in found for key, part in parts.items()}
+
+    return hookimpl(hook)
+
+
+globals().update({name: joined(name) for name in HOOKS})
