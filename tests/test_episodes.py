@@ -561,5 +561,5 @@ def test_only_multi_turn_environments_have_turns() -> None:
         check_playing(silent, slots, "talk", "algorithm")
     check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")
     slots = {"shapers": [], "rollouts": [bound("rlm_rollouts", "greedy")]}
-    with pytest.raises(RecipeError, match="rollout sources generate single turns"):
+    with pytest.raises(RecipeError, match="generates single turns"):
         check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")

@@ -76,6 +76,13 @@ class NeedsWholeGroups(Protocol):
 
 
 @runtime_checkable
+class PlaysEpisodes(Protocol):
+    """Generates episodes by `trainer.play`, so it requires a multi-turn environment: a rollout source."""
+
+    plays_episodes: bool
+
+
+@runtime_checkable
 class SetsTrainer(Protocol):
     """Fixes fields of the trainer's config: a generator."""
 
@@ -149,6 +156,7 @@ MEMBERS: dict[str, type] = {
     "load_state_dict": Stateful,
     "columns": ReadsColumns,
     "whole_groups": NeedsWholeGroups,
+    "plays_episodes": PlaysEpisodes,
     "trainer_settings": SetsTrainer,
     "dry_run": DryRuns,
     "produces": Produces,

@@ -13,7 +13,7 @@ from typing import Any
 from rlm_plugins.environment import Environment, Episode, Message, has_step
 from rlm_plugins.rollout.chat_tokens import ChatTokens
 from rlm_plugins.rollout.env_call import call_environment
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.tools import call_tools, episode_reward, reset_environment, step_environment, tools_of
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -56,6 +56,7 @@ class EpisodeRunner:
         inputs: Sequence[Mapping[str, Any]],
         generate: GenerateFn,
         any_running: AnyRunning = bool,
+        starts: Sequence[Fork | None] | None = None,
     ) -> list[EpisodeTokens]:
         """Return one episode per prompt, from its first observation to its end.
 
@@ -64,8 +65,12 @@ class EpisodeRunner:
             inputs: The columns of each.
             generate: The policy.
             any_running: See :data:`AnyRunning`.
+            starts: Per episode, the turns of another episode that are replayed first; None: none.
         """
         episodes = [self._start(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
+        for tokens, start in zip(episodes, starts or (), strict=bool(starts)):
+            if start is not None:
+                self._replay(tokens, start)
         running = [tokens for tokens in episodes if not tokens.ended]
         while any_running(len(running)):
             turns, logprobs = generate([[*tokens.prompt_ids, *tokens.completion_ids] for tokens in running])
@@ -81,6 +86,14 @@ class EpisodeRunner:
             observation = call_environment(episode, "reset", partial(reset_environment, environment, columns))
         episode.prompt, ids = self._chat.render_prompt(prompt, observation)
         return EpisodeTokens(episode, ids, ended=episode.fault is not None)
+
+    def _replay(self, tokens: EpisodeTokens, start: Fork) -> None:
+        """Take the first turns of another episode; an environment is a function of example and actions."""
+        parent = start.parent
+        for span in parent.turns[: start.turns]:
+            if tokens.ended:
+                return
+            self._turn(tokens, parent.completion_ids[span], parent.logprobs and parent.logprobs[span])
 
     def _turn(self, tokens: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
         """Append a generated turn, take it as an action, and append the observation."""

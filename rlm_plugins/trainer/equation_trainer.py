@@ -14,6 +14,7 @@ from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.sealed import publish_sealed
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.critic import Critic
+from rlm_plugins.rollout.episode_tokens import Fork
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints, saving
 from rlm_plugins.trainer.collaborators import Collaborators, TrainerOptions
@@ -195,9 +196,26 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         """
         return self.components.generation.generate(prompts, prefixes, greedy=greedy)
 
-    def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-        """Play one episode per prompt in the environment, as a rollout source returns it."""
-        return self.components.rollout.play(prompts, inputs)
+    def play(
+        self,
+        prompts: Sequence[Any],
+        inputs: Sequence[Mapping[str, Any]],
+        starts: Sequence[Fork | None] | None = None,
+    ) -> dict[str, list[Any]]:
+        """Play one episode per prompt in the environment, as a rollout source returns it.
+
+        Args:
+            prompts: One per episode.
+            inputs: The columns of each.
+            starts: Per episode, the turns of another episode that are replayed first; None: none.
+        """
+        return self.components.rollout.play(prompts, inputs, starts)
+
+    def token_statistics(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probs and entropies (n, longest) of completions under the policy that generates, in nats."""
+        return self.components.tools.statistics_of(prompt_ids, completion_ids)
 
     def set_temperature(self, temperature: float) -> None:
         """Sample at this temperature from now on, and divide the logits of every forward pass by it."""

@@ -69,11 +69,25 @@ class PartTools:
         Every process computes all of them: a part that trains on them shares the work itself.
         """
         _check_lengths("logprobs_of", prompt_ids, completion_ids)
+        logps: torch.Tensor = self.logprobs.of(self.context.model, self._padded(prompt_ids, completion_ids))[0]
+        return logps
+
+    def statistics_of(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probs and entropies (n, longest) under the model, without gradient; each process its own."""
+        _check_lengths("token_statistics", prompt_ids, completion_ids)
+        inputs, size = self._padded(prompt_ids, completion_ids), self.context.args.per_device_train_batch_size
+        with torch.no_grad():
+            logp, entropy, _ = self.logprobs.of(self.context.model, inputs, size, compute_entropy=True)
+        return logp, entropy
+
+    def _padded(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> dict[str, torch.Tensor]:
         prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
         inputs = pad_sequences(prompts, completions, self.context.tokenizer.pad_token_id)
-        inputs = {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
-        logps: torch.Tensor = self.logprobs.of(self.context.model, inputs)[0]
-        return logps
+        return {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
 
     def generate(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False

@@ -10,12 +10,15 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.prompts import Prompts
+
+EPISODES = "episode_tokens"
+"""Column of the episodes of a batch."""
 
 
 @dataclass
@@ -58,16 +61,22 @@ class Rollout:
         """Discard the completions of the last batch."""
         self.collected = self.episodes = None
 
-    def play(self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    def play(
+        self,
+        prompts: Sequence[Any],
+        inputs: Sequence[Mapping[str, Any]],
+        starts: Sequence[Fork | None] | None = None,
+    ) -> dict[str, list[Any]]:
         """Play one episode per prompt; tokens of the environment are masked out of the loss."""
         assert self.runner is not None
-        rows = self.episodes = self.runner.play(prompts, inputs, self.generation.continue_ids, self._any_left)
+        rows = self.runner.play(prompts, inputs, self.generation.continue_ids, self._any_left, starts)
         end = self.context.tokenizer.eos_token_id
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
             "completion_ids": [row.completion_ids or [end] for row in rows],  # TRL requires one token at least
             "mask": [row.mask or [False] for row in rows],
             "logprobs": [row.logprobs for row in rows],
+            EPISODES: rows,
             "episodes": [row.episode for row in rows],
             "environments": [row.episode.environment for row in rows],
         }
@@ -80,6 +89,7 @@ class Rollout:
         assert self.collector is not None
         first = self.context.local_rows(len(prompts)).start
         rows = self.collected = self.collector(prompts, self.prompts.inputs, first, trainer)
+        self.episodes = rows.columns.pop(EPISODES, None)
         logprobs: Any = rows.logprobs
         if all(row is None for row in logprobs):
             logprobs = None

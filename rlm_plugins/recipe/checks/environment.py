@@ -10,6 +10,8 @@ from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import columns
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import PlaysEpisodes
 from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -72,9 +74,8 @@ def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], n
     Raises:
         RecipeError: A part requires turn rewards, or generates whole completions, where the environment does not.
     """
-    if environment_spec.multi_turn and slots["rollouts"]:
-        problem = f"'{name}' is a multi-turn environment, and rollout sources generate single turns"
-        raise RecipeError(problem, where=f"{where}.rollouts", hint="`rollouts: []`: the policy generates all")
+    for number, source in enumerate(slots["rollouts"]):
+        _check_source(environment_spec, source, name, f"{where}.rollouts[{number}]")
     for _, part, address in standing(slots, where):
         if environment_spec.multi_turn and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
             problem = f"'{part.part.name}' requires `{max(alone)}`, but '{name}' is a multi-turn environment"
@@ -84,3 +85,14 @@ def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], n
         if "turn_rewards" in part.part.needs and not environment_spec.multi_turn:
             problem = f"'{part.part.name}' requires `turn_rewards`, but '{name}' is a single-turn environment"
             raise RecipeError(problem, where=address, hint="choose a multi-turn environment, or leave it out")
+
+
+def _check_source(environment_spec: EnvironmentSpec, source: Bound, name: str, where: str) -> None:
+    """Raise RecipeError if a rollout source generates single turns, or episodes, where the environment does not."""
+    plays = isinstance(source.target, PlaysEpisodes) and source.target.plays_episodes
+    if environment_spec.multi_turn and not plays:
+        problem = f"'{name}' is a multi-turn environment, and the source '{source.part.name}' generates single turns"
+        raise RecipeError(problem, where=where, hint="`rollouts: []`: the policy generates all")
+    if plays and not environment_spec.multi_turn:
+        problem = f"'{source.part.name}' generates episodes, and '{name}' is a single-turn environment"
+        raise RecipeError(problem, where=where, hint="choose a multi-turn environment, or another source")

@@ -2,6 +2,7 @@
 
 from rlm_plugins import hookimpl
 from rlm_process import algorithms
+from rlm_process.guided_trees import AttentionTree, EntropyTree
 from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
 from rlm_process.process_model import ProcessReward, ProcessRewards
@@ -14,6 +15,7 @@ from rlm_process.tree_advantage import tree
 from rlm_process.tree_rollout import Tree
 from rlm_process.turn_advantage import turn_relative
 from rlm_process.turn_and_step_rewards import PerStep, PerTurn
+from rlm_process.turn_branches import TurnBranches
 from rlm_process.vine import vine
 
 
@@ -63,6 +65,9 @@ def rlm_rollouts() -> dict[str, object]:
     """Return the rollout sources of this package by name."""
     return {
         "tree": Tree,
+        "entropy_tree": EntropyTree,
+        "attention_tree": AttentionTree,
+        "turn_branches": TurnBranches,
     }
 
 
@@ -74,6 +79,9 @@ def rlm_algorithms() -> dict[str, object]:
         "vine_ppo": algorithms.vine_ppo,
         "tree": algorithms.tree,
         "gigpo": algorithms.gigpo,
+        "tree_rl": algorithms.tree_rl,
+        "attn_rl": algorithms.attn_rl,
+        "arpo": algorithms.arpo,
         "process_reward_model": process_reward_model,
     }
 
