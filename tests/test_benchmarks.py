@@ -54,6 +54,7 @@ def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "out/rows.png").stat().st_size > 0
 
 
+@pytest.mark.full
 def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     (once,) = run(tmp_path, "--rows", "grpo", "--seeds", "0")
     (other,) = run(tmp_path, "--rows", "grpo", "--seeds", "0", "--set", "trainer.num_iterations=3")

@@ -64,6 +64,7 @@ def test_folder_without_run(tmp_path: Path) -> None:
         compare([tmp_path])
 
 
+@pytest.mark.full
 def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
     recipe, lines = tmp_path / "recipe.yaml", list[str]()
     recipe.write_text(RECIPE)

@@ -70,7 +70,9 @@ RATES = {"shared": 1e-2, "head": 3e-2, "separate": 1e-2}
 """All weights move in a separate critic: at 3e-2 it forgets what it reads, and says the same of everything."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "shared" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS]
+)
 def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> None:
     rate = Schedule(RATES[kind], RATES[kind] / 30, over=55)
     made = environment_spec(tmp_path, kind, rate=rate, max_steps=60, warmup_steps=60, num_iterations=3)

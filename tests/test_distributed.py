@@ -248,6 +248,7 @@ def test_all_processes_skip_the_remaining_updates(runs: Path) -> None:
     assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
 
 
+@pytest.mark.full
 def test_tutorial_runs_on_two_processes(tmp_path: Path, start: Path) -> None:
     """By the front door."""
     folder = launch(reinforcement(tmp_path, start, canned=False), tmp_path / "run", 2, *HALVES)

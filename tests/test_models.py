@@ -19,11 +19,11 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.tokenizer_check import check_examples, check_prompt_lengths, check_tokenizer, positions_of
+from rlm_plugins.data.text_lengths import check_texts
+from rlm_plugins.data.tokenizer_check import check_tokenizer, positions_of
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
-from rlm_plugins.specs import EnvironmentSpec
 
 SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
 ROW = addition(train_rows=1, test_rows=0).train[0]
@@ -339,13 +339,24 @@ def test_listing_parts_imports_nothing_heavy(file: str) -> None:
 def test_prompts_longer_than_the_positions_are_refused() -> None:
     source = scratch(**SMALL, max_positions=40)
     rows = [{"prompt": "1+1="}, {"prompt": "1" * 39}]
-    check_prompt_lengths(source.tokenizer(), rows, 40, {})
+    check_texts(source.tokenizer(), rows, 40, None, "environment")
     with pytest.raises(RecipeError, match="prompt of held-out example 2 has 40 tokens, and the model has 40 positions"):
-        check_prompt_lengths(source.tokenizer(), [*rows, {"prompt": "1" * 40}], 40, {}, "held-out")
-    chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1" * 40}]}])
+        check_texts(source.tokenizer(), [*rows, {"prompt": "1" * 40}], 40, None, "environment", kind="held-out")
+    chat = [{"prompt": [{"role": "user", "content": "1" * 40}]}]
     with pytest.raises(RecipeError, match="prompt of training example 0 has 42 tokens"):
-        check_examples(source.tokenizer(), chat, source.config, {})
-    check_examples(source.tokenizer(), chat, scratch(**SMALL, max_positions=43).config, {})
+        check_texts(source.tokenizer(), chat, positions_of(source.config), None, "environment")
+    check_texts(source.tokenizer(), chat, positions_of(scratch(**SMALL, max_positions=43).config), None, "environment")
+
+
+def test_every_prompt_is_measured_that_may_be_the_longest() -> None:
+    """The prompt with the most tokens is not the one with the most characters."""
+    tokenizer = scratch(**SMALL, max_positions=40).tokenizer()
+    rows = [{"prompt": "<|assistant|>" * 3}] * 100 + [{"prompt": "1" * 39}]
+    check_texts(tokenizer, rows, 40, None, "environment")
+    with pytest.raises(RecipeError, match="training example 100 has 39 tokens"):
+        check_texts(tokenizer, rows, 39, None, "environment")
+    with pytest.raises(RecipeError, match="example 100 has 39 tokens, and with a completion of 5 more than the 40"):
+        check_texts(tokenizer, rows, 40, 5, "environment", explicit=True)
 
 
 def test_scaled_rotary_embeddings_have_more_positions() -> None:

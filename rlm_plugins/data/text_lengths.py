@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from rlm_plugins.data.tokenizer_check import check_tokenizer
+from rlm_plugins.data.tokenizer_check import check_tokenizer, rendered
 from rlm_plugins.errors import RecipeError
 
 _LOG = logging.getLogger(__name__)
@@ -14,56 +15,64 @@ COLUMNS = ("demonstration", "answer", "chosen", "rejected", "completion")
 """Columns that the policy must be able to write."""
 PIECE = 16
 """Characters per position beyond which a prefix decides that a text is too long."""
+STREAMED = 1000
+"""Examples of a stream that are checked."""
+MEASURED = 20_000
+"""Prompts that are tokenized at most: the longest in bytes."""
 
 
 def check_texts(
-    tokenizer: Any, rows: Any, positions: int | None, completion: int | None, where: str, *, explicit: bool
+    tokenizer: Any,
+    rows: Any,
+    positions: int | None,
+    completion: int | None,
+    where: str,
+    *,
+    explicit: bool = False,
+    template: Mapping[str, Any] | None = None,
+    kind: str = "training",
 ) -> None:
-    """Check every example.
+    """Check that a tokenizer can encode every example, and that its prompt fits the model, with one position left.
+
+    A prompt is tokenized only if its bytes may exceed the limit, because a token has at least one byte.
 
     Args:
         tokenizer: Of the policy.
-        rows: Training examples; of a stream, only the first is checked.
+        rows: Examples with a ``prompt``; of a stream, the first are checked.
         positions: Positions of the model; None: unknown.
         completion: Longest completion in tokens; None: prompts alone count.
         where: Address of the environment, for errors.
         explicit: True if the recipe sets the longest completion, so that exceeding the positions is an error.
+        template: ``chat_template_kwargs`` of the recipe.
+        kind: ``training`` or ``held-out``, for errors.
 
     Raises:
         RecipeError: It names the first example, counted from 0.
     """
-    examples = list(_examples(rows))
+    examples = list(rows if hasattr(rows, "__len__") else islice(rows, STREAMED))
     for example in _of_every_character(examples):
         check_tokenizer(tokenizer, example)
-    if positions is None:
-        return
-    longest = _longest(tokenizer, examples, positions)
-    if longest is None:
+    longest = _longest(tokenizer, examples, positions, completion or 0, template or {}) if positions else None
+    if longest is None or positions is None:
         return
     number, tokens = longest
-    if tokens > positions:
-        hint = "remove such examples, or choose a model with more positions"
-        problem = f"the prompt of training example {number} has {_count(tokens, positions)}, more than the {positions} "
-        raise RecipeError(f"{problem}positions of the model", where=where, hint=hint)
-    if completion is not None and tokens + completion > positions:
-        problem = (
-            f"the prompt of training example {number} has {tokens} tokens, and with a completion of {completion} more "
-            f"than the {positions} positions of the model"
+    subject = f"the prompt of {kind} example {number} has"
+    if tokens >= positions:
+        raise RecipeError(
+            f"{subject} {_count(tokens, positions)}, and the model has {positions} positions",
+            where=where,
+            hint="remove or shorten such prompts, or choose a model with more positions",
         )
+    if completion is not None and tokens + completion > positions:
+        problem = f"{subject} {tokens} tokens, and with a completion of {completion} more than the {positions} "
+        problem += "positions of the model"
         hint = f"`trainer.max_completion_length: {max(1, positions - tokens)}`, or shorter prompts"
         if explicit:
             raise RecipeError(problem, where=where, hint=hint)
         _LOG.warning("%s: %s\n  hint: %s", where, problem, hint)
 
 
-def _examples(rows: Any) -> Iterator[Mapping[str, Any]]:
-    if not hasattr(rows, "__len__"):
-        yield from (row for row, _ in zip(rows, range(1), strict=False))
-        return
-    yield from rows
-
-
-def _of_every_character(examples: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _of_every_character(examples: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the examples that contain a character for the first time: a few dozen stand for all."""
     seen: set[str] = set()
     for example in examples:
@@ -81,25 +90,35 @@ def _shortened(prompt: Any, characters: set[str], limit: int = 20_000) -> Any:
     return prompt
 
 
-def _longest(tokenizer: Any, examples: Sequence[Mapping[str, Any]], positions: int) -> tuple[int, int] | None:
-    """Return number and tokens of the longest prompt, among those with the most characters."""
-    sizes = sorted(((_size(example["prompt"]), i) for i, example in enumerate(examples)), reverse=True)
-    found: tuple[int, int] | None = None
-    for size, number in sizes[:32]:  # tokens per character differ by text, but not that much within a data set
-        tokens = _tokens(tokenizer, examples[number]["prompt"], positions)
+def _longest(
+    tokenizer: Any, examples: Sequence[Mapping[str, Any]], positions: int, completion: int, template: Mapping[str, Any]
+) -> tuple[int, int] | None:
+    """Return number and tokens of the longest prompt that is measured; None: there is no example.
+
+    The template adds text of its own: as much as to the prompts before, doubled for safety.
+    """
+    sizes = sorted(((_bytes(example["prompt"]), -i) for i, example in enumerate(examples)), reverse=True)
+    found, added = None, 0
+    for size, number in sizes[:MEASURED]:
+        if found is not None and size + 2 * added < max(found[1], positions - completion):
+            break
+        prompt = examples[-number]["prompt"]
+        text = rendered(tokenizer, prompt, **template)
+        added = max(added, len(text.encode(errors="replace")) - size)
+        tokens = _tokens(tokenizer, text, positions)
         if found is None or tokens > found[1]:
-            found = number, tokens
-        if found[1] > positions or size < found[1]:  # a token has at least one character
+            found = -number, tokens
+        if tokens >= positions:
             break
     return found
 
 
-def _size(prompt: Any) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(str(m.get("content") or "")) for m in prompt)
+def _bytes(prompt: Any) -> int:
+    texts = [prompt] if isinstance(prompt, str) else [str(message.get("content") or "") for message in prompt]
+    return sum(len(text.encode(errors="replace")) for text in texts)
 
 
-def _tokens(tokenizer: Any, prompt: Any, positions: int) -> int:
-    text = prompt if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, tokenize=False)
+def _tokens(tokenizer: Any, text: str, positions: int) -> int:
     if len(text) > PIECE * positions:
         prefix = len(tokenizer(text[: PIECE * positions], add_special_tokens=False)["input_ids"])
         if prefix > positions:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from rlm_plugins.specs import EnvironmentSpec
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
@@ -23,7 +20,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) 
     """
     answer = row.get("answer")
     written = _text(row.get("demonstration")) + (answer if isinstance(answer, str) else "")
-    text = _rendered(tokenizer, row["prompt"]) + written
+    text = rendered(tokenizer, row["prompt"]) + written
     if tokenizer.unk_token is None or not tokenizer.is_fast:
         return
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -48,26 +45,6 @@ def _text(demonstration: Any) -> str:
     return demonstration or ""
 
 
-def check_examples(
-    tokenizer: PreTrainedTokenizerBase, environment_spec: EnvironmentSpec, config: Any, template: Mapping[str, Any]
-) -> None:
-    """Check that a model can read the examples: the text of the first one, and the length of every prompt.
-
-    Args:
-        tokenizer: The model's.
-        environment_spec: The examples.
-        config: The model's config.
-        template: ``chat_template_kwargs`` of the recipe.
-
-    Raises:
-        RecipeError: As `check_tokenizer` and `check_prompt_lengths`.
-    """
-    check_tokenizer(tokenizer, next(iter(environment_spec.train)))
-    positions = positions_of(config)
-    check_prompt_lengths(tokenizer, environment_spec.train, positions, template)
-    check_prompt_lengths(tokenizer, environment_spec.test, positions, template, "held-out")
-
-
 def positions_of(config: Any) -> int | None:
     """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known.
 
@@ -81,43 +58,17 @@ def positions_of(config: Any) -> int | None:
     return max(getattr(text, "max_position_embeddings", None) or 0, scaled) or None
 
 
-def check_prompt_lengths(
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Iterable[Mapping[str, Any]],
-    positions: int | None,
-    template: Mapping[str, Any],
-    kind: str = "training",
-) -> None:
-    """Check that every prompt fits the positions of the model, with one left for a completion.
-
-    Only a prompt with more bytes than positions can have more tokens, so others are not tokenized.
+def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
+    """Return a prompt as the text that the model reads.
 
     Args:
-        tokenizer: The model's.
-        rows: Examples with a ``prompt``; of a stream the first thousand are checked.
-        positions: Of the model; None: no limit.
-        template: ``chat_template_kwargs`` of the recipe.
-        kind: ``training`` or ``held-out``, for errors.
+        tokenizer: With the chat template, for a conversation.
+        prompt: Text or messages.
+        **template: ``chat_template_kwargs`` of the recipe.
 
     Raises:
-        RecipeError: It names the example and both lengths.
+        RecipeError: A conversation, and the tokenizer has no chat template.
     """
-    if positions is None:
-        return
-    for number, row in enumerate(rows if hasattr(rows, "__len__") else islice(rows, 1000)):
-        text = _rendered(tokenizer, row["prompt"], **template)
-        if len(text.encode()) < positions:
-            continue
-        length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-        if length >= positions:
-            raise RecipeError(
-                f"the prompt of {kind} example {number} has {length} tokens, and the model has {positions} positions",
-                where="environment",
-                hint="leave out or shorten such prompts, or choose a model with more positions",
-            )
-
-
-def _rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
     if isinstance(prompt, str):
         return prompt
     if tokenizer.chat_template is None:

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.data.tokenizer_check import check_examples
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
@@ -28,15 +27,11 @@ def workload(stage: Stage, args: Any) -> Load:
     Args:
         stage: With its environment and model specification.
         args: Config of the trainer.
-
-    Raises:
-        RecipeError: The tokenizer does not fit the examples.
     """
     import torch
 
     tokenizer = stage.source.tokenizer()
     template = dict(stage.settings.get("chat_template_kwargs") or {})
-    check_examples(tokenizer, stage.environment_spec, stage.source.config, template)
     examples = list(islice(stage.environment_spec.train, EXAMPLES))
     prompt_len = max(_prompt_tokens(tokenizer, example["prompt"], template) for example in examples)
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)

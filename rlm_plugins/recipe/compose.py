@@ -172,8 +172,11 @@ def _check_examples(plan: Plan, environment_spec: EnvironmentSpec, source: Model
         return
     positions = positions_of(source.config)
     completion = None if environment_spec.multi_turn else getattr(config, "max_completion_length", None)
-    explicit = "max_completion_length" in plan.body["trainer"]
-    check_texts(tokenizer, environment_spec.train, positions, completion, where, explicit=explicit)
+    settings = plan.body["trainer"]
+    explicit, template = "max_completion_length" in settings, settings.get("chat_template_kwargs")
+    limits = {"explicit": explicit, "template": template}
+    check_texts(tokenizer, environment_spec.train, positions, completion, where, **limits)
+    check_texts(tokenizer, environment_spec.test, positions, completion, where, **limits, kind="held-out")
 
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:

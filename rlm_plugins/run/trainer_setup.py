@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.data.tokenizer_check import check_examples
 from rlm_plugins.distributed import processes
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
@@ -58,8 +57,6 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
 def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
     """Return the model to train, its tokenizer, and the LoRA config (None: all parameters are trained)."""
     tokenizer = stage.source.tokenizer()
-    template = stage.settings.get("chat_template_kwargs") or {}
-    check_examples(tokenizer, stage.environment_spec, stage.source.config, template)
     model = stage.source.load()
     if stage.record is not None and not stage.results and processes().is_main_process:
         stage.record(base=digest_of_weights(model))  # of a later stage, the results before it are compared

@@ -34,7 +34,7 @@ def test_recipe_passes_check(recipe: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
-@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/calculator.yaml"])
+@pytest.mark.parametrize("recipe", ["recipe.yaml", pytest.param("recipes/calculator.yaml", marks=pytest.mark.full)])
 def test_recipe_trains_and_evaluates(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     steps = ["stages.0.trainer.max_steps=4", "stages.1.trainer.max_steps=2"]

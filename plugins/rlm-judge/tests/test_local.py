@@ -147,7 +147,13 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
-@pytest.mark.parametrize("recipe", ["recipe.yaml", "recipes/self_rewarding.yaml", "recipes/coevolving.yaml"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "recipe.yaml",
+        *(pytest.param(f"recipes/{name}.yaml", marks=pytest.mark.full) for name in ("self_rewarding", "coevolving")),
+    ],
+)
 def test_recipe_trains(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm_judge.fake import Fake
 
