@@ -53,7 +53,7 @@ def test_an_audit_finds_a_grader_that_believes_objects(monkeypatch: pytest.Monke
     plain = PlainPython()
 
     def naive(cases: Sequence[Case], completions: Sequence[str]) -> list[float | None]:
-        return [float(plain.passes(case.answer, json.loads(case.columns["tests"]))) for case in cases]
+        return [float(plain.passes(case.answer, json.loads(case.columns["tests"])) is True) for case in cases]
 
     report = Audit(naive, FAMILY).report(400, ["objects that agree with everything", "exceptions and generators"])
     assert report["totals"]["reward"]["false_accepts"]["mistakes"] > 3

