@@ -1,0 +1,1 @@
+"""A page of a run, and its essentials in the terminal."""

@@ -1,0 +1,171 @@
+"""A capsule as plain data for the page: groups, completions, and a number per token for each quantity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlm_plugins.capsule import Capsule, read_capsule
+from rlm_plugins.capsule.step_replay import Replay
+from rlm_plugins.capsule.storage import capsules_of
+from rlm_plugins.capsule.token_changes import completion_ids, gradient_of
+from rlm_plugins.capsule.token_text import pieces
+from rlm_plugins.cli.replay import MALFORMED, replays
+from rlm_plugins.errors import RlmError
+from rlm_plugins.functional.kl import kl_estimate
+from rlm_plugins.rewards.columns import text_of
+
+Entry = dict[str, Any]
+TOKENS = 400_000
+"""Most tokens of a page, over all capsules; beyond it, capsules between the first and the last are left out."""
+_DIGITS = 4
+
+
+def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
+    """Return the capsules of a run, oldest first.
+
+    Args:
+        run: Folder of the run.
+        tell: Called with one line about each capsule that is damaged or left out.
+    """
+    found, budget = [], TOKENS
+    paths = capsules_of(run)
+    for path in _outside_in(paths):
+        try:
+            entry = capsule_data(path)
+        except RlmError as error:
+            tell(str(error))
+            continue
+        except MALFORMED as error:
+            tell(f"{path}: expected the contents of a training step: {type(error).__name__}: {error}")
+            continue
+        size = sum(len(row["tokens"]) for row in entry["completions"])
+        if found and size > budget:
+            tell(f"{path}: left out, the page would have more than {TOKENS} tokens")
+            continue
+        budget -= size
+        found.append((paths.index(path), entry))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+
+def _outside_in(paths: Sequence[Path]) -> list[Path]:
+    """Return the last, the first, the one in the middle, …: whatever is left out, the rest spans the run.
+
+    >>> [p.name for p in _outside_in([Path(c) for c in "abcde"])]
+    ['e', 'a', 'c', 'b', 'd']
+    """
+    if len(paths) < 3:
+        return list(reversed(paths))
+    order, gaps = [len(paths) - 1, 0], [(0, len(paths) - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        middle = (low + high) // 2
+        if middle not in (low, high):
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return [paths[i] for i in order]
+
+
+def capsule_data(path: Path) -> Entry:
+    """Return one capsule.
+
+    Returns:
+        ``step, stage, loss, fault, note, quantities, completions``. Each completion has ``group, prompt, reward,
+        rewards, advantage, truncated, tokens, mask, turns, values``; ``values`` holds per quantity one number per
+        token, null where unknown.
+
+    Raises:
+        RlmError: The capsule is damaged.
+    """
+    capsule = read_capsule(path)
+    result, note = None, ""
+    try:
+        result = replays(path, []).recorded
+    except RlmError as error:  # a fault, a missing plugin, code that is not trusted: what is stored is shown
+        note = f"{error.where}: {error.problem}" if error.where else error.problem
+    completions = _completions(capsule, result)
+    quantities = list(dict.fromkeys(name for row in completions for name in row["values"]))
+    return {
+        "step": capsule.step,
+        "stage": capsule.stage,
+        "loss": None if result is None else _round(result.loss),
+        "fault": capsule.fault.get("problem", ""),
+        "note": note,
+        "quantities": quantities,
+        "completions": completions,
+    }
+
+
+def _completions(capsule: Capsule, result: Replay | None) -> list[Entry]:
+    batch, ids = capsule.batch, completion_ids(capsule)
+    prompts = (batch.prompts if batch is not None else None) or (capsule.sampled or {}).get("prompts") or []
+    scores = {} if result is None else {"advantage": result.scored.advantages, "reward": result.scored.rewards}
+    mask = capsule.scored.get("mask", None if batch is None else batch.mask)
+    values = _token_values(capsule, result)
+    rows = []
+    for row, tokens in enumerate(ids):
+        count = len(tokens)
+        advantages = scores.get("advantage", capsule.scored.get("advantages"))
+        rewards = scores.get("reward", None if batch is None else batch.rewards)
+        entry: Entry = {
+            "group": row if batch is None else int(batch.group[row]),
+            "prompt": text_of(prompts[row]) if row < len(prompts) else "",
+            "reward": None if rewards is None else _round(rewards[row]),
+            "rewards": {
+                str(label): _round(x[row]) for label, x in ((batch.named_rewards if batch else None) or {}).items()
+            },
+            "advantage": None if advantages is None else _round(advantages[row].mean()),
+            "truncated": bool(batch is not None and batch.truncated is not None and batch.truncated[row]),
+            "tokens": pieces(capsule.tokens, row, tokens),
+            "mask": "".join("1" if x else "0" for x in mask[row, :count].tolist()) if mask is not None else "1" * count,
+            "turns": [int(x) for x in capsule.turns[row]] if row < len(capsule.turns) else [],
+            "values": {},
+        }
+        for name, (places, numbers) in values.items():
+            place = places.get(row)
+            if place is not None:
+                entry["values"][name] = [_round(x) for x in numbers[place, :count].tolist()]
+        rows.append(entry)
+    return rows
+
+
+def _token_values(capsule: Capsule, result: Replay | None) -> Mapping[str, tuple[dict[int, int], torch.Tensor]]:
+    """Return per quantity: completion → row, and the numbers (R, T)."""
+    if result is None:
+        return {}
+    scored, step = result.scored, result.step
+    everywhere = {row: row for row in range(len(scored.mask))}
+    advantages = scored.advantages.expand(scored.mask.shape) * scored.mask
+    found: dict[str, tuple[dict[int, int], torch.Tensor]] = {}
+    if result.losses:
+        in_step = {int(row): place for place, row in enumerate(result.rows.tolist())}
+        mask, gradient = step.mask, gradient_of(result)
+        nonzero = (step.advantages.expand(mask.shape) != 0) & mask
+        numbers: dict[str, torch.Tensor | None] = {
+            "share of the gradient": gradient,
+            "advantage": None,
+            "ratio": step.ratio,
+            "clipped": (nonzero & (gradient == 0)).float(),
+            "entropy": step.entropy,
+            "log-prob": step.logp,
+            "value": step.values,
+        }
+        if step.ref_logp is not None:
+            numbers["KL to the reference"] = kl_estimate(step.ref_logp, step.logp, "k3")
+        logged = {name: x for name, x in result.tokens.items() if name not in ("gradient", "ratio", "entropy")}
+        for name, x in {**numbers, **logged}.items():
+            if name == "advantage":
+                found[name] = everywhere, advantages
+            elif x is not None:
+                found[name] = in_step, x.detach().float().expand(mask.shape) * mask
+    return found or {"advantage": (everywhere, advantages)}
+
+
+def _round(value: Any) -> float | None:
+    """Return a number with four digits; None if it is not finite."""
+    number = float(value)
+    return float(f"{number:.{_DIGITS}g}") if math.isfinite(number) else None

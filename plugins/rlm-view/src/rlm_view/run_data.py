@@ -1,0 +1,92 @@
+"""The logs of a run as plain data for the page: curves, findings, samples, settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.cli.recipe_argument import recorded
+from rlm_plugins.cli.why import why
+from rlm_plugins.durable.json_lines import JsonLines
+from rlm_plugins.recipe.paths import leaves
+
+Entry = dict[str, Any]
+SAMPLES = 2000
+"""Most samples of a page: the latest."""
+_NO_CURVE = ("stage", "step", "epoch", "total_flos")
+_INTERVALS = {"low": "/low", "high": "/high"}
+
+
+def run_data(folder: Path, tell: Callable[[str], None]) -> Entry:
+    """Return a run as plain data, without its capsules.
+
+    Args:
+        folder: Folder of a run, finished or running, with or without capsules.
+        tell: Called with one line about damages and about what is left out.
+
+    Raises:
+        RlmError: The folder is not that of a run.
+    """
+    document = recorded(folder, "rlm view runs/NAME")
+    records = JsonLines(folder / "metrics.jsonl", tell).records()
+    samples = JsonLines(folder / "samples.jsonl", tell).records()
+    if len(samples) > SAMPLES:
+        tell(f"{folder}: {len(samples) - SAMPLES} older samples are left out")
+    return {
+        "name": folder.resolve().name,
+        "summary": _summary(folder),
+        "settings": {".".join(map(str, path)): value for path, value in leaves(document)},
+        "stages": stages_of(records),
+        "findings": why(folder),
+        "samples": [_sample(sample) for sample in samples[-SAMPLES:]],
+    }
+
+
+def stages_of(records: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """Return the curves of each stage: metric → [[step, value, low, high], …]; the interval is null where unknown.
+
+    >>> stages_of([{"stage": "a", "step": 1, "held_out/x": 0.5, "held_out/low": 0.4, "held_out/high": 0.6}])
+    [{'name': 'a', 'curves': {'held_out/x': [[1, 0.5, 0.4, 0.6]]}}]
+    """
+    stages: dict[str, dict[str, list[list[float | None]]]] = {}
+    for record in records:
+        step = record.get("step")
+        if not isinstance(step, int | float) or isinstance(step, bool):
+            continue
+        curves = stages.setdefault(str(record.get("stage", "")), {})
+        low, high = (_number(record.get(f"held_out{end}")) for end in _INTERVALS.values())
+        for metric, value in record.items():
+            number = _number(value)
+            if metric in _NO_CURVE or number is None or (metric.startswith("held_out") and metric.endswith(_ENDS)):
+                continue
+            interval = [low, high] if metric.startswith("held_out/") else [None, None]
+            curves.setdefault(metric, []).append([step, number, *interval])
+    return [{"name": name, "curves": curves} for name, curves in stages.items()]
+
+
+_ENDS = (*_INTERVALS.values(), "/rows")
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(f"{value:.6g}") if is_number else None
+
+
+def _sample(sample: Mapping[str, Any]) -> Entry:
+    """Return a sample with the keys of the page; a line of another version lacks some."""
+    rewards = sample.get("rewards") if isinstance(sample.get("rewards"), Mapping) else {}
+    texts = {key: str(sample.get(key, "")) for key in ("stage", "prompt", "completion")}
+    numbers = {key: _number(sample.get(key)) for key in ("step", "reward", "advantage")}
+    return {**texts, **numbers, "rewards": {str(name): _number(value) for name, value in rewards.items()}}
+
+
+def _summary(folder: Path) -> Entry | None:
+    """Return the summary of a finished run; None while it runs, or if the file is damaged."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return summary if isinstance(summary, dict) else None
