@@ -161,6 +161,15 @@ class Speed:
     ] = None
 
 
+@dataclass(frozen=True)
+class CapsuleSettings:
+    """Capsules: training steps stored whole, for `rlm replay` and `rlm view`. A step that a fault ends always is."""
+
+    __pydantic_config__ = STRICT
+
+    every: Annotated[int, Field(ge=0, description="optimizer steps between capsules; 0: only at a fault")] = 0
+
+
 NO_SPEED = Speed(
     padding_free=False,
     skip_zero_advantage=False,
@@ -194,6 +203,7 @@ class Stage:
         critic: Set if a part requires `values` or `returns`.
         speed: The optimizations that are on.
         generator: The decoding; None: ``transformers.generate``.
+        capsule: The training steps that are stored whole.
         callbacks: Parts that return a `TrainerCallback`.
         folder: Its folder; set when a run starts.
         earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
@@ -205,6 +215,7 @@ class Stage:
         record: Writes what is known of the stage when it begins into the manifest of the run.
         checkpoint: The checkpoint to resume from; None: the start.
         rate_scale: Factor of the learning rates, below 1 after a divergence.
+        instead: Called with the trainer in the place of the training: a replay. None: train.
     """
 
     name: str
@@ -223,6 +234,7 @@ class Stage:
     critic: Critic | None = None
     speed: Speed = NO_SPEED
     generator: Bound | None = None
+    capsule: CapsuleSettings = CapsuleSettings()
     callbacks: Sequence[Bound] = ()
     folder: Path = Path("runs")
     earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -234,6 +246,7 @@ class Stage:
     record: Callable[..., None] | None = None
     checkpoint: Path | None = None
     rate_scale: float = 1.0
+    instead: Callable[[Any], None] | None = None
 
     @property
     def output(self) -> Path:

@@ -195,8 +195,8 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     batch = without_padding(batch)
     if batch.step_batch is not None:
         step_batch = with_own_step_batch(without_padding(batch.step_batch))
-        batch = replace(batch, step_batch=_with_ratio(step_batch, equation))
-    batch = _with_ratio(batch, equation)
+        batch = replace(batch, step_batch=with_ratio(step_batch, equation))
+    batch = with_ratio(batch, equation)
     # Penalties come first only because autograd adds gradients in reverse order of creation: so the sum has
     # TRL's order, and the two trainers agree to the last bit.
     terms = [(p, _logged(batch, p, limited(batch, p, 0.0))) for p in equation.penalties]
@@ -222,7 +222,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     return total
 
 
-def _with_ratio(batch: Batch, equation: Equation) -> Batch:
+def with_ratio(batch: Batch, equation: Equation) -> Batch:
     """Return the batch with `log_ratio` and `ratio`, if the algorithm has an importance part."""
     if equation.importance is None:
         return batch

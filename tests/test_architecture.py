@@ -23,6 +23,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "rollout",
     "packing",
     "recipe",
+    "capsule",
     "estimate",
     "models",
     "evaluation trainer",

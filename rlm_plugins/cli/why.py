@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,16 @@ from rlm_plugins.durable.json_lines import JsonLines
 SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 
 
-def why(folder: Path) -> list[dict[str, Any]]:
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr)  # standard output is the report, or JSON
+
+
+def why(folder: Path, warn: Callable[[str], None] = _warn) -> list[dict[str, Any]]:
     """Return the findings of every stage of a run, the most severe of each stage first.
 
     Args:
         folder: The folder of a run.
+        warn: Called with one line about each damage of the log.
 
     Returns:
         One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_plugins.diagnosis.Finding`).
@@ -26,7 +31,7 @@ def why(folder: Path) -> list[dict[str, Any]]:
     Raises:
         RlmError: The folder is not that of a run.
     """
-    sections, records = _sections(folder), JsonLines(folder / "metrics.jsonl", warn=_warn).records()
+    sections, records = _sections(folder), JsonLines(folder / "metrics.jsonl", warn).records()
     stages = dict.fromkeys(str(record["stage"]) for record in records if "stage" in record)
     report = []
     for stage in stages:
@@ -50,10 +55,6 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
             lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
             lines += [f"    evidence  {finding['evidence']}", f"    try       {finding['remedy']}"]
     return "\n".join(lines or [f"{folder}: no step was logged yet"])
-
-
-def _warn(line: str) -> None:
-    print(line, file=sys.stderr)  # standard output is the report, or JSON
 
 
 def _count(findings: Sequence[object]) -> str:

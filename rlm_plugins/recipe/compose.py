@@ -244,6 +244,7 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
         speed=plan.speed,
         generator=plan.generator,
         callbacks=plan.callbacks,
+        capsule=plan.capsule,
         earlier=earlier,
     )
 

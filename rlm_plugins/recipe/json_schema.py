@@ -17,7 +17,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import FOLDER, MANY, Algorithm, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage import Critic, Evaluation, Speed
+from rlm_plugins.stage import CapsuleSettings, Critic, Evaluation, Speed
 
 _UNNAMED = {"type": "object", "not": {"required": ["name"]}}
 
@@ -59,6 +59,7 @@ def _sections(parts: PartSchemas) -> Schema:
         "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
         "on_divergence": {"enum": ["stop", "back_off", None]},
+        "capsule": or_null(keys_of(CapsuleSettings)),
     }
     return {key: _described(Body, key, schema) for key, schema in schemas.items()}
 

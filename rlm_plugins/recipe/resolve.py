@@ -25,7 +25,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Measures
 from rlm_plugins.rewards.process_pool import check_processes
-from rlm_plugins.stage import NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Plan:
         critic: None if no part requires one.
         speed: The optimizations that are on.
         generator: The decoding; None for a trainer that generates nothing.
-        callbacks: As in :class:`rlm_plugins.stage.Stage`.
+        callbacks, capsule: As in :class:`rlm_plugins.stage.Stage`.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Plan:
     speed: Speed
     generator: Bound | None
     callbacks: list[Bound]
+    capsule: CapsuleSettings
     body: dict[str, Any] = field(repr=False)
 
 
@@ -93,6 +94,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     labels = _labels(finder, engine, rewards)
     evaluation, suite, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
     body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
+    body |= {"capsule": own["capsule"]} if own.get("capsule") else {}
     check_values(body, place)
     return Plan(
         name=f"{number + 1:02d}-{title}",
@@ -108,8 +110,28 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         speed=speed,
         generator=generator if generates(engine) else None,
         callbacks=callbacks,
+        capsule=CapsuleSettings(**(own.get("capsule") or {})),
         body=body,
     )
+
+
+def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up.
+
+    Raises:
+        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
+    """
+    _, slots, plain = _algorithm(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0])
+    return slots, plain
+
+
+def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
+    """Return the rewards of the first stage.
+
+    Raises:
+        RecipeError: An unknown name or a wrong knob.
+    """
+    return _rewards(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
 def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:

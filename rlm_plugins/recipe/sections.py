@@ -30,6 +30,7 @@ SECTIONS = (
     "callbacks",
     "evaluation",
     "on_divergence",
+    "capsule",
 )
 """Sections of a stage; it inherits from the top level those that it lacks."""
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
@@ -188,6 +189,7 @@ class Body(Keys):
     on_divergence: Literal["stop", "back_off"] | None = Field(
         None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
     )
+    capsule: stage.CapsuleSettings | None = Field(None, description="training steps stored whole, for `rlm replay`")
 
 
 class Document(Body):
@@ -205,6 +207,7 @@ _SECTIONS: dict[str, Any] = {
     "critic": stage.Critic,
     "speed": stage.Speed,
     "evaluation": stage.Evaluation,
+    "capsule": stage.CapsuleSettings,
     "plugins": Plugins,
 }
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
+from rlm_plugins.run.capsule_recipe import capsule_recipe
 from rlm_plugins.run.fingerprints import digest_of_weights
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.run.trainer_callbacks import StopAtSafePoint
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.capsule_writer import CapsuleWriter
 from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.divergence_monitor import DivergenceMonitor, rescale_rates
 
@@ -91,6 +94,9 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     """
     from transformers.trainer_callback import PrinterCallback
 
+    if stage.instead is not None:
+        stage.instead(trainer)
+        return
     _check_keep(trainer, stage)
     if stage.record is not None:
         stage.record(settings=trainer.args.to_dict())
@@ -98,7 +104,7 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
         trainer.add_callback(callback)
     trainer.before_publish = stage.sync
-    DivergenceMonitor(trainer, stage.folder)
+    DivergenceMonitor(trainer, CapsuleWriter(trainer, stage.name, stage.folder, partial(capsule_recipe, stage)))
     if stage.rate_scale != 1:
         trainer._load_optimizer_and_scheduler = rescale_rates(trainer, trainer._load_optimizer_and_scheduler)
     with save_on_failure(trainer):

@@ -34,6 +34,7 @@ from rlm_plugins.trainer.rewards import Note, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import Observer, Scoring
 from rlm_plugins.trainer.stale_policy import StalePolicy
+from rlm_plugins.trainer.step_recorder import StepRecorder
 from rlm_plugins.trainer.target_kl import TargetKL
 
 
@@ -55,6 +56,7 @@ class TrainerOptions:
         faults: Failures that the rewards report; None: they raise.
         note: Called with the samples on which rewards failed, of every process.
         observer: Called with the scored completions of this process: (step, prompts, completions, batch).
+        capsule_every: Optimizer steps between capsules; 0: only at a fault.
     """
 
     equation: Equation
@@ -70,6 +72,7 @@ class TrainerOptions:
     faults: FaultLog | None = None
     note: Note | None = None
     observer: Observer | None = None
+    capsule_every: int = 0
 
     def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
         """Return the options with entries for the rewards that TRL appended: those of its environments."""
@@ -107,6 +110,7 @@ class Collaborators:
         )
         shared = options.equation, options.rewards, features, learners, sampler
         self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
+        self.recorder = recorder = StepRecorder(context, options.capsule_every, self._snapshot)
         self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
 
         ends, processor = trainer.eos_token_ids, trainer.processing_class
@@ -127,24 +131,29 @@ class Collaborators:
         self.drift = PolicyDrift(context, logprobs)
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
 
-        self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.note)
+        self.rewards = rewards = Rewards(
+            context, rollout, trainer.reward_weights, options.faults, options.note, recorder
+        )
         calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
-        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
+        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch, recorder)
         self.stale = StalePolicy(context, logprobs)
         before = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools, self.stale
-        self.scoring = Scoring(context, *before, trainer._logs, options.observer)
+        self.scoring = Scoring(context, *before, recorder, trainer._logs, options.observer)
 
         self.target_kl = TargetKL(context)
         labels = collector.labels if collector else []
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
-        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
-        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context)
+        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, recorder, labels)
+        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context), recorder
         self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
         stale = self.stale if self.stale.steps else None
         others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, STALE: stale}
         self.states = PartStates(stateful, others)
+
+    def _snapshot(self) -> dict[str, Any]:
+        return self.states.snapshot_data()
 
 
 def _call(owner: Any, method: str, *args: Any, **options: Any) -> Any:

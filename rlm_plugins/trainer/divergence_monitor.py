@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from transformers import TrainerCallback
 
 from rlm_plugins.divergence import Divergence, check_number, check_weights, largest
 from rlm_plugins.errors import RlmError
+from rlm_plugins.trainer.capsule_writer import CapsuleWriter
 
 _LOG = logging.getLogger(__name__)
 SILENT_STEPS = 20
@@ -21,17 +19,18 @@ SILENT_STEPS = 20
 
 
 class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
-    """Raises :class:`Divergence`; the micro-batches of the step are saved for a replay.
+    """Raises :class:`Divergence`; a step that an error ends is stored as a capsule.
 
     Args:
         trainer: A transformers `Trainer`; two of its methods are wrapped.
-        folder: The folder ``divergence-STEP`` is created in it.
+        capsules: Writer of its capsules.
     """
 
-    def __init__(self, trainer: Any, folder: Path) -> None:
-        self._trainer, self._folder = trainer, folder
+    def __init__(self, trainer: Any, capsules: CapsuleWriter) -> None:
+        self._trainer, self._capsules = trainer, capsules
         self._weights = [w for w in trainer.model.parameters() if w.requires_grad]
-        self._before, self._losses, self._inputs, self._silent = 0.0, [], [], 0  # type: ignore[var-annotated]
+        self._before, self._losses, self._silent = 0.0, [], 0  # type: ignore[var-annotated]
+        self._last_norm: Any = None
         self._training_step, self._grad_norm = trainer.training_step, trainer._get_grad_norm
         trainer.training_step, trainer._get_grad_norm = self._step, self._norm
         trainer.add_callback(self)
@@ -41,13 +40,13 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         self._before = largest(self._weights)
 
     def _step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
-        self._inputs.append(inputs)
+        self._capsules.add_inputs(inputs)
         try:
             loss: torch.Tensor = self._training_step(model, inputs, *args, **options)
-        except RlmError as error:
-            error.is_before_update &= self._is_complete(self._losses)
-            if isinstance(error, Divergence):
-                self._save(error)
+        except Exception as error:
+            if isinstance(error, RlmError):
+                error.is_before_update &= self._is_complete(self._losses)
+            self._capsules.save_fault(error)
             raise
         self._losses.append(loss.detach())
         return loss
@@ -59,10 +58,9 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
             self._check(norm, losses)
         except Divergence as error:
             error.is_before_update &= self._is_complete(losses)
-            self._save(error)
+            self._capsules.save_fault(error)
             raise
-        finally:
-            self._inputs = []
+        self._last_norm = norm
         return norm
 
     def _is_complete(self, losses: list[torch.Tensor]) -> bool:
@@ -100,36 +98,12 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check the weights before the step counts as done: neither a log nor a checkpoint follows."""
-        check_weights(self._weights, self._before, "the policy", state.global_step)
-
-    def _save(self, error: Divergence) -> None:
-        """Save the micro-batches of the step; a failure to do so must not hide the error."""
-        step = self._trainer.state.global_step
-        folder = self._folder / f"divergence-{step + 1}"
-        buffered = getattr(self._trainer, "_buffered_inputs", None)
-        batches = buffered if buffered is not None else self._inputs
         try:
-            if self._trainer.args.should_save:
-                save_micro_batches(folder, batches, {"step": step, "problem": error.problem})
-                error.hint = f"the micro-batches of the step are in {folder}"
-        except OSError:
-            _LOG.warning("the micro-batches of the step could not be saved in %s", folder)
-
-
-def save_micro_batches(folder: Path, batches: list[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Write tensors to ``inputs.safetensors`` (``0/completion_ids``, …), all else to ``step.json``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, torch.Tensor] = {}
-    others: dict[str, str] = {}
-    for number, batch in enumerate(batches):
-        for name, value in batch.items() if isinstance(batch, Mapping) else ():
-            key = f"{number}/{name}"
-            if isinstance(value, torch.Tensor):
-                tensors[key] = value.detach().cpu().contiguous().clone()
-            else:
-                others[key] = repr(value)[:2000]
-    save_file(tensors, folder / "inputs.safetensors")
-    (folder / "step.json").write_text(json.dumps({**facts, "inputs": others}, indent=2) + "\n", encoding="utf-8")
+            check_weights(self._weights, self._before, "the policy", state.global_step)
+        except Divergence as error:
+            self._capsules.save_fault(error)
+            raise
+        self._capsules.end_step(self._last_norm)
 
 
 def rescale_rates(trainer: Any, load: Callable[..., None]) -> Callable[..., None]:

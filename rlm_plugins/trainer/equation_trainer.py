@@ -57,6 +57,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         self._step, self._buffered_inputs = 0, None
         self.components.states.forget_snapshot()
         self.components.loss.reset()
+        self.components.recorder.end_step()
         self.components.target_kl.reset()
         return super().train(*args, **kwargs)
 

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.kernels.rng_guard import preserve_rng
 from rlm_plugins.loss_term import unflattened
 from rlm_plugins.packing import PORTIONS, is_per_sequence
+from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch
@@ -20,6 +22,7 @@ from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.step_recorder import StepRecorder
 from rlm_plugins.trainer.target_kl import TargetKL
 from rlm_plugins.trainer.trl_metrics import PartMetrics
 
@@ -36,6 +39,7 @@ class Loss:
     micro_batches: MicroBatches
     target_kl: TargetKL
     means: StepMeans
+    recorder: StepRecorder
     schedules: Mapping[str, Schedule]
     aux_loss_coef: float | None
     step_batches: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
@@ -53,6 +57,7 @@ class Loss:
             model: Policy, as TRL's training step passes it.
             inputs: The micro-batch.
         """
+        self.recorder.add_micro_batch(inputs)
         if PORTIONS not in inputs:
             return self.of_portion(model, inputs)
         self.means.hold()
@@ -72,7 +77,8 @@ class Loss:
 
     def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of completions that share a forward pass."""
-        live = self.micro_batches.informative(inputs)
+        live, is_first = self.micro_batches.informative(inputs), self.old_logprobs.come_from_update()
+        knows_old = "old_per_token_logps" in inputs and not is_first
         if live is not None:
             self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
         has_aux_loss = self.aux_loss_coef is not None
@@ -84,7 +90,7 @@ class Loss:
                 compute_aux_loss=has_aux_loss,
                 live=None if live is None else live.tolist(),
             )
-        if self.old_logprobs.come_from_update():
+        if is_first:
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _fill_skipped(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
@@ -93,7 +99,10 @@ class Loss:
             batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
         self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
-        loss = objective(batch, self.context.equation) * processes  # DDP averages gradients: undo it
+        self.recorder.add_portion(inputs, batch, knows_old=knows_old)
+        loss = objective(batch, self.context.equation)
+        self.recorder.add_loss(loss, self._skipped(inputs, live))
+        loss = loss * processes  # DDP averages gradients: undo it
         if has_aux_loss:
             loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
             self.means.add("aux_loss", aux_loss.detach().float(), torch.ones((), device=loss.device))
@@ -142,6 +151,18 @@ class Loss:
             term_counts=unflattened(inputs, share),
             log=PartMetrics(context, self.means, metric_mask),
         )
+
+    def _skipped(self, inputs: dict[str, Any], live: torch.Tensor | None) -> tuple[torch.Tensor, ...] | None:
+        """Return (B,) True for the completions without a forward pass, and their log-probs and entropies.
+
+        Only a capsule needs them: another algorithm may have a gradient there.
+        """
+        if live is None or live.all() or not self.recorder.is_due:
+            return None
+        rows = {name: x[~live] if has_batch_dim(x) else x for name, x in inputs.items()}
+        with torch.no_grad(), preserve_rng(live.device):
+            logp, entropy, _ = self.logprobs.of(self.context.model, rows, compute_entropy=True)
+        return ~live, logp, entropy
 
     # -- statistics of the optimizer step
 

@@ -50,4 +50,5 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerO
         faults=faults,
         note=stage.note,
         observer=stage.observer,
+        capsule_every=stage.capsule.every,
     )

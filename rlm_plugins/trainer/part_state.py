@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import io
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlm_plugins import renamed
 from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.functional.rng_state import rng_state, set_rng_state
 from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.checkpoint import unloadable
@@ -132,6 +131,12 @@ class PartStates:
         if self._snapshot is None or self._snapshot.step != step:
             self._snapshot = StepSnapshot(step, {n: x for n, x in self.by_name.items() if n not in (CRITIC, STALE)})
 
+    def snapshot_data(self) -> dict[str, Any]:
+        """Return `states` of the parts and `rng` at the start of the generation batch; empty without one."""
+        if self._snapshot is None:
+            return {}
+        return {"states": self._snapshot.states_of_parts(), "rng": self._snapshot.rng}
+
     def restore_snapshot(self, step: int) -> None:
         """Restore RNG and states to the end of optimizer step `step`, if they have been kept since."""
         for snapshot in (self._snapshot, self._epoch):
@@ -150,15 +155,14 @@ class StepSnapshot:
     def __init__(self, step: int, states: Mapping[str, Any]) -> None:
         self.step, self._owners = step, states
         self._states = {name: copy.deepcopy(owner.state_dict()) for name, owner in states.items()}
-        self._python, self._numpy, self._torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        self.rng = rng_state()
+
+    def states_of_parts(self) -> dict[str, Any]:
+        """Return the state of each part: no cache and no prompt source."""
+        return {name: state for name, state in self._states.items() if ":" in name}
 
     def restore(self) -> None:
         """Restore everything."""
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._devices:
-            torch.cuda.set_rng_state_all(self._devices)
+        set_rng_state(self.rng)
         for name, state in self._states.items():
             self._owners[name].load_state_dict(state)

@@ -19,6 +19,7 @@ from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Rewards
+from rlm_plugins.trainer.step_recorder import StepRecorder
 
 
 @dataclass
@@ -35,6 +36,7 @@ class PartTools:
     logprobs: LogProbs
     rewards: Rewards
     prefetch: RewardPrefetch
+    recorder: StepRecorder
 
     def data(self, out: dict[str, Any]) -> dict[str, Any]:
         """Return name → lists of all processes, where a scoring part names them, and the functions.
@@ -54,11 +56,13 @@ class PartTools:
             "completion_ids": lambda: ids("completion"),
         }
         return {
-            name: gather_lists(make()) for name, make in lists.items() if self.context.features.needed_for_scoring(name)
+            name: gather_lists(make())
+            for name, make in lists.items()
+            if self.recorder.is_generation_due or self.context.features.needed_for_scoring(name)
         } | {
-            "logprobs_of": self.logprobs_of,
-            "generate": self.generate,
-            "rewards_of": self.rewards_of,
+            "logprobs_of": self.recorder.recorded("logprobs_of", self.logprobs_of),
+            "generate": self.recorder.recorded("generate", self.generate),
+            "rewards_of": self.recorder.recorded("rewards_of", self.rewards_of),
             "tokenizer": self.context.tokenizer,
             "log": lambda name, x: self.context.log(name, float(x)),
         }

@@ -127,6 +127,10 @@ class Rollout:
             self._log_episodes(self.episodes)
         return columns
 
+    def turn_ends(self) -> list[list[int]]:
+        """Return the positions of each turn's last token, per completion of this process; empty without episodes."""
+        return [list(row.episode.turn_ends) for row in self.episodes or ()]
+
     def by_source(self, source: torch.Tensor | None, count: int) -> dict[str, torch.Tensor]:
         """Return label of a source → (B,) True for its completions."""
         if source is None or self.collector is None:

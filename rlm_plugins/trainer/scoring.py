@@ -24,6 +24,7 @@ from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rewards import Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.stale_policy import StalePolicy
+from rlm_plugins.trainer.step_recorder import StepRecorder
 
 logger = logging.getLogger(__name__)
 Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
@@ -47,17 +48,20 @@ class Scoring:
     rewards: Rewards
     tools: PartTools
     stale: StalePolicy
+    recorder: StepRecorder
     table: dict[str, Any]
     observer: Observer | None = None
 
     def run(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> dict[str, Any]:
         """Return TRL's dictionary for the completions of this process, with the advantages of the equation."""
         context, local = self.context, self.context.local_rows(len(inputs))
+        self.recorder.start_generation()
         if context.equation.refill and context.is_training:
             out, batch = self._sample_until_full(inputs, trl_generate, context.equation.refill)
         else:
             out, batch = self._sample(inputs, trl_generate)
         scored = compute_advantages(batch, context.equation)
+        self.recorder.add(scored=scored, turns=self.rollout.turn_ends())
         if context.is_training:
             for part in context.learners:
                 update_part(part, scored)
@@ -86,6 +90,7 @@ class Scoring:
         out |= self.stale.columns(out)
         out |= self.rollout.tensors(out["completion_ids"])
         batch = self.batch(out)
+        self.recorder.add(batch=batch, is_shaped=False)
         self.rewards.log(batch)
         batch = shape_and_filter(batch, self.context.equation)
         self._log_filters(batch)
@@ -115,6 +120,7 @@ class Scoring:
             column.extend(complete.columns.get(name, ()))
         self.rewards.texts = complete.columns["prompt"][local], complete.columns["completion"][local]
         out = {name: x[local] if has_batch_dim(x) else x for name, x in complete.out.items()}
+        self.recorder.add(batch=complete.batch, is_shaped=True)
         out["num_items_in_batch"] = (complete.batch.mask & complete.batch.keep_mask.unsqueeze(1)).sum()
         return out, complete.batch
 

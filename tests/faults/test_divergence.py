@@ -126,8 +126,8 @@ def check_stops(folder: Path, name: str) -> None:
             assert all(x.isfinite().all() and x.abs().max() < 1e4 for x in load_file(file).values())
     assert caught.value.hint
     assert not (folder / title / "summary.json").exists()
-    for record in (folder / title).glob("*/divergence-*/step.json"):
-        assert json.loads(record.read_text())["problem"] == caught.value.problem
+    for record in (folder / title).glob("*/capsules/step-*/step.json"):
+        assert json.loads(record.read_text())["fault"]["problem"] == caught.value.problem
 
 
 @pytest.mark.slow

@@ -1,0 +1,189 @@
+"""A capsule on disk: one training step whole, sealed with checksums, readable on any machine.
+
+::
+
+    runs/demo/02-grpo/capsules/step-40/
+      recipe.yaml            the stage as a recipe; with a copy of each single-file plugin in plugins/
+      step.json              everything that is no tensor
+      tensors.safetensors    ids, masks, rewards by part, log-probs, values, advantages, RNG
+      checksums.json
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.capsule.tensor_tree import TreeEncoder, decode_tree
+from rlm_plugins.durable.files import file_errors, make_folder
+from rlm_plugins.durable.sealed import CHECKSUMS, damages, publish_sealed
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.yaml_scalars import dump
+
+FOLDER = "capsules"
+STEP_FILE, TENSOR_FILE, RECIPE_FILE = "step.json", "tensors.safetensors", "recipe.yaml"
+VERSION = 1
+_NAME = re.compile(r"step-(\d+)(-process-\d+)?")
+
+
+@dataclass
+class Capsule:
+    """One training step.
+
+    Args:
+        step: Number of the optimizer step, from 1, as in ``metrics.jsonl``.
+        stage: Name of the stage.
+        processes: Number of processes of the run.
+        sampled: What the rewards of the generation batch were called with: `inputs`, `prompts`, `completions`,
+            `completion_ids`. None: the step failed before, or the trainer generates nothing.
+        batch: Generation batch of all processes before the advantage; None: the step failed before.
+        is_shaped: True if `batch` holds shaped rewards (dynamic sampling).
+        scored: Results of the scoring phase: `advantages`, `mask`, `returns`, `rewards`, ….
+        states: State of each part at the start of the step.
+        calls: Results of the functions that scoring parts called, in order: (name, result).
+        rng: State of each random-number generator: `step` at the start of the generation, `scoring` before scoring.
+        updates: Per process, the loss phase: `micro_batches` (TRL's dictionaries), `deal` (rows of each micro-batch as
+            sampled) and `portions`: `batch`, `rows`, `loss`, `skipped`.
+        measured: Logged numbers of the step: `loss`, `grad_norm`.
+        tokens: Text of the tokens: `vocabulary` (id → text), `joined` (row → [[position, count, text], …]).
+        turns: Per completion, positions of the last token of each turn; empty without episodes.
+        fault: `kind`, `problem`, `where` of the error that ended the step; empty without one.
+        folder: Path of the capsule, once it is on disk.
+    """
+
+    step: int
+    stage: str
+    processes: int = 1
+    sampled: dict[str, Any] | None = None
+    batch: Batch | None = None
+    is_shaped: bool = False
+    scored: dict[str, torch.Tensor] = field(default_factory=dict)
+    states: dict[str, Any] = field(default_factory=dict)
+    calls: list[Any] = field(default_factory=list)
+    rng: dict[str, Any] = field(default_factory=dict)
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    measured: dict[str, Any] = field(default_factory=dict)
+    tokens: dict[str, Any] = field(default_factory=dict)
+    turns: list[list[int]] = field(default_factory=list)
+    fault: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+
+def write_capsule(folder: Path, capsule: Capsule, recipe: Mapping[str, Any], plugins: Sequence[Path] = ()) -> Path:
+    """Write a capsule; an earlier one at the same path is replaced.
+
+    Args:
+        folder: Path of the capsule.
+        capsule: Tensors may be on any device.
+        recipe: The stage as a recipe, without paths of this machine.
+        plugins: Single-file plugins, copied into ``plugins/``.
+
+    Raises:
+        RlmError: It cannot be written.
+    """
+    from safetensors.torch import save
+
+    staged, encoder = folder.with_name(f".{folder.name}.new"), TreeEncoder()
+    sections = {name: x for name, x in vars(capsule).items() if name != "folder"}
+    document = {"version": VERSION, **{name: encoder.encode(x, name) for name, x in sections.items()}}
+    with file_errors(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+        make_folder(staged)
+        (staged / STEP_FILE).write_text(json.dumps(document, ensure_ascii=True, allow_nan=False), encoding="utf-8")
+        (staged / TENSOR_FILE).write_bytes(save(encoder.tensors))
+        (staged / RECIPE_FILE).write_text(dump(dict(recipe)), encoding="utf-8")
+        for file in plugins:
+            make_folder(staged / "plugins")
+            (staged / "plugins" / file.name).write_bytes(file.read_bytes())
+        publish_sealed(staged, folder)
+    return folder
+
+
+def read_capsule(folder: Path) -> Capsule:
+    """Return a capsule, its checksums verified.
+
+    Raises:
+        RlmError: It is damaged, or of another version.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    with file_errors(folder, "read"):
+        reasons = damages(folder) if (folder / CHECKSUMS).exists() else [f"{CHECKSUMS} is missing"]
+    if reasons:
+        hint = "copy the capsule again: all files of its folder, unchanged"
+        raise RlmError(f"the capsule is damaged: {', '.join(reasons)}", where=str(folder), hint=hint)
+    try:
+        document = json.loads((folder / STEP_FILE).read_text(encoding="utf-8"))
+        version = document.pop("version")
+        if version != VERSION:
+            raise RlmError(f"expected a capsule of version {VERSION}, got version {version}", where=str(folder))
+        capsule = Capsule(**decode_tree(document, load((folder / TENSOR_FILE).read_bytes())), folder=folder)
+        _check(capsule)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        problem = f"expected a capsule, got other contents: {type(error).__name__}: {error}"
+        raise RlmError(problem, where=str(folder)) from None
+    return capsule
+
+
+def _check(capsule: Capsule) -> None:
+    """Check the types of the sections that a replay uses.
+
+    Raises:
+        TypeError: One is of another type.
+    """
+    kinds = {
+        "step": int,
+        "processes": int,
+        "scored": dict,
+        "updates": list,
+        "tokens": dict,
+        "fault": dict,
+        "calls": list,
+    }
+    wrong = [name for name, kind in kinds.items() if not isinstance(getattr(capsule, name), kind)]
+    if wrong or not (capsule.batch is None or isinstance(capsule.batch, Batch)):
+        raise TypeError(f"unexpected type of {', '.join(wrong) or 'batch'}")
+
+
+def capsules_of(run: Path) -> list[Path]:
+    """Return the capsules of a run folder, in the order of stages and steps."""
+    found = [path for path in run.glob(f"*/{FOLDER}/step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: (path.parent.parent.name, step_of(path), path.name))
+
+
+def step_of(folder: Path) -> int:
+    """Return the number of the step in the name of a capsule; 0 for a renamed folder."""
+    found = _NAME.fullmatch(folder.name)
+    return int(found[1]) if found else 0
+
+
+def find_capsule(place: Path, step: int | None) -> Path:
+    """Return the capsule of a step.
+
+    Args:
+        place: The folder of a capsule, of a run, or of one stage of it.
+        step: Number of the step; None: `place` is the capsule, or has only one.
+
+    Raises:
+        RlmError: There is none.
+    """
+    if (place / STEP_FILE).is_file():
+        return place
+    found = capsules_of(place) or capsules_of(place.parent) if place.is_dir() else []
+    found = [path for path in found if place.name in (path.parent.parent.name, path.parent.parent.parent.name)]
+    chosen = [path for path in found if step is None or step_of(path) == step]
+    if len(chosen) == 1 or (chosen and step is not None):
+        return chosen[-1]
+    problem = f"no capsule of step {step}" if step is not None else "expected the number of a step"
+    steps = ", ".join(dict.fromkeys(str(step_of(path)) for path in found))
+    hint = "" if found else "`capsule: {every: 10}` in the recipe stores every tenth step"
+    raise RlmError(problem, where=str(place), allowed=steps and f"steps {steps}", hint=hint)

@@ -1,0 +1,84 @@
+"""Differences of two replays of one step, token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlm_plugins.capsule.step_replay import Replay
+from rlm_plugins.capsule.storage import Capsule
+from rlm_plugins.capsule.token_text import pieces
+
+_CONTEXT = 2
+"""Tokens before and after a token in its text."""
+
+
+def figures(result: Replay) -> dict[str, float | int]:
+    """Return the figures of a replay: loss, completions with an advantage, tokens with a gradient, its size."""
+    advantages, mask = result.scored.advantages, result.scored.mask
+    nonzero = (advantages.expand(mask.shape) != 0) & mask
+    gradient = gradient_of(result)
+    mine, own_mask = nonzero[result.rows], result.step.mask
+    clipped = mine[:, : own_mask.shape[1]] & (gradient == 0) if result.losses else torch.zeros(0, dtype=torch.bool)
+    return {
+        "loss": result.loss,
+        "completions": len(mask),
+        "completions with an advantage": int(nonzero.any(1).sum()),
+        "tokens trained on": int(mask.sum()),
+        "tokens with a gradient": int((gradient != 0).sum()),
+        "tokens without one despite an advantage": int(clipped.sum()),
+        "Σ |∂J/∂log π|": float(gradient.abs().sum()),
+    }
+
+
+def gradient_of(result: Replay) -> torch.Tensor:
+    """Return ∂J/∂log π (R, T) of a replay; zeros if the loss does not depend on log-probs."""
+    return result.tokens.get("gradient", torch.zeros(result.step.mask.shape if result.losses else (0, 0)))
+
+
+def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, Any]]:
+    """Return the tokens whose gradient changes most, first those whose sign changes.
+
+    If `after` is `before`, these are the tokens with the largest gradient.
+
+    Returns:
+        Per token ``row, position, text, gradient, gradient_after, advantage, advantage_after, sign_changes``.
+    """
+    one, two = gradient_of(before), gradient_of(after)
+    if not one.numel() or one.shape != two.shape:
+        return []
+    size = two.abs() if before is after else (two - one).abs()
+    flips = torch.sign(one) * torch.sign(two) < 0
+    order = (size + flips * (size.max() + 1)).flatten().argsort(descending=True, stable=True)
+    found = []
+    width = one.shape[1]
+    for index in order[: max(64, int(flips.sum()))].tolist():
+        row, position = divmod(index, width)
+        if size[row, position] == 0:
+            break
+        number = int(before.rows[row])
+        entry = {"row": number, "position": position, "text": _text(capsule, number, position)}
+        for suffix, result, gradient in (("", before, one), ("_after", after, two)):
+            advantages = result.scored.advantages
+            entry[f"gradient{suffix}"] = float(gradient[row, position])
+            entry[f"advantage{suffix}"] = float(advantages[number, min(position, advantages.shape[1] - 1)])
+        found.append({**entry, "sign_changes": bool(flips[row, position])})
+    return found
+
+
+def completion_ids(capsule: Capsule) -> list[list[int]]:
+    """Return the token ids of the completions of a capsule."""
+    if capsule.batch is not None and capsule.batch.completion_ids:
+        return [list(map(int, ids)) for ids in capsule.batch.completion_ids]
+    return [list(map(int, ids)) for ids in (capsule.sampled or {}).get("completion_ids", ())]
+
+
+def _text(capsule: Capsule, row: int, position: int) -> str:
+    """Return a token in brackets, with the tokens around it."""
+    ids = completion_ids(capsule)
+    texts = pieces(capsule.tokens, row, ids[row] if row < len(ids) else [])
+    before = "".join(texts[max(position - _CONTEXT, 0) : position])
+    after = "".join(texts[position + 1 : position + 1 + _CONTEXT])
+    token = texts[position] if position < len(texts) else "<end>"
+    return f"{before}[{token}]{after}"

@@ -1,0 +1,204 @@
+"""``rlm replay``: a stored training step once more, under its own algorithm or another, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.capsule import Capsule, find_capsule, read_capsule
+from rlm_plugins.capsule.step_replay import Replay, differences_from_record, replay
+from rlm_plugins.capsule.token_changes import changes, figures
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.text_layout import columns
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
+from rlm_plugins.registry import Registry
+from rlm_plugins.rewards.columns import reward_columns
+from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
+from rlm_plugins.run.replay_gradient import replay_gradient
+from rlm_plugins.step import Equation
+
+Entry = dict[str, Any]
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError)
+"""Errors on a capsule that was not written by a run."""
+SHOWN = 12
+"""Tokens in the table."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A capsule, its replay under the algorithm of the run, and that under another.
+
+    Args:
+        capsule: The step.
+        recorded: Replay under the algorithm of the run.
+        changed: Replay under the overrides; None without any.
+    """
+
+    capsule: Capsule
+    recorded: Replay
+    changed: Replay | None = None
+
+
+def replays(folder: Path, overrides: Sequence[str]) -> Replayed:
+    """Replay a capsule.
+
+    Args:
+        folder: Its path.
+        overrides: ``algorithm=dapo``, ``rewards.accuracy.weight=2``; empty: as in the run.
+
+    Raises:
+        RlmError: The capsule is damaged, an override is invalid, or the step fails as it failed in the run.
+    """
+    capsule = read_capsule(folder)
+    recipe, registry = read(folder, [])
+    if not capsule.updates or "portions" not in capsule.updates[0]:
+        _refuse_other_losses(capsule, recipe, registry)
+    if capsule.batch is None:
+        _replay_rewards(capsule, recipe, registry)
+    recorded = _replay(capsule, recipe, registry, None)
+    if not overrides:
+        return Replayed(capsule, recorded)
+    changed, registry = read(folder, overrides)
+    return Replayed(capsule, recorded, _replay(capsule, changed, registry, recipe))
+
+
+def report(folder: Path, step: int | None, overrides: Sequence[str], *, with_model: bool = False) -> Entry:
+    """Return a replay as data.
+
+    Args:
+        folder: A run, or a capsule.
+        step: Number of the step; None if `folder` is the capsule.
+        overrides: As in :func:`replays`.
+        with_model: Compute the gradient of the policy too; `folder` must be the run.
+
+    Returns:
+        ``step, stage, fault, differences, recorded, replayed, tokens, gradient``.
+
+    Raises:
+        RlmError: As :func:`replays`; the weights of the step were not kept.
+    """
+    path = find_capsule(folder, step)
+    result = replays(path, overrides)
+    capsule, shown = result.capsule, result.changed or result.recorded
+    data: Entry = {"step": capsule.step, "stage": capsule.stage, "fault": capsule.fault.get("problem")}
+    data["differences"] = differences_from_record(capsule, result.recorded)
+    data["recorded"] = figures(result.recorded)
+    data["replayed"] = figures(result.changed) if result.changed else None
+    data["tokens"] = changes(capsule, result.recorded, shown)[:SHOWN]
+    data["gradient"] = _gradient(path, capsule) if with_model else None
+    return data
+
+
+def _gradient(path: Path, capsule: Capsule) -> dict[str, float]:
+    """Return the norm of the policy's gradient: `recorded` and `replayed`."""
+    run = path.parent.parent.parent
+    if not (run / "recipe.yaml").is_file():
+        hint = "name the run: `rlm replay RUN STEP --model`"
+        raise RlmError("expected a capsule in the folder of its run, which has the weights", where=str(path), hint=hint)
+    return replay_gradient(path, capsule, *read(run, []))
+
+
+def render(data: Entry) -> str:
+    """Return a replay as text."""
+    title = f"step {data['step']} of {data['stage']}"
+    lines = [f"{title}, which ended with: {data['fault']}" if data["fault"] else title]
+    differences = data["differences"]
+    lines.append(f"differs from the run: {', '.join(differences)}" if differences else "equal to the run, bit by bit")
+    if data["gradient"]:
+        lines.append("norm of the gradient: {recorded:.6g} in the run, {replayed:.6g} now".format(**data["gradient"]))
+    before, after = data["recorded"], data["replayed"]
+    rows = [("", "recorded", "replayed") if after else ("", "recorded")]
+    for name in before:
+        rows.append((name, _number(before[name]), *([_number(after[name])] if after else [])))
+    lines += ["", columns(rows, indent="")]
+    if data["tokens"]:
+        what = "tokens that change most" if after else "tokens with the largest share of the gradient"
+        table = [_HEAD, *(_token_row(token, is_change=bool(after)) for token in data["tokens"])]
+        lines += ["", f"{what}:", columns(table, indent="  ")]
+    return "\n".join(lines)
+
+
+_HEAD = ("completion", "token", "text", "∂J/∂log π", "Â")
+
+
+def _token_row(token: Entry, *, is_change: bool) -> tuple[str, ...]:
+    cells = [_number(token[name]) for name in _PAIRS]
+    if is_change:
+        cells = [f"{cell} → {_number(token[f'{name}_after'])}" for cell, name in zip(cells, _PAIRS, strict=True)]
+    return (str(token["row"]), str(token["position"]), repr(token["text"])[1:-1], *cells)
+
+
+_PAIRS = ("gradient", "advantage")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe | None) -> Replay:
+    """Replay under the algorithm of a recipe; `origin` is that of the run if `recipe` has overrides."""
+    slots, plain = resolve_algorithm(recipe, registry)
+    equation = Equation.of({**slots, "advantage": slots.get("advantage")}) if slots.get("policy_loss") else None
+    if equation is None:
+        problem = "the trainer of this stage has a loss of its own, which needs the model"
+        raise RlmError(
+            problem, where=f"step {capsule.step} of {capsule.stage}", hint="replay a stage with `algorithm:`"
+        )
+    weights = {_label(entry): float(entry.get("weight", 1.0)) for entry in recipe.bodies[0].get("rewards") or []}
+    same = origin is None
+    if origin is not None:
+        kept = {_label(entry): float(entry.get("weight", 1.0)) for entry in origin.bodies[0].get("rewards") or []}
+        same = kept == weights and resolve_algorithm(origin, registry)[1] == plain
+    try:
+        return replay(capsule, equation, is_recorded=same, weights=weights)
+    except MALFORMED as error:
+        problem = f"expected the contents of a training step: {type(error).__name__}: {error}"
+        raise RlmError(problem, where=str(capsule.folder)) from None
+
+
+def _refuse_other_losses(capsule: Capsule, recipe: Recipe, registry: Registry) -> None:
+    """Check that the algorithm of a recipe is an equation.
+
+    Raises:
+        RlmError: Its trainer has a loss of its own.
+    """
+    if resolve_algorithm(recipe, registry)[0].get("policy_loss") is None:
+        problem = "the trainer of this stage has a loss of its own, which requires the model"
+        hint = "its inputs are in the capsule: `rlm_plugins.capsule.read_capsule`"
+        raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", hint=hint)
+
+
+def _label(entry: Entry) -> str:
+    return str(entry.get("as") or entry.get("name"))
+
+
+def _replay_rewards(capsule: Capsule, recipe: Recipe, registry: Registry) -> None:
+    """Call the rewards as the step called them; what they raised in the run is raised again.
+
+    Raises:
+        RlmError: A reward fails, or the step ended before the rewards.
+    """
+    sampled = capsule.sampled
+    if not sampled:
+        problem = f"the step ended before its completions were complete: {capsule.fault.get('problem', '')}"
+        raise RlmError(problem, where=str(capsule.folder), hint="nothing of it can be replayed without the model")
+    completions = sampled["prompts"], sampled["completions"], sampled["completion_ids"], sampled["inputs"]
+    state = _State(capsule.step - 1)
+    columns_of_step = reward_columns(
+        *completions, trainer_state=state, log_extra=lambda *_: None, log_metric=lambda *_: None
+    )
+    for reward in resolve_rewards(recipe, registry):
+        compute_scores(trl_reward(reward), columns_of_step)
+    problem = f"the step ended with an error that the rewards do not repeat: {capsule.fault.get('problem', '')}"
+    raise RlmError(problem, where=str(capsule.folder), hint="the error may depend on the machine, or on time")
+
+
+@dataclass(frozen=True)
+class _State:
+    """The part of the trainer's state that rewards may read."""
+
+    global_step: int
