@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from rlm_plugins.models.notice import WeightsNotice
 
 
+@dataclass(frozen=True)
+class Successes:
+    """Completions that an earlier stage of the same run kept (`callbacks: [keep_successes]`).
+
+    Args:
+        stage: Name of that stage.
+        per_prompt: Largest number of them per prompt, the latest first.
+        at_least: Smallest reward.
+    """
+
+    stage: str
+    per_prompt: int = 1
+    at_least: float = 1.0
+
+
 @dataclass
 class EnvironmentSpec:
     """Training examples, held-out examples and, for multi-turn tasks, the environment or tools.
@@ -24,12 +39,15 @@ class EnvironmentSpec:
         test: Held-out examples for ``rlm eval`` and the learning curve; empty: no evaluation.
         environment: Returns the environment of one episode (multi-turn): see :mod:`rlm_plugins.environment`.
         tools: Functions that the model may call in every episode, as TRL's ``tools``.
+        successes: The training examples are those of an earlier stage that it answered, with its answers as the column
+            ``demonstration``; they replace `train` when the stage starts.
     """
 
     train: Sequence[Mapping[str, Any]] | datasets.Dataset | datasets.IterableDataset
     test: Sequence[Mapping[str, Any]] | datasets.Dataset = ()
     environment: Factory | None = None
     tools: Sequence[Callable[..., Any]] = ()
+    successes: Successes | None = None
 
     @property
     def multi_turn(self) -> bool:

@@ -17,7 +17,7 @@ from rlm_plugins.data.prompt_columns import hold_out, prompt_builder, without
 from rlm_plugins.data.tables import open_split
 from rlm_plugins.data.trl_formats import in_our_columns
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import EnvironmentSpec, Successes
 
 Count = Annotated[int, Field(ge=1)]
 Digits = Annotated[int, Field(ge=1, le=100)]
@@ -135,6 +135,25 @@ def dataset(
     return EnvironmentSpec(*hold_out(train, test_rows, seed))
 
 
+def successes(*, stage: str, per_prompt: Count = 1, at_least: float = 1.0) -> EnvironmentSpec:
+    """Rejection sampling: the examples of an earlier stage of this recipe, each with a completion that succeeded there.
+
+    The column ``demonstration`` holds the latest completions of the stage with a reward of `at_least`, at most
+    `per_prompt` different ones per prompt; prompts without one are left out. The other columns and the held-out
+    examples are those of that stage, which needs ``callbacks: [keep_successes]``. So the stages of DeepSeek-R1 (arXiv
+    2501.12948 §2.3) are one recipe: cold start, RL, fine-tuning on its own successes, RL.
+
+    Until the stage starts, the examples of the earlier stage stand in for checks.
+    """
+    return EnvironmentSpec(train=(), successes=Successes(stage, per_prompt, at_least))
+
+
 @hookimpl
 def rlm_environments() -> dict[str, object]:
-    return {"addition": addition, "dataset": dataset, "verifiers": verifiers, "gist": gist_environment}
+    return {
+        "addition": addition,
+        "dataset": dataset,
+        "verifiers": verifiers,
+        "gist": gist_environment,
+        "successes": successes,
+    }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar, cast
 
+from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import (
@@ -27,12 +28,19 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 Made = TypeVar("Made")
 
 
-def build_environment(plan: Plan, known: dict[str, EnvironmentSpec], *, held_out_only: bool = False) -> EnvironmentSpec:
+def build_environment(
+    plan: Plan,
+    known: dict[str, EnvironmentSpec],
+    earlier: Mapping[str, EnvironmentSpec],
+    *,
+    held_out_only: bool = False,
+) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
     Args:
         plan: The stage.
         known: Those of earlier stages; an environment with the same knobs is built once.
+        earlier: Name of each earlier stage → its data sets.
         held_out_only: True if nothing is trained: training examples may be missing. Without held-out examples those of
             training are evaluated.
 
@@ -43,6 +51,8 @@ def build_environment(plan: Plan, known: dict[str, EnvironmentSpec], *, held_out
     where = spell((*plan.place, "environment"))
     if key not in known:
         known[key] = _call(plan.environment, EnvironmentSpec, plan.place, "environment")
+        if known[key].successes is not None:
+            known[key] = described(known[key], earlier)
         if held_out_only:
             known[key] = _with_held_out(known[key])
         check_rows(known[key], name, where)

@@ -137,13 +137,15 @@ def _compose(
     plans = plans_of(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
     environments: dict[str, EnvironmentSpec] = {}
+    named: dict[str, EnvironmentSpec] = {}
     source = source or (build_source(plans[0]) if build else unbuilt_source())
     stages = []
     earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
         environment_spec, suite = EnvironmentSpec(train=()), dict[str, EnvironmentSpec]()
         if build:
-            environment_spec = build_environment(plan, environments, held_out_only=held_out_only)
+            environment_spec = build_environment(plan, environments, named, held_out_only=held_out_only)
+            named |= dict.fromkeys((plan.name, plan.name[3:]), environment_spec)
             suite = build_suite(plan)
             if not held_out_only:
                 check_size(environment_spec, config, spell((*plan.place, "environment")))

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from transformers import TrainerCallback
 
+from rlm_plugins.data.successes import collected
 from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.distributed import from_main_process, processes
 from rlm_plugins.divergence import Divergence
@@ -92,6 +93,9 @@ def _train_stages(run: Run, stages: list[Stage], resume: bool, console: Console)
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, skipped")
             continue
+        if stage.environment_spec.successes is not None:
+            run.sync()
+            stage.environment_spec = collected(run.folder, stage.environment_spec)
         if resume:
             _rewind(run, stage)
         curve = _train_or_back_off(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)

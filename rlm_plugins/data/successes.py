@@ -1,0 +1,75 @@
+"""Training examples from the successes of an earlier stage: rejection sampling within one recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.specs import EnvironmentSpec, Successes
+
+FILE = "successes.jsonl"
+"""Where the callback `keep_successes` writes, in the folder of the run."""
+WHERE = "environment.stage"
+
+
+def described(spec: EnvironmentSpec, earlier: Mapping[str, EnvironmentSpec]) -> EnvironmentSpec:
+    """Return a specification with the examples of the earlier stage in place of those that it will keep.
+
+    Args:
+        spec: With `successes`.
+        earlier: Name of each earlier stage → its data sets.
+
+    Raises:
+        RecipeError: There is no such stage before this one.
+    """
+    assert spec.successes is not None
+    name = spec.successes.stage
+    if name not in earlier:
+        allowed = ", ".join(title for title in earlier if not title[:2].isdigit()) or "(none)"
+        raise RecipeError(f"no stage '{name}' before this one", where=WHERE, allowed=allowed)
+    source = earlier[name]
+    return replace(spec, train=[{"demonstration": "…", **row} for row in source.train], test=source.test)
+
+
+def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Return a specification whose training examples are the successes in the folder of a run.
+
+    Args:
+        folder: The run, after the earlier stage has finished.
+        spec: As :func:`described` returns it.
+
+    Raises:
+        RecipeError: The stage kept nothing for any of its prompts.
+    """
+    assert spec.successes is not None
+    kept = _kept(folder / FILE, spec.successes)
+    train = []
+    seen: set[str] = set()
+    for row in spec.train:
+        prompt = _key(row["prompt"])
+        texts = () if prompt in seen else kept.get(prompt, ())
+        train += [{**row, "demonstration": text} for text in texts]
+        seen.add(prompt)
+    if not train:
+        problem = f"the stage '{spec.successes.stage}' kept no completion with a reward of {spec.successes.at_least:g}"
+        hint = "`callbacks: [keep_successes]` in that stage keeps them; or a lower `at_least`"
+        raise RecipeError(problem, where=WHERE, hint=hint)
+    return replace(spec, train=train)
+
+
+def _kept(file: Path, wanted: Successes) -> dict[str, Sequence[str]]:
+    """Return prompt → the latest different completions of the stage."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    kept: dict[str, dict[str, None]] = {}
+    for entry in map(json.loads, reversed(lines)):
+        if wanted.stage in (entry["stage"], entry["stage"][3:]) and entry["reward"] >= wanted.at_least:
+            kept.setdefault(_key(entry["prompt"]), {})[entry["completion"]] = None
+    return {prompt: list(texts)[: wanted.per_prompt] for prompt, texts in kept.items()}
+
+
+def _key(prompt: Any) -> str:
+    return json.dumps(prompt, sort_keys=True, ensure_ascii=False)
