@@ -35,6 +35,7 @@ from rlm_plugins.builtin import (
     shapers,
     token_weights,
     trainers,
+    wrapped_environments,
 )
 from rlm_plugins.builtin import episode_rewards as episodes
 from rlm_plugins.registry import BUILTIN, Registry
@@ -50,6 +51,8 @@ def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config)
 
 # ---- x, π, and who trains and watches
 
+BUDGETS = {"environment": "addition", "knobs": {"train_rows": 300, "test_rows": 50}}
+test_budgets = conformance("rlm_environments", wrapped_environments.budgets, knobs=BUDGETS)
 test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})
 test_shuffled = conformance("rlm_samplers", samplers.shuffled)
 test_in_order = conformance("rlm_samplers", samplers.in_order)
@@ -106,6 +109,7 @@ test_nonzero_spread = conformance("rlm_filters", filters.nonzero_std)
 test_nonzero_spread_of_one = conformance("rlm_filters", filters.nonzero_std, knobs={"reward": "format"})
 test_accuracy_band = conformance("rlm_filters", filters.accuracy_band)
 test_band_of_format = conformance("rlm_filters", filters.accuracy_band, knobs={"reward": "format"})
+test_first_k = conformance("rlm_filters", filters.first_k, knobs={"k": 2}, exceptions=FIRST)
 test_keep_shortest = conformance("rlm_filters", filters.keep_k, knobs={"k": 2}, exceptions=FIRST)
 test_keep_efficient = conformance(
     "rlm_filters", filters.keep_k, knobs={"k": 1, "by": "reward_per_token"}, exceptions=FIRST
@@ -298,6 +302,8 @@ ELSEWHERE = {
     ("rlm_rewards", "reward_model"): "needs a trained model: test_reward_model",
     ("rlm_rewards", "gist"): "test_reward_model",
     ("rlm_environments", "gist"): "test_reward_model",
+    ("rlm_environments", "successes"): "test_successes",
+    ("rlm_environments", "test_time"): "trains on its held-out examples: test_wrapped_environments",
     ("rlm_environments", "dataset"): "needs files: test_environments",
     ("rlm_models", "pretrained"): "needs a checkpoint: test_models",
 }

@@ -12,6 +12,7 @@ from pydantic import Field
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.verifiers_adapter import verifiers
+from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
 from rlm_plugins.data.addition import Kind, Problem
 from rlm_plugins.data.prompt_columns import hold_out, prompt_builder, without
 from rlm_plugins.data.tables import open_split
@@ -156,4 +157,6 @@ def rlm_environments() -> dict[str, object]:
         "verifiers": verifiers,
         "gist": gist_environment,
         "successes": successes,
+        "test_time": held_out_questions,
+        "budgets": budgets,
     }

@@ -90,6 +90,19 @@ def keep_k(
     return groups.flatten(best_first.argsort(1) < k)
 
 
+def first_k(group: Int[torch.Tensor, "B"], *, k: PositiveInt) -> Bool[torch.Tensor, "B"]:
+    """Keep the first k completions of each group; the others only take part in its rewards.
+
+    TTRL, arXiv 2504.16084, votes with 64 completions and trains on 32: ``num_generations: 64`` and `k` 32. They are
+    independent samples, so the first are random ones. The advantage compares the kept ones only.
+
+    >>> first_k(torch.tensor([0, 1, 0, 0]), k=2).tolist()
+    [True, True, True, False]
+    """
+    order = Groups(torch.arange(len(group), dtype=torch.float32, device=group.device), group)
+    return order.flatten(order.table.nan_to_num(nan=torch.inf).argsort(1).argsort(1) < k)
+
+
 def _check_k(config: Any, *, k: int, **_: Any) -> None:
     """Check that the filter drops at least one completion of each group.
 
@@ -103,6 +116,7 @@ def _check_k(config: Any, *, k: int, **_: Any) -> None:
 
 
 keep_k.validate = _check_k  # type: ignore[attr-defined]
+first_k.validate = _check_k  # type: ignore[attr-defined]
 
 
 def no_truncated_groups(truncated: Bool[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Bool[torch.Tensor, "B"]:
@@ -155,6 +169,7 @@ def rlm_filters() -> dict[str, object]:
         "nonzero_std": nonzero_std,
         "accuracy_band": accuracy_band,
         "keep_k": keep_k,
+        "first_k": first_k,
         "no_truncated_groups": no_truncated_groups,
         "gate": gate,
     }

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
+from rlm_plugins.data.trl_formats import pairs_of_ranking
 from rlm_plugins.specs import EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -26,6 +27,7 @@ def gist_environment(
     price: NonNegativeFloat = PRICE,
     train_rows: Count = 8192,
     test_rows: Natural = 256,
+    ranked: Annotated[int, Field(ge=2)] = 2,
     seed: int = 0,
 ) -> EnvironmentSpec:
     """Summaries of a digit string by its frequent digits, ``7773727712?`` → ``72``, with preference pairs.
@@ -35,6 +37,9 @@ def gist_environment(
     share of digits that are named, less `price` per character) with noise: P(a ≻ b) = σ((gist(a) − gist(b)) / `noise`).
     So no example shows the best summary, but a reward model can learn it: a small task for learning from human
     feedback. No pair has a summary of less than three digits, so a reward model extrapolates there.
+
+    With `ranked` K > 2 an annotator ranks K summaries of a training text. Each of their K · (K − 1) / 2 pairs is an
+    example. InstructGPT, arXiv 2203.02155, has K from 4 to 9.
 
     One text in eight, chosen by a hash, is never in the training set, for any `seed` or `train_rows`; the test examples
     are the same for every seed.
@@ -56,7 +61,16 @@ def gist_environment(
             prompt = [{"role": "user", "content": f"{text}?"}]
             yield {"prompt": prompt, "demonstration": summary, "chosen": chosen, "rejected": rejected}
 
-    train, test = examples(f"gist {length} {seed}", False), examples(f"gist {length} test", True)
+    def rankings(name: str) -> Iterator[dict[str, Any]]:
+        annotator = SummaryWriter(length, price, noise, random.Random(f"{name} ranked {ranked}"))
+        for example in examples(name, False):
+            text = example["prompt"][0]["content"].removesuffix("?")
+            ranking = annotator.ranking(text, [annotator.summary(text) for _ in range(ranked)])
+            for chosen, rejected in pairs_of_ranking(ranking):
+                yield {**example, "chosen": chosen, "rejected": rejected}
+
+    name = f"gist {length} {seed}"
+    train, test = examples(name, False) if ranked == 2 else rankings(name), examples(f"gist {length} test", True)
     return EnvironmentSpec(train=list(islice(train, train_rows)), test=list(islice(test, test_rows)))
 
 

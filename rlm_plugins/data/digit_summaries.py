@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SHORTEST, LONGEST = 3, 8
@@ -51,6 +52,18 @@ class SummaryWriter:
     def summary(self, text: str) -> str:
         """Return three to eight digits drawn from the text with replacement: frequent digits are likely, also twice."""
         return "".join(self.random.choice(text) for _ in range(self.random.randint(SHORTEST, LONGEST)))
+
+    def ranking(self, text: str, summaries: Sequence[str]) -> list[str]:
+        """Return summaries from the best to the worst, any two in the order of :meth:`ranked` with its probability.
+
+        The quality in units of the noise plus a Gumbel variable decides (Plackett–Luce).
+        """
+        scores = {
+            number: summary_quality(text, summary, self.price) / self.noise
+            - math.log(-math.log(1.0 - self.random.random()) or 1e-300)
+            for number, summary in enumerate(summaries)
+        }
+        return [summaries[number] for number in sorted(scores, key=scores.__getitem__, reverse=True)]
 
     def ranked(self, text: str, a: str, b: str) -> tuple[str, str]:
         """Return the preferred summary and the rejected one."""

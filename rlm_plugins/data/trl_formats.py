@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
@@ -10,11 +11,23 @@ from rlm_plugins.errors import RecipeError
 Example = Mapping[str, Any]
 
 
+def pairs_of_ranking(ranking: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return (better, worse) for all K · (K − 1) / 2 pairs of a ranking, best first.
+
+    InstructGPT, arXiv 2203.02155 eq. 1: the loss of a reward model is the mean over these pairs.
+
+    >>> pairs_of_ranking("abc")
+    [('a', 'b'), ('a', 'c'), ('b', 'c')]
+    """
+    return list(combinations(ranking, 2))
+
+
 def in_our_columns(rows: Any) -> Any:
     """Return examples with a prompt, and the target of supervised stages as ``demonstration``.
 
     ``messages`` becomes the prompt and its last turn; ``completion`` the demonstration; of ``chosen`` and ``rejected``
-    without a prompt, what both begin with is the prompt. Other examples stay as they are.
+    without a prompt, what both begin with is the prompt. ``ranking``, a list of completions from the best to the worst,
+    becomes one example per pair, with ``chosen`` and ``rejected``. Other examples stay as they are.
 
     Args:
         rows: A `datasets.Dataset` or a stream.
@@ -23,6 +36,8 @@ def in_our_columns(rows: Any) -> Any:
         RecipeError: An example is unusable; it names its row, counted from 0.
     """
     names = list(rows.column_names or next(iter(rows), {}))
+    if "ranking" in names and not {"chosen", "rejected"} & {*names}:
+        return rows.map(_ranked, batched=True, batch_size=1, remove_columns=names)
     for convert, required, absent in (
         (_from_messages, {"messages"}, {"prompt", "demonstration"}),
         (_from_preference, {"chosen", "rejected"}, {"prompt"}),
@@ -45,6 +60,13 @@ def _located(convert: Callable[[Example], dict[str, Any]]) -> Callable[[Example,
             raise RecipeError(str(error), where=where) from None
 
     return converted
+
+
+def _ranked(row: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the pairs of one ranked example, as columns."""
+    pairs = pairs_of_ranking(row["ranking"][0] or ())
+    others = {name: values * len(pairs) for name, values in row.items() if name != "ranking"}
+    return {**others, "chosen": [better for better, _ in pairs], "rejected": [worse for _, worse in pairs]}
 
 
 def _from_messages(row: Example) -> dict[str, Any]:

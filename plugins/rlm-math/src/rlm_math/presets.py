@@ -35,6 +35,7 @@ class Preset:
         problem: Example → problem.
         answer: Example → answer; None if it has none.
         config: Configuration among several under one name.
+        demonstration: Example → a worked solution, for the column ``demonstration``; None: there is none.
     """
 
     about: str
@@ -42,6 +43,18 @@ class Preset:
     problem: Callable[[Example], str]
     answer: Callable[[Example], str | None]
     config: str | None = None
+    demonstration: Callable[[Example], str] | None = None
+
+
+def verified_trace(row: Example) -> str:
+    """Return the first trace of the column `generations` that was verified, or else the first.
+
+    >>> verified_trace({"generations": ["wrong", "right"], "correctness_math_verify": [False, True]})
+    'right'
+    """
+    checks = row.get("correctness_math_verify") or []
+    right = [text for text, correct in zip(row["generations"], checks, strict=False) if correct]
+    return str([*right, *row["generations"], ""][0])
 
 
 def column(name: str) -> Callable[[Example], str]:
@@ -129,11 +142,12 @@ PRESETS = {
         answer_or_box,
     ),
     "openr1_math": Preset(
-        "OpenR1-Math-220k: NuminaMath problems with verified traces of DeepSeek-R1; the traces are dropped.",
+        "OpenR1-Math-220k: NuminaMath problems with verified traces of DeepSeek-R1 as demonstrations.",
         "open-r1/OpenR1-Math-220k",
         column("problem"),
         answer_or_box,
         config="default",
+        demonstration=verified_trace,
     ),
     "big_math": Preset(
         "Big-Math: 250,000 problems with closed answers and a solve rate each (arXiv 2502.17387).",

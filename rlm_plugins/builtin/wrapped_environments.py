@@ -1,0 +1,85 @@
+"""x: environments that change the examples of another one; registered by `environments`."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.registry.registry import Registry
+from rlm_plugins.specs import EnvironmentSpec
+
+Count = Annotated[int, Field(ge=1)]
+
+
+def held_out_questions(
+    *, environment: str, knobs: dict[str, Any] | None = None, rows: Count | None = None
+) -> EnvironmentSpec:
+    """Test-time training: the held-out examples of another environment are also the training examples.
+
+    For rewards without labels, such as `majority_vote` in TTRL (arXiv 2504.16084), which adapts to the very questions
+    that it is judged on: ``{name: test_time, environment: dataset, knobs: {path: …, test_split: test}}``. `rows`: only
+    the first of them. Their labels stay in the data set for ``evaluation.metric``; a reward of them with a `weight`
+    would train on the test set.
+
+    Raises:
+        RecipeError: The environment has no held-out examples.
+    """
+    inner = _built(environment, knobs)
+    held_out = [dict(example) for example in inner.test][:rows]
+    if not held_out:
+        problem = f"'{environment}' has no held-out examples"
+        raise RecipeError(problem, where="environment.knobs", hint="`test_rows` or `test_split` of that environment")
+    return EnvironmentSpec(train=held_out, test=held_out, environment=inner.environment, tools=inner.tools)
+
+
+def budgets(
+    *,
+    environment: str,
+    knobs: dict[str, Any] | None = None,
+    low: Count = 100,
+    high: Count = 4000,
+    text: str = " Think for {tokens} tokens.",
+    seed: int = 0,
+) -> EnvironmentSpec:
+    """Another environment with a length in tokens drawn for each prompt, and written into it.
+
+    n_gold ~ U(low, high), whole numbers; `text` with it ends the prompt, the last message of a conversation. The column
+    ``target_length`` holds n_gold for the rewards `l1_exact` and `l1_max`. L1, arXiv 2503.04697: 100 to 4000. The draw
+    depends on `seed` and the number of the example.
+
+    Raises:
+        RecipeError: `low` is above `high`, or `text` has no ``{tokens}``.
+    """
+    if low > high:
+        raise RecipeError(f"got low {low} above high {high}", where="environment.low")
+    if "{tokens}" not in text:
+        raise RecipeError("the text does not say how many tokens", where="environment.text", allowed="with {tokens}")
+    return with_budgets(_built(environment, knobs), low, high, text, seed)
+
+
+def with_budgets(spec: EnvironmentSpec, low: int, high: int, text: str, seed: int) -> EnvironmentSpec:
+    """Return `spec` with a length drawn for each example: in its prompt, and as the column ``target_length``."""
+
+    def drawn(rows: Any, name: str) -> list[dict[str, Any]]:
+        rng = random.Random(f"budgets {seed} {name}")
+        return [_with_budget(row, text, rng.randint(low, high)) for row in rows]
+
+    return replace(spec, train=drawn(spec.train, "train"), test=drawn(spec.test, "test"))
+
+
+def _with_budget(row: Any, text: str, tokens: int) -> dict[str, Any]:
+    prompt, end = row["prompt"], text.format(tokens=tokens)
+    if isinstance(prompt, str):
+        return {**row, "prompt": prompt + end, "target_length": tokens}
+    *before, last = prompt
+    return {**row, "prompt": [*before, {**last, "content": last["content"] + end}], "target_length": tokens}
+
+
+def _built(environment: str, knobs: dict[str, Any] | None) -> EnvironmentSpec:
+    """Return another environment, of this package or of an installed one."""
+    part = Registry().find("rlm_environments", environment, where="environment.environment")
+    return cast(EnvironmentSpec, part.bind(knobs or {}, where="environment.knobs").call({}))

@@ -1,0 +1,72 @@
+"""Environments around another one, completions that only vote, and rankings as pairs."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import datasets
+import pytest
+import torch
+
+from rlm_plugins.builtin.filters import first_k
+from rlm_plugins.builtin.gist import gist_environment
+from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
+from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
+from rlm_plugins.data.trl_formats import in_our_columns
+from rlm_plugins.errors import RecipeError
+
+
+def test_held_out_questions_are_the_training_questions() -> None:
+    spec = held_out_questions(environment="addition", knobs={"test_rows": 9}, rows=4)
+    assert len(spec.train) == 4
+    assert list(spec.train) == list(spec.test)
+    with pytest.raises(RecipeError, match="'addition' has no held-out examples"):
+        held_out_questions(environment="addition", knobs={"test_rows": 0})
+
+
+def test_budget_is_in_prompt_and_column() -> None:
+    knobs = {"train_rows": 200, "test_rows": 3}
+    spec = budgets(environment="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    assert {row["target_length"] for row in spec.train} == {5, 6, 7}
+    for row in [*spec.train, *spec.test]:
+        assert row["prompt"][-1]["content"].endswith(f"=? in {row['target_length']}")
+    assert spec == budgets(environment="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    with pytest.raises(RecipeError, match="got low 8 above high 7"):
+        budgets(environment="addition", low=8, high=7)
+    with pytest.raises(RecipeError, match="does not say how many tokens"):
+        budgets(environment="addition", text="briefly")
+
+
+def test_first_completions_of_interleaved_groups_are_kept() -> None:
+    group = torch.tensor([3, 1, 3, 1, 3, 1, 1])
+    assert first_k(group, k=2).tolist() == [True, True, True, True, False, False, False]
+
+
+def test_ranking_becomes_all_its_pairs() -> None:
+    rows = datasets.Dataset.from_list(
+        [{"prompt": "p", "ranking": ["a", "b", "c"]}, {"prompt": "q", "ranking": ["d", "e"]}]
+    )
+    found = [(row["prompt"], row["chosen"], row["rejected"]) for row in in_our_columns(rows)]
+    assert found == [("p", "a", "b"), ("p", "a", "c"), ("p", "b", "c"), ("q", "d", "e")]
+
+
+def test_two_of_a_ranking_are_in_the_order_of_a_comparison() -> None:
+    """Plackett–Luce: P(a before b) = σ((quality(a) − quality(b)) / noise), whatever else is ranked."""
+    writer, text = SummaryWriter(4, 0.15, 0.2, random.Random(0)), "7772"
+    options = ["777", "722", "2222"]
+    first = sum(
+        order.index("777") < order.index("722") for order in (writer.ranking(text, options) for _ in range(4000))
+    )
+    difference = (summary_quality(text, "777", 0.15) - summary_quality(text, "722", 0.15)) / 0.2
+    assert first / 4000 == pytest.approx(1 / (1 + math.exp(-difference)), abs=0.03)
+
+
+def test_ranked_gist_has_the_pairs_of_each_ranking() -> None:
+    rows: Any = gist_environment(train_rows=12, test_rows=1, ranked=4).train
+    for start in (0, 6):
+        pairs = [(row["chosen"], row["rejected"]) for row in rows[start : start + 6]]
+        best = pairs[0][0]
+        assert [better for better, _ in pairs[:3]] == [best] * 3
+        assert len({row["prompt"][0]["content"] for row in rows[start : start + 6]}) == 1
