@@ -14,7 +14,7 @@ from rlm_plugins.cli.typer_app import app
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
-from rlm_plugins.registry import import_path
+from rlm_plugins.registry import Registry, import_path
 from rlm_plugins.registry.import_path import Limits, borrow
 
 RECIPE = """
@@ -47,6 +47,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(trust, "_granted", set())
     monkeypatch.setattr(trust, "_grants_all", False)
+    monkeypatch.setattr(import_path, "_limits", None)
 
 
 @pytest.fixture
@@ -156,6 +157,49 @@ def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
     import_path.limit(Limits({file: hashlib.sha256(b"f = max").hexdigest()}, frozenset()))
     with pytest.raises(RecipeError, match="has changed"):
         borrow(f"{file}:f", where="it")
+
+
+def test_a_changed_plugin_file_is_not_executed(recipe: Path) -> None:
+    """A file that changes while the question is open is another file."""
+    changed = recipe.with_name("mine.py")
+    import_path.limit(Limits({changed: hashlib.sha256(b"").hexdigest()}, frozenset()))
+    with pytest.raises(RecipeError, match="has changed"):
+        Registry([changed])
+    assert not recipe.with_name("ran").exists()
+
+
+def remote(path: Path, model: str) -> str:
+    path.write_text(RECIPE.replace("model: {name: scratch}", f"model: {model}"))
+    (code,) = foreign_code(load(path))
+    return code.identity
+
+
+def test_nameless_models_with_code_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    models = [f"{{name: other, config: {{trust_remote_code: true, id: {name}}}}}" for name in ("a/b", "c/d")]
+    assert len({remote(path, model) for model in models}) == 2
+    nested = "{name: pretrained, path: a/b, revision: v1, config: {trust_remote_code: true}}"
+    assert remote(path, nested) == "model a/b revision v1"
+
+
+def test_the_map_of_a_local_model_is_part_of_its_code(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "modeling.py").write_text("")
+    (folder / "config.json").write_text("{}")
+    model = f"{{name: pretrained, path: {folder}, trust_remote_code: true}}"
+    before = remote(tmp_path / "recipe.yaml", model)
+    (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil/repo--modeling.Model"}}')
+    assert remote(tmp_path / "recipe.yaml", model) != before
+
+
+def test_a_name_cannot_erase_its_line_of_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    model = 'model: {name: pretrained, path: "evil\\e[2K\\e[1A", trust_remote_code: true}'
+    path.write_text(RECIPE.replace("model: {name: scratch}", model))
+    text = trust.report(foreign_code(load(path)))
+    assert "\x1b" not in text
+    assert "evil\\x1b[2K" in text
 
 
 def test_addresses_are_relative_to_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,13 +63,17 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     if unknown and os.environ.get(VARIABLE) != "1":
         _remember(unknown)
     files = {Path(each.name.rpartition(":")[0]): each.version for each in code if each.kind == "function"}
+    files |= {Path(each.name): each.version for each in code if each.kind == "file"}
     limit(Limits(files, frozenset(recipe.packages)))
 
 
 def report(code: Sequence[ForeignCode]) -> str:
     """Return a table of the code that a recipe runs, and of the installed plugins."""
     known = remembered()
-    rows = [(each.kind, each.name, _version(each), "trusted" if each.identity in known else "new") for each in code]
+    rows = [
+        (each.kind, _printable(each.name), _printable(_version(each)), "trusted" if each.identity in known else "new")
+        for each in code
+    ]
     text = titled("foreign code", columns(rows) if rows else "  none").lstrip()
     return text + titled("installed plugins", f"  {', '.join(installed_plugins()) or 'none'}")
 
@@ -79,7 +83,16 @@ def _version(code: ForeignCode) -> str:
 
 
 def _short(code: ForeignCode) -> str:
-    return Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}"
+    return _printable(Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}")
+
+
+def _printable(text: str) -> str:
+    r"""Return a text with control characters escaped: a name could otherwise erase its own line of the report.
+
+    >>> _printable("a\x1b[2Kb")
+    'a\\x1b[2Kb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _confirmed(recipe: Recipe) -> bool:
@@ -87,7 +100,7 @@ def _confirmed(recipe: Recipe) -> bool:
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if not (alone and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    return typer.confirm(f"\nDoes {recipe.path.name} have your trust to run this code?", err=True)
+    return typer.confirm(f"\nDoes {_printable(recipe.path.name)} have your trust to run this code?", err=True)
 
 
 def trust_file() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -84,24 +85,35 @@ def _version(name: str, where: str) -> str:
         raise RecipeError(problem, where=where, hint="the standard library is no package") from None
 
 
-def _remote(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield model and revision of every mapping with `trust_remote_code`."""
+def _remote(value: Any, owner: Mapping[str, Any] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield model and revision of every mapping with `trust_remote_code`.
+
+    The path may belong to a mapping around it. Without any, the digest of its settings is the version, so that one
+    nameless model is never taken for another.
+    """
     if isinstance(value, list):
         for each in value:
-            yield from _remote(each)
+            yield from _remote(each, owner)
     elif isinstance(value, Mapping):
-        if value.get("trust_remote_code"):
-            name = str(value.get("path") or value.get("name") or "the model")
-            yield name, _code_of_folder(Path(name)) or f"revision {value.get('revision') or 'main'}"
+        owner = value if value.get("path") else owner
+        if value.get("trust_remote_code") and owner is None:
+            settings = json.dumps(value, sort_keys=True, default=str).encode()
+            yield str(value.get("name") or "the model"), f"settings sha256:{hashlib.sha256(settings).hexdigest()}"
+        elif value.get("trust_remote_code") and owner is not None:
+            revision = value.get("revision") or owner.get("revision") or "main"
+            yield str(owner["path"]), _code_of_folder(Path(str(owner["path"]))) or f"revision {revision}"
         for each in value.values():
-            yield from _remote(each)
+            yield from _remote(each, owner)
 
 
 def _code_of_folder(folder: Path) -> str:
-    """Return a digest of the Python files of a local model; empty if it is no folder."""
+    """Return a digest of the code of a local model; empty if it is no folder.
+
+    It covers JSON files too: an `auto_map` may name code in another repository.
+    """
     if not folder.is_dir():
         return ""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted([*folder.rglob("*.py"), *folder.glob("*.json")]):
         digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return f"sha256:{digest.hexdigest()}"

@@ -114,13 +114,23 @@ def _file(path: Path, where: str) -> ModuleType:
         problem = f"'{path}' is no file in the folder of the recipe"
         raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
     source = path.read_bytes()
-    if known is not None and hashlib.sha256(source).hexdigest() != known:
-        raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
+    require_unchanged(path, source, where)
     module = ModuleType(f"rlm_borrowed_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
     exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     return module
+
+
+def require_unchanged(path: Path, source: bytes, where: str) -> None:
+    """Return if the bytes of a file are those that the user trusts, or if nothing limits it.
+
+    Raises:
+        RecipeError: The file was trusted with other contents.
+    """
+    known = None if _limits is None else _limits.files.get(path.resolve())
+    if known is not None and hashlib.sha256(source).hexdigest() != known:
+        raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
 
 
 def called(function: Callable[..., Any], known: Mapping[str, Any]) -> Any:

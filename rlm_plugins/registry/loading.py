@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from rlm_plugins import __version__
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.registry.import_path import require_unchanged
 from rlm_plugins.registry.signature import file_of
 from rlm_plugins.renamed import import_hint
 
@@ -140,6 +141,7 @@ def required_version(origin: str) -> str:
 def single_file(path: Path) -> Found:
     """Return a Python file as a plugin of its own; the bytes that run are those that were hashed."""
     source = path.read_bytes()
+    require_unchanged(path, source, "plugins.load")
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
     return plugin, lambda: _module(path, source)
 
