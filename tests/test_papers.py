@@ -128,8 +128,10 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("successes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
-OF_DATA = [file for file in FILES if file.stem != "gigpo"]
-"""Recipes with a data set; the package of the other trains it in an environment of turns."""
+OF_GAMES = [file for file in FILES if file.stem in ("gigpo", "arpo")]
+"""Recipes of an environment of turns; their package trains them."""
+OF_DATA = [file for file in FILES if file not in OF_GAMES]
+"""Recipes with a data set."""
 papers = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
@@ -145,7 +147,7 @@ def test_one_recipe_per_algorithm() -> None:
 def test_names_knobs_and_settings(file: Path) -> None:
     (stage,) = compose(recipe.load(file), REGISTRY, build_environment=False)
     assert stage.body["model"]["path"].count("/") == 1
-    assert file.stem == "gigpo" or stage.body["environment"]["path"] in PUBLISHED
+    assert file in OF_GAMES or stage.body["environment"]["path"] in PUBLISHED
 
 
 @papers
