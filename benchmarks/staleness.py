@@ -92,7 +92,7 @@ def measured(job: StaleJob, registry: Registry) -> Record:
     curve = [[record["step"], record[metric]] for record in run.records() if metric in record]
     packages = json.loads((job.folder / "manifest.json").read_text())["packages"]
     known = {"row": job.row, "stale": job.stale, "seed": job.seed, "curve": curve, "seconds": seconds}
-    return {**known, "packages": packages, "stage": stage}
+    return {**known, "packages": packages, "stage": {key: stage[key] for key in ("algorithm", "trainer")}}
 
 
 def read(out: Path) -> list[Record]:

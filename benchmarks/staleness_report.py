@@ -11,6 +11,17 @@ Record = dict[str, Any]
 LEFT_OUT = {"sft": "does not sample", "dft": "does not sample"}
 """Algorithms for which staleness means nothing."""
 
+READING = (
+    "Up to four steps of staleness cost nothing after 18 steps. With eight, an algorithm whose clip removes gradients "
+    "learns later: after 12 steps `grpo`, `dapo`, `dr_grpo`, `lite_ppo`, `reinforce_pp` and `reinforce_pp_baseline` are "
+    "0.24 to 0.33 behind. Those that keep a gradient for every token (`cispo`, `gppo`, `ce_gppo`, `sapo`), those "
+    "without a ratio, and the decoupled `flash_rl` are not. The exception is `gspo`: with any staleness it learns "
+    "nothing, which fits its clip range of 3e-4 around 1. On this task a batch of an earlier policy is still right about "
+    "which steps are missing, so an uncorrected gradient does little harm. A longer run, or a larger learning rate, may "
+    "show the opposite."
+)
+"""Introduction to the tables, from the measurement of 19 algorithms."""
+
 
 def report(records: Sequence[Record], folder: Path, known: Sequence[str]) -> str:
     """Write ``staleness.md``.
@@ -26,7 +37,12 @@ def report(records: Sequence[Record], folder: Path, known: Sequence[str]) -> str
     complete = _complete(records)
     rows = [row for row in known if row in complete]
     missing = [row for row in known if row not in complete and row not in LEFT_OUT]
-    parts = [_heading(records, len(rows), len(known) - len(LEFT_OUT)), *_tables(complete, rows), _notes(missing)]
+    parts = [
+        _heading(records, len(rows), len(known) - len(LEFT_OUT)),
+        READING,
+        *_tables(complete, rows),
+        _notes(missing),
+    ]
     text = "\n\n".join(filter(None, parts)) + "\n"
     (folder / "staleness.md").write_text(text, encoding="utf-8")
     return text
@@ -61,8 +77,10 @@ def _heading(records: Sequence[Record], measured: int, of: int) -> str:
 
 
 def _tables(complete: dict[str, dict[int, list[Record]]], rows: Sequence[str]) -> list[str]:
-    """Return one table per evaluation after the first."""
-    steps = [step for step, _ in next(iter(next(iter(complete.values())).values()))[0]["curve"]][1:] if complete else []
+    """Return one table for each of the last two evaluations."""
+    steps = (
+        [step for step, _ in next(iter(next(iter(complete.values())).values()))[0]["curve"]][-2:] if complete else []
+    )
     return [f"## After {step} steps\n\n{_table(complete, rows, step)}" for step in reversed(steps)]
 
 
