@@ -1,12 +1,14 @@
 """Rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
+from rlm_judge.checklists import judge_checklist
+from rlm_judge.judge_training import judge_pairs, judge_verdict
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
 from rlm_judge.toy_sums import sums_and_verdicts
 from rlm_plugins import hookimpl
 
-__all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
+__all__ = ["judge_checklist", "judge_pairwise", "judge_rubric", "judge_score", "judge_verdict", "judge_verify"]
 
 
 @hookimpl
@@ -17,10 +19,12 @@ def rlm_rewards() -> dict[str, object]:
         "judge_verify": judge_verify,
         "judge_rubric": judge_rubric,
         "judge_pairwise": judge_pairwise,
+        "judge_checklist": judge_checklist,
+        "judge_verdict": judge_verdict,
     }
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"sums_and_verdicts": sums_and_verdicts}
+    return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs}
